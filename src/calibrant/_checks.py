@@ -1,0 +1,211 @@
+"""All input validation: each check returns its argument in the form that the rest of the package trusts."""
+
+import math
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InvalidInputError, UnknownNameError
+
+PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
+
+
+def check_choice(argument: str, value: str, known: Iterable[str]) -> str:
+    known = list(known)
+    if value in known:
+        return value
+    near = get_close_matches(str(value), known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    raise UnknownNameError(f"unknown {argument} {value!r}; {hint}")
+
+
+def check_number(argument: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> float:
+    if not least <= value <= most or not math.isfinite(value):
+        raise InvalidInputError(f"{argument} must be a finite number in [{least:g}, {most:g}], got {value}")
+    return float(value)
+
+
+def check_positive(argument: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise InvalidInputError(f"{argument} must be a positive number, got {value}")
+    return float(value)
+
+
+def check_fraction(argument: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise InvalidInputError(f"{argument} must lie in [0, 1), got {value}")
+    return float(value)
+
+
+def _check_vector(argument: str, values: Sequence[float] | Tensor) -> Tensor:
+    """A copy of the numbers as float64, one dimension, all finite."""
+    try:
+        vector = torch.as_tensor(values).detach().to("cpu", torch.float64, copy=True)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"{argument} must be a sequence of numbers: {error}") from None
+    if vector.ndim != 1:
+        raise InvalidInputError(f"{argument} must have one dimension, got shape {tuple(vector.shape)}")
+    if not vector.isfinite().all():
+        row = int((~vector.isfinite()).nonzero()[0])
+        raise InvalidInputError(f"{argument} must be finite, got {vector[row]} for class {row}")
+    return vector
+
+
+def check_prior(prior: Sequence[float] | Tensor) -> Tensor:
+    """Class probabilities, float64, scaled to sum to 1 exactly."""
+    vector = _check_vector("prior", prior)
+    if len(vector) < 2:
+        raise InvalidInputError(f"prior must have at least 2 classes, got {len(vector)}")
+    if (vector < 0).any():
+        row = int(vector.argmin())
+        raise InvalidInputError(f"prior must not be negative, got {vector[row]:g} for class {row}")
+    if abs(float(vector.sum()) - 1) > PRIOR_TOLERANCE:
+        raise InvalidInputError(f"prior must sum to 1, got a sum of {vector.sum():g}")
+    if (vector > 0).sum() < 2:
+        raise InvalidInputError(f"prior must not be all in one class, got 1 for class {int(vector.argmax())}")
+    return vector / vector.sum()
+
+
+def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
+    """The prior of samples counted per class."""
+    vector = _check_vector("counts", counts)
+    if (vector < 0).any():
+        row = int(vector.argmin())
+        raise InvalidInputError(f"counts must not be negative, got {vector[row]:g} for class {row}")
+    if not vector.sum() > 0:
+        raise InvalidInputError("counts must not be all 0")
+    return check_prior(vector / vector.sum())
+
+
+def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int) -> Tensor:
+    """The prior of integer labels, any shape."""
+    if n_classes < 2:
+        raise InvalidInputError(f"n_classes must be at least 2, got {n_classes}")
+    flat = torch.as_tensor(labels).detach().flatten().cpu()
+    if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
+        raise InvalidInputError(f"labels must be integers, got {flat.dtype}")
+    if len(flat) == 0:
+        raise InvalidInputError("labels must not be empty")
+    check_label_range(flat, n_classes, ignore_index=None)
+    return check_counts(torch.bincount(flat, minlength=n_classes))
+
+
+def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes: int) -> Tensor:
+    """The value of each class, by default 0, 1, …, n_classes - 1."""
+    if class_values is None:
+        return torch.arange(n_classes, dtype=torch.float64)
+    values = _check_vector("class_values", class_values)
+    if len(values) != n_classes:
+        raise InvalidInputError(f"class_values must have one value for each of {n_classes} classes, got {len(values)}")
+    if (values == values[0]).all():
+        raise InvalidInputError(f"class_values must not all be equal, got {values[0]:g} for every class")
+    return values
+
+
+def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
+    """How much a sample of each class counts, float64."""
+    weights = _check_vector("class_weights", class_weights)
+    if (weights < 0).any() or not (weights > 0).any():
+        raise InvalidInputError(f"class_weights must not be negative, nor all 0, got {weights.tolist()}")
+    if n_classes is not None and len(weights) != n_classes:
+        raise InvalidInputError(
+            f"class_weights must have one value for each of {n_classes} classes, got {len(weights)}"
+        )
+    return weights
+
+
+def check_features(features: Tensor, n_classes: int) -> Tensor:
+    """A (n_classes, n_features) matrix, float64."""
+    matrix = torch.as_tensor(features).detach().to("cpu", torch.float64, copy=True)
+    if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
+        raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
+    if not matrix.isfinite().all():
+        row, column = (~matrix.isfinite()).nonzero()[0].tolist()
+        raise InvalidInputError(f"features must be finite, got {matrix[row, column]} for class {row}, column {column}")
+    return matrix
+
+
+def check_targets(targets: Tensor, n_constraints: int) -> Tensor:
+    """A (n, n_constraints) matrix of target moments, float64."""
+    matrix = torch.as_tensor(targets).detach().to("cpu", torch.float64, copy=True)
+    if matrix.ndim != 2 or matrix.shape[1] != n_constraints:
+        shape = tuple(matrix.shape[1:]) if matrix.ndim == 2 else tuple(matrix.shape)
+        raise InvalidInputError(f"targets must give {n_constraints} moments, got shape {shape}")
+    if not matrix.isfinite().all():
+        raise InvalidInputError(f"targets must be finite, got {matrix[~matrix.isfinite()][0]}")
+    return matrix
+
+
+def check_label_range(labels: Tensor, n_classes: int, ignore_index: int | None) -> bool:
+    """Whether every integer label is a class (True), or some are ``ignore_index`` (False)."""
+    if labels.numel() == 0:
+        return True
+    low, high = (int(bound) for bound in labels.aminmax())
+    if low >= 0 and high < n_classes and not (ignore_index is not None and low <= ignore_index <= high):
+        return True
+    bad = (labels < 0) | (labels >= n_classes)
+    if ignore_index is not None:
+        bad &= labels != ignore_index
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        where = f"row {place[0]}" if len(place) == 1 else f"position {place}"
+        raise InvalidInputError(f"labels must lie in [0, {n_classes - 1}], got {int(labels[place])} at {where}")
+    return False
+
+
+def check_logits(logits: Tensor) -> tuple[float, float]:
+    """Least and greatest logit; there is a NaN or an infinity among the logits only if there is one in these."""
+    if logits.numel() == 0:
+        return 0.0, 0.0
+    low, high = (float(bound) for bound in logits.detach().aminmax())
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high
+    row, label, *rest = (~logits.isfinite()).nonzero()[0].tolist()
+    where = f"row {row}, class {label}" + (f", position {tuple(rest)}" if rest else "")
+    raise InvalidInputError(f"logits must be finite, got {logits[row, label, *rest].item()} at {where}")
+
+
+def check_shapes(logits: Tensor, labels: Tensor) -> bool:
+    """Whether the labels are soft, (n, k, …) as the logits; integer labels have no class dimension."""
+    if logits.ndim < 2 or not logits.is_floating_point():
+        what = f"shape {tuple(logits.shape)} of {logits.dtype}"
+        raise InvalidInputError(f"logits must be floating point, (n, k) or (n, k, d1, …), got {what}")
+    if logits.shape[1] < 2:
+        raise InvalidInputError(f"logits must have at least 2 classes, got shape {tuple(logits.shape)}")
+    soft = labels.is_floating_point()
+    expected = logits.shape if soft else (logits.shape[0], *logits.shape[2:])
+    if labels.shape != expected or labels.dtype == torch.bool or labels.is_complex():
+        got = f"shape {tuple(labels.shape)} of {labels.dtype}"
+        raise InvalidInputError(
+            f"labels must be integers of shape {(logits.shape[0], *logits.shape[2:])} or probabilities of shape "
+            f"{tuple(logits.shape)}, got {got}"
+        )
+    return soft
+
+
+def check_soft_labels(labels: Tensor) -> None:
+    """Rows of (n, k) probabilities; half precision sums to 1 within 2e-3 at worst."""
+    bad = (labels < 0).any(1) | ~((labels.sum(1) - 1).abs() <= 2e-3)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise InvalidInputError(
+            f"labels must be probabilities that sum to 1, got a sum of {float(labels[row].sum()):g} "
+            f"and a least value of {float(labels[row].min()):g} at row {row}"
+        )
+
+
+def check_outcomes(confidence: Tensor, correct: Tensor, n_bins: int) -> None:
+    """Confidences (n,) in [0, 1] beside whether each prediction was right."""
+    if n_bins < 1:
+        raise InvalidInputError(f"n_bins must be at least 1, got {n_bins}")
+    if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
+        shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
+    if correct.dtype != torch.bool:
+        raise InvalidInputError(f"correct must be boolean, got {correct.dtype}")
+    bad = ~((confidence >= 0) & (confidence <= 1))
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise InvalidInputError(f"confidence must lie in [0, 1], got {float(confidence[row]):g} at row {row}")

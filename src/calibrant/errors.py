@@ -1,0 +1,25 @@
+"""Every deliberate exception of calibrant; each also is the built-in that a caller expects."""
+
+
+class CalibrantError(Exception):
+    """Base of every error that calibrant raises on purpose; its message is one line for the user."""
+
+
+class InvalidInputError(CalibrantError, ValueError):
+    """An argument breaks its rule; the message names the argument, the rule and the offending value."""
+
+
+class UnknownNameError(CalibrantError, LookupError):
+    """A name is in none of our tables; the message gives the nearest known one."""
+
+
+class NotConvergedError(CalibrantError, ArithmeticError):
+    """A solver found no answer that meets its tolerance; the message says for which class, and why."""
+
+
+class NoDataError(CalibrantError, FileNotFoundError):
+    """A file or data set is not where it should be; the message says what to put where."""
+
+
+class CorruptFileError(CalibrantError, ValueError):
+    """A file is there but cannot be read as what it should be; the message names the place."""

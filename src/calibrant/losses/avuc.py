@@ -1,0 +1,65 @@
+"""Accuracy versus uncertainty: the AvUC and Soft-AvUC terms of a batch.
+
+Four sums split the batch by right or wrong (A, I) and certain or uncertain (C, U); the terms reward predictions that
+are certain when right and uncertain when wrong.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from calibrant.losses.batchwise import Outcomes
+
+N_THRESHOLDS = 21
+
+
+def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
+    r"""−log of the accuracy-versus-uncertainty score (Krishnan & Tickoo 2020).
+
+    .. math:: AvU(t) = \frac{n_{AC} + n_{IU}}{n_{AC} + n_{AU} + n_{IC} + n_{IU}}
+
+    with a sample counted as certain where its entropy h is at most t, and sums
+    :math:`n_{AC} = \sum r (1-\tanh h)`, :math:`n_{AU} = \sum r \tanh h` over the right samples,
+    :math:`n_{IC} = \sum (1-r)(1-\tanh h)`, :math:`n_{IU} = \sum (1-r) \tanh h` over the wrong ones (r the confidence).
+    The score is AvU at the given threshold, or the area under AvU over 21 thresholds between the batch's least and
+    greatest entropy. Each prediction is compared with its own label (the published code compares all with the first).
+    """
+    thresholds = _entropy_thresholds(batch) if threshold is None else batch.entropy.new_tensor([threshold])
+    right = batch.correct.to(batch.entropy.dtype)
+    strength = batch.weights * torch.where(batch.correct, batch.confidence, 1 - batch.confidence)
+    tanh, rest = batch.entropy.tanh(), 2 * (-2 * batch.entropy).sigmoid()  # 1 − tanh h, without cancellation
+    parts = torch.stack([right * rest, right * tanh, (1 - right) * rest, (1 - right) * tanh]) * strength
+    certain = (batch.entropy.detach() <= thresholds[:, None]).to(parts.dtype)  # (n_thresholds, n)
+    n_ac, below_au, n_ic, below_iu = parts @ certain.T
+    n_au, n_iu = parts[1].sum() - below_au, parts[3].sum() - below_iu
+    good = n_ac + n_iu
+    score = good / (good + n_au + n_ic).clamp_min(torch.finfo(parts.dtype).tiny)
+    area: Tensor = score.mean() if threshold is not None else (score[1:] + score[:-1]).mean() / 2
+    return -area.clamp_min(torch.finfo(parts.dtype).eps).log()
+
+
+def _entropy_thresholds(batch: Outcomes) -> Tensor:
+    """Evenly spaced between the least and greatest entropy of the samples that count."""
+    entropy, counts = batch.entropy.detach(), batch.weights > 0
+    low = torch.where(counts, entropy, torch.finfo(entropy.dtype).max).amin()
+    high = torch.where(counts, entropy, 0.0).amax()
+    return torch.lerp(low, high, torch.linspace(0, 1, N_THRESHOLDS, dtype=entropy.dtype, device=entropy.device))
+
+
+def soft_avuc(batch: Outcomes, n_classes: int, *, temperature: float = 0.01, kappa: float = 0.1) -> Tensor:
+    r""":math:`\log(1 + (n_{AU} + n_{IC}) / (n_{AC} + n_{IU}))` with soft counts (Karandikar et al. 2021).
+
+    A sample is uncertain to the degree :math:`t(u) = \sigma(\frac1T \log\frac{u(1-\kappa)}{(1-u)\kappa})` of its
+    relative entropy :math:`u = h / \log K`; with the paper's T = 0.01 this is nearly a step at u = κ. The sums are
+    those of :func:`avuc` without the factor r.
+    """
+    smallest = torch.finfo(batch.entropy.dtype).eps
+    u = (batch.entropy / math.log(n_classes)).clamp(smallest, 1 - smallest)
+    uncertain = ((u.logit() - math.log(kappa / (1 - kappa))) / temperature).sigmoid()
+    tanh, rest = batch.entropy.tanh(), 2 * (-2 * batch.entropy).sigmoid()
+    right = batch.correct.to(u.dtype)
+    certain_part, uncertain_part = batch.weights * (1 - uncertain) * rest, batch.weights * uncertain * tanh
+    bad = (right * uncertain_part + (1 - right) * certain_part).sum()
+    good = (right * certain_part + (1 - right) * uncertain_part).sum()
+    return torch.log1p(bad / good.clamp_min(smallest))

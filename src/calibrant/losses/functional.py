@@ -1,0 +1,85 @@
+"""Losses as functions: one value per sample, from logits (n, k) and labels, integer (n,) or soft (n, k).
+
+The soft-label value of each is the expectation of its integer-label value under the label distribution. Logits are
+turned into log-probabilities by log-softmax throughout, so a confidently wrong sample keeps its full gradient.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
+
+
+def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
+    """The curve at the label's log-probability, in expectation over a soft label."""
+    return expected_curve(F.log_softmax(logits, dim=1), labels, curve)
+
+
+def expected_curve(log_probs: Tensor, labels: Tensor, curve: Curve) -> Tensor:
+    """:func:`on_curve` from log-probabilities."""
+    return _expectation(lambda log_p: curve.value_and_slope(log_p)[0], log_probs, labels)
+
+
+def _expectation(value: Callable[[Tensor], Tensor], log_probs: Tensor, labels: Tensor) -> Tensor:
+    if labels.is_floating_point():
+        return (labels * value(log_probs)).sum(1)
+    return value(log_probs.gather(1, labels[:, None]))[:, 0]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    r""":math:`-\log p_y`.
+
+    >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp()
+    tensor([4.])
+    """
+    return on_curve(logits, labels, CrossEntropy())
+
+
+def focal(logits: Tensor, labels: Tensor, *, gamma: float = 1.0) -> Tensor:
+    r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
+    return on_curve(logits, labels, Focal(gamma))
+
+
+def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
+    r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
+    return on_curve(logits, labels, InverseFocal(gamma))
+
+
+def poly(logits: Tensor, labels: Tensor, *, epsilon: float = 1.0) -> Tensor:
+    r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022).
+
+    The paper prints ε = −1; its published code flips the sign, so that its tables were made with +1, our default.
+    """
+    return on_curve(logits, labels, Poly(epsilon))
+
+
+def flsd(
+    logits: Tensor, labels: Tensor, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2
+) -> Tensor:
+    r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (Mukhoti et al. 2020)."""
+    return on_curve(logits, labels, StepFocal(gamma_low, gamma_high, threshold))
+
+
+def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = 0.1) -> Tensor:
+    r"""0 where :math:`p_y \ge 1-\alpha`, else :math:`KL((1-\alpha, \alpha) \| (p_y, 1-p_y))` (Lienen et al. 2021)."""
+    return on_curve(logits, labels, Relaxation(alpha))
+
+
+def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = 5.0) -> Tensor:
+    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
+    log_probs = F.log_softmax(logits, dim=1)
+    probs = log_probs.exp()
+    ascending = F.pad(probs.sort(dim=1).values, (1, 0))  # a 0 in front: nothing lies below the smallest
+    wanted = probs if labels.is_floating_point() else probs.gather(1, labels[:, None])
+    place = torch.searchsorted(ascending[:, 1:].detach().contiguous(), wanted.detach())
+    below = ascending.gather(1, place)
+    return _expectation(lambda log_p: -((1 - wanted + below) ** gamma) * log_p, log_probs, labels)
+
+
+def margin_smoothing(logits: Tensor, labels: Tensor, *, margin: float = 10.0, weight: float = 0.1) -> Tensor:
+    r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022)."""
+    excess = F.relu(logits.amax(1, keepdim=True) - logits - margin)
+    return cross_entropy(logits, labels) + weight * excess.mean(1)

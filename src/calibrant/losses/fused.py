@@ -1,0 +1,107 @@
+"""Weighted sums of a curve and a moment penalty over a batch, by automatic differentiation and fused.
+
+Both paths compute Σ_i w_i (curve(log p_i) + penalty_i) for integer labels. The fused one writes the gradient down in
+closed form during the forward pass and needs two copies of the logits at most.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant.losses.curves import Curve
+from calibrant.losses.penalties import MomentPenalty
+
+
+def full_precision(device_type: str) -> AbstractContextManager[Any]:
+    """Autocast switched off, where it is on: products of matrices would otherwise run in half precision."""
+    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
+
+
+def weighted_sum(
+    logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None
+) -> Tensor:
+    """The definition: Σ_i w_i (curve + penalty), differentiable any number of times."""
+    log_probs = F.log_softmax(logits, dim=1)
+    value, _ = curve.value_and_slope(log_probs.gather(1, labels[:, None]))
+    if penalty is not None:
+        value = value + penalty(log_probs.exp(), labels, labels)[:, None]
+    return (weights * value[:, 0]).sum()
+
+
+def _row_sums(exp: Tensor) -> Tensor:
+    """(n, 1); as a product, which is twice as fast as a reduction over few classes."""
+    return exp.mv(exp.new_ones(exp.shape[1])).unsqueeze(1)
+
+
+def value_and_gradient(
+    logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, *, bounded: bool
+) -> tuple[Tensor, Tensor]:
+    r"""The same sum and its gradient in the logits, in closed form.
+
+    With :math:`a` the slope of the curve in :math:`\log p_y`, :math:`E = \sum_k p_k f_k` and :math:`b` the slope of the
+    penalty in E, the gradient is :math:`p_k (b\cdot f_k - b\cdot E - a) + a\,[k = y]`. ``bounded`` promises logits so
+    small that their exponentials neither overflow nor vanish.
+    """
+    label, weight = labels.unsqueeze(1), weights.unsqueeze(1)
+    if bounded:
+        exp = logits.exp()
+        total = _row_sums(exp)
+        log_p = exp.gather(1, label).div_(total).log_().clamp_max_(0)
+    else:
+        exp = logits - logits.amax(1, keepdim=True)
+        log_p = exp.gather(1, label)
+        total = _row_sums(exp.exp_())
+        log_p.sub_(total.log())
+    value, a = curve.value_and_slope(log_p)  # p = exp / total from here on
+    scale = weight / total
+    if penalty is None:
+        gradient = exp.mul_((a * scale).neg_())
+    else:
+        features = penalty.features.to(exp.dtype)
+        columns = [exp.mv(feature).unsqueeze(1) for feature in features]
+        moments = (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)).div_(total)
+        cost, b = penalty.value_and_slope(moments, labels)
+        value = value + cost
+        pull = a + (b * moments if len(columns) == 1 else (b * moments).sum(1, keepdim=True))
+        gradient = torch.addmm((pull * scale).neg_(), b * scale, features).mul_(exp)
+    gradient.scatter_add_(1, label, a * weight)
+    return torch.dot(value.squeeze(1), weights), gradient
+
+
+class _FusedSum(torch.autograd.Function):
+    """:func:`value_and_gradient` as a node of the graph; twice differentiable by way of :func:`weighted_sum`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        curve: Curve,
+        penalty: MomentPenalty | None,
+        bounded: bool,
+    ) -> Tensor:
+        value, gradient = value_and_gradient(logits, labels, weights, curve, penalty, bounded=bounded)
+        ctx.save_for_backward(gradient, logits, labels, weights)
+        ctx.curve, ctx.penalty = curve, penalty
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, logits, labels, weights = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
+            with full_precision(logits.device.type):
+                total = weighted_sum(logits, labels, weights, ctx.curve, ctx.penalty)
+                (gradient,) = torch.autograd.grad(total, logits, create_graph=True)
+        return gradient * grad_output, None, None, None, None, None
+
+
+def fused_sum(
+    logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, *, bounded: bool
+) -> Tensor:
+    """:func:`weighted_sum` with the gradient in closed form."""
+    result: Tensor = _FusedSum.apply(logits, labels, weights, curve, penalty, bounded)  # type: ignore[no-untyped-call]
+    return result

@@ -1,0 +1,145 @@
+"""MaxEnt Loss: focal loss plus constraints on the moments of each prediction, with multipliers from the class prior."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant._checks import check_choice, check_counts, check_prior, check_train_labels
+from calibrant.errors import InvalidInputError
+from calibrant.losses.curves import Focal
+from calibrant.losses.functional import expected_curve
+from calibrant.losses.fused import full_precision
+from calibrant.losses.modules import Batch, CurveLoss, Options
+from calibrant.losses.penalties import RULES, MomentPenalty, OneHotPenalty, Penalty
+from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What the constraints do to a batch; the lists have one entry per constraint."""
+
+    active_fraction: float  # share of (sample, constraint) pairs on which the constraint has a slope
+    moments: list[float]  # mean over the batch of E f_n
+    global_moments: list[float]  # mean over the batch of c_n^G
+    local_moments: list[float]  # mean over the batch of c_n^L
+    gradient_share: float  # ‖∇ constraints‖ / (‖∇ constraints‖ + ‖∇ focal‖), gradients of the batch in the logits
+
+
+class MaxEntLoss(CurveLoss):
+    r"""Focal loss with constraints on the moments of each prediction, Eq. (3)-(5) of the paper.
+
+    .. math:: L = -(1-p_y)^\gamma \log p_y + \sum_n \lambda_{y,n} [ (E_p f_n - c_n^G) + (E_p f_n - c_n^L) ]
+
+    ``prior`` is the class prior of the training set (see also :meth:`from_labels` and :meth:`from_counts`). ``form``
+    chooses the features f: "mean" (class values), "variance" (their squares), "mean_variance" (both, the second
+    centered), or "prior" (one-hot: one constraint per class, indifferent to the order of the classes; ours).
+    ``class_values`` gives ordinal classes their values; ``features`` (n_classes, n_features) replaces the form's by
+    any others.
+
+    ``penalty`` makes a number of each gap: "absolute" as the published code does, weighted by :math:`|\lambda|`;
+    "signed" as the equations print it; "squared", :math:`(\lambda\,gap)^2`, ours, without a dead zone. ``gibbs`` says
+    to which Gibbs distribution the multipliers belong, see :func:`calibrant.solve`; ``local=False`` drops the local
+    terms (the paper's ablation). For a soft label the multipliers are those of its largest entry and the local
+    moments are its own. The other options are those of every loss, see :class:`calibrant.losses.Loss`.
+
+    Raises: NotConvergedError where the prior admits no multipliers.
+
+    >>> criterion = MaxEntLoss([0.5, 0.5], form="mean")
+    >>> criterion.multipliers.flatten()  # exp(-1 - λ) = 0.25 and 0.75
+    tensor([ 0.3863, -0.7123], dtype=torch.float64)
+    """
+
+    constraint: Penalty
+
+    def __init__(
+        self,
+        prior: Sequence[float] | Tensor,
+        form: str = "mean",
+        *,
+        gamma: float = 1.0,
+        penalty: str = "absolute",
+        gibbs: str = "paper",
+        local: bool = True,
+        class_values: Sequence[float] | Tensor | None = None,
+        features: Tensor | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(Focal(gamma), **options)
+        check_choice("form", form, FORMS)
+        check_choice("gibbs", gibbs, GIBBS)
+        check_choice("penalty", penalty, RULES)
+        if penalty == "signed" and gibbs == "paper":
+            raise InvalidInputError(
+                'penalty "signed" with gibbs "paper" drives every sample to class 0, since these multipliers are '
+                'positive: use gibbs "normalized", or penalty "signed_as_printed" to have the printed equations'
+            )
+        prior = check_prior(prior)
+        smoothing = self.label_smoothing
+        if form == "prior" and features is None:
+            tables = one_hot_multipliers(prior, gibbs, local=local, label_smoothing=smoothing)
+            self.constraint = OneHotPenalty(prior, tables, penalty, local=local)
+        else:
+            needed = constraints(
+                prior, form, class_values=class_values, features=features, local=local, label_smoothing=smoothing
+            )
+            self.constraint = MomentPenalty(needed, solve_constraints(needed, gibbs), penalty)
+        self.n_classes = len(prior)
+
+    @classmethod
+    def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
+        """The loss for a training set with these integer labels."""
+        return cls(check_train_labels(labels, n_classes), form, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_counts(cls, counts: Sequence[float] | Tensor, form: str = "mean", **options: object) -> Self:
+        """The loss for a training set with this many samples of each class."""
+        return cls(check_counts(counts), form, **options)  # type: ignore[arg-type]
+
+    def batch(self, logits: Tensor, labels: Tensor) -> Batch:
+        if logits.ndim > 1 and logits.shape[1] != self.n_classes:
+            raise InvalidInputError(
+                f"logits must have the {self.n_classes} classes of the prior, got {logits.shape[1]}"
+            )
+        return super().batch(logits, labels)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        log_probs = F.log_softmax(batch.logits, dim=1)
+        cost: Tensor = self.constraint(log_probs.exp(), batch.labels, batch.classes)
+        return expected_curve(log_probs, batch.labels, self.curve) + cost
+
+    def penalty(self) -> MomentPenalty | None:
+        return self.constraint if isinstance(self.constraint, MomentPenalty) else None
+
+    def fuses(self, batch: Batch) -> bool:
+        return isinstance(self.constraint, MomentPenalty) and super().fuses(batch)
+
+    @property
+    def multipliers(self) -> Tensor:
+        """The Lagrange multipliers, (n_classes, n_constraints), one row per class of the label."""
+        return self.constraint.multipliers
+
+    def telemetry(self, logits: Tensor, labels: Tensor) -> Telemetry:
+        """What the constraints do to this batch: how many act, which moments they see, their share of the gradient."""
+        with full_precision(logits.device.type), torch.enable_grad():
+            batch = self.batch(logits.detach().requires_grad_(), labels)
+            shares = torch.ones_like(batch.logits[:, 0]) if batch.weights is None else batch.weights
+            shares = shares / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+            log_probs = F.log_softmax(batch.logits, dim=1)
+            seen = self.constraint.compare(log_probs.exp(), batch.labels, batch.classes)
+            costs, slopes = seen.cost(self.constraint.rule)
+            focal = expected_curve(log_probs, batch.labels, self.curve)
+            norms = [
+                torch.autograd.grad(torch.dot(part, shares), batch.logits, retain_graph=True)[0].norm()
+                for part in (costs.sum(1), focal)
+            ]
+        return Telemetry(
+            active_fraction=float(shares @ (slopes != 0).to(shares.dtype).mean(1)),
+            moments=(shares @ seen.moments).tolist(),
+            global_moments=(shares @ seen.global_moments).tolist(),
+            local_moments=(shares @ seen.local_moments).tolist(),
+            gradient_share=float(norms[0] / (norms[0] + norms[1]).clamp_min(torch.finfo(shares.dtype).tiny)),
+        )

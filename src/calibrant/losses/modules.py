@@ -1,0 +1,323 @@
+"""Losses as modules with one contract: `criterion(logits, labels)` in place of `torch.nn.CrossEntropyLoss`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import (
+    check_choice,
+    check_class_weights,
+    check_fraction,
+    check_label_range,
+    check_logits,
+    check_number,
+    check_positive,
+    check_shapes,
+    check_soft_labels,
+)
+from calibrant.losses import avuc, batchwise, functional
+from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
+from calibrant.losses.fused import full_precision, fused_sum
+from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
+
+REDUCTIONS = ("mean", "sum", "none")
+BOUNDED = 32.0  # the exponentials of logits within ±32, and their sums, are far from overflow and underflow
+
+
+class Options(TypedDict, total=False):
+    """What every loss takes; see :class:`Loss`."""
+
+    label_smoothing: float
+    class_weights: Sequence[float] | Tensor | None
+    ignore_index: int
+    reduction: str
+    validate: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A checked batch, one row per sample."""
+
+    logits: Tensor  # (n, k), float32 or float64
+    labels: Tensor  # (n,) integer, or (n, k) where soft or smoothed
+    classes: Tensor  # (n,) integer: the label, or the largest entry of a soft one; 0 where it is to be ignored
+    weights: Tensor | None  # (n,) how much each sample counts; None where all count 1
+    bounded: bool  # whether the logits are known to be small
+
+
+class Loss(KeepsPrecision, ABC):
+    """Base of every loss.
+
+    ``logits`` are (n, k), or (n, k, d1, …) for dense prediction, in any floating type; the arithmetic runs in float32
+    at least. ``labels`` are integers (n, …) or soft, (n, k, …). Integer labels equal to ``ignore_index`` count for
+    nothing; a batch without any other gives 0 with a zero gradient.
+
+    ``reduction`` is "mean", "sum" or "none". With ``class_weights`` each sample weighs as its class does, and the mean
+    is the weighted mean. ``label_smoothing`` α replaces the label vector t by (1 − α)·t + α/k. ``validate`` looks for
+    NaN, infinity and labels out of range before use; None means for tensors on the CPU only, where looking is cheap
+    (and never while a compiler traces).
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,
+        class_weights: Sequence[float] | Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        validate: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
+        self.ignore_index = ignore_index
+        self.reduction = check_choice("reduction", reduction, REDUCTIONS)
+        self.validate = validate
+        weights = None if class_weights is None else check_class_weights(class_weights).float()
+        self.register_buffer("class_weights", weights)
+
+    @abstractmethod
+    def per_sample(self, batch: Batch) -> Tensor:
+        """One value per sample, (n,); a loss of the batch as a whole adds its term to the value of every sample."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        with full_precision(logits.device.type):
+            batch = self.batch(logits, labels)
+            if self.reduction != "none":
+                return self.reduced(batch)
+            values = self.per_sample(batch) if len(batch.logits) else batch.logits.sum(1)
+            shape = (logits.shape[0], *logits.shape[2:])
+            return (values if batch.weights is None else values * batch.weights).reshape(shape)
+
+    def reduced(self, batch: Batch) -> Tensor:
+        """Mean or sum over the batch."""
+        if len(batch.logits) == 0:
+            return batch.logits.sum()
+        values = self.per_sample(batch)
+        if batch.weights is None:
+            return values.mean() if self.reduction == "mean" else values.sum()
+        return torch.dot(values, self.shares(batch))
+
+    def shares(self, batch: Batch) -> Tensor:
+        """What each sample's value is multiplied with in the sum: its weight, divided by their total for a mean."""
+        if batch.weights is None:
+            share = 1 / len(batch.logits) if self.reduction == "mean" else 1.0
+            return batch.logits.new_full((len(batch.logits),), share)
+        if self.reduction == "sum":
+            return batch.weights
+        return batch.weights / batch.weights.sum().clamp_min(torch.finfo(batch.weights.dtype).tiny)
+
+    def batch(self, logits: Tensor, labels: Tensor) -> Batch:
+        """Check, flatten to one row per sample, lift half precision, weigh and smooth."""
+        soft = check_shapes(logits, labels)
+        bounded, complete = self._inspect(logits, labels, soft)
+        if logits.ndim > 2:
+            logits = logits.movedim(1, -1).flatten(0, -2)
+            labels = labels.movedim(1, -1).flatten(0, -2) if soft else labels.flatten()
+        if logits.dtype in HALF:
+            logits = logits.float()
+        labels = labels.to(logits.dtype) if soft else labels.long()
+        classes, weights = self._classes_and_weights(labels, logits.dtype, soft, complete)
+        return Batch(logits, self._smoothed(labels if soft else classes, logits), classes, weights, bounded)
+
+    def _inspect(self, logits: Tensor, labels: Tensor, soft: bool) -> tuple[bool, bool]:
+        """Whether the logits are known to be small, and whether it is known that no label is to be ignored."""
+        if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
+            check_class_weights(self.class_weights, logits.shape[1])
+        if torch.compiler.is_compiling() or not (logits.is_cpu if self.validate is None else self.validate):
+            return False, False
+        low, high = check_logits(logits)
+        bounded = low > -BOUNDED and high < BOUNDED
+        if soft:
+            check_soft_labels(labels)
+            return bounded, True
+        return bounded, check_label_range(labels, logits.shape[1], self.ignore_index)
+
+    def _classes_and_weights(
+        self, labels: Tensor, dtype: torch.dtype, soft: bool, complete: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if soft:
+            weights = None if self.class_weights is None else labels @ self.class_weights.to(dtype)
+            return labels.argmax(1), weights
+        if complete and self.class_weights is None:
+            return labels, None
+        kept = labels != self.ignore_index
+        classes = torch.where(kept, labels, 0)
+        weights = kept.to(dtype)
+        return classes, weights if self.class_weights is None else weights * self.class_weights.to(dtype)[classes]
+
+    def _smoothed(self, labels: Tensor, logits: Tensor) -> Tensor:
+        if self.label_smoothing == 0:
+            return labels
+        n_classes = logits.shape[1]
+        if not labels.is_floating_point():
+            labels = nn.functional.one_hot(labels, n_classes).to(logits.dtype)
+        return (1 - self.label_smoothing) * labels + self.label_smoothing / n_classes
+
+
+class CurveLoss(Loss):
+    """A loss along a curve of the label's log-probability, fused where labels are integers and not smoothed."""
+
+    def __init__(self, curve: Curve, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.curve = curve
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        return functional.on_curve(batch.logits, batch.labels, self.curve)
+
+    def penalty(self) -> MomentPenalty | None:
+        """What is added to the curve."""
+        return None
+
+    def reduced(self, batch: Batch) -> Tensor:
+        if not self.fuses(batch):
+            return super().reduced(batch)
+        shares = self.shares(batch)
+        return fused_sum(batch.logits, batch.classes, shares, self.curve, self.penalty(), bounded=batch.bounded)
+
+    def fuses(self, batch: Batch) -> bool:
+        """Whether there is a gradient to fuse; a compiler fuses better than we do."""
+        plain = batch.labels is batch.classes and len(batch.classes) > 0
+        return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+class CrossEntropyLoss(CurveLoss):
+    r""":math:`-\log p_y`."""
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__(CrossEntropy(), **options)
+
+
+class FocalLoss(CurveLoss):
+    r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
+
+    def __init__(self, gamma: float = 1.0, **options: Unpack[Options]) -> None:
+        super().__init__(Focal(gamma), **options)
+
+
+class InverseFocalLoss(CurveLoss):
+    r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
+
+    def __init__(self, gamma: float = 2.0, **options: Unpack[Options]) -> None:
+        super().__init__(InverseFocal(gamma), **options)
+
+
+class PolyLoss(CurveLoss):
+    r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022); the paper's tables were made with ε = +1."""
+
+    def __init__(self, epsilon: float = 1.0, **options: Unpack[Options]) -> None:
+        super().__init__(Poly(epsilon), **options)
+
+
+class FLSDLoss(CurveLoss):
+    r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (FLSD-53, Mukhoti et al. 2020)."""
+
+    def __init__(
+        self,
+        gamma_low: float = 5.0,
+        gamma_high: float = 3.0,
+        threshold: float = 0.2,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(StepFocal(gamma_low, gamma_high, threshold), **options)
+
+
+class LabelRelaxationLoss(CurveLoss):
+    r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021)."""
+
+    def __init__(self, alpha: float = 0.1, **options: Unpack[Options]) -> None:
+        super().__init__(Relaxation(alpha), **options)
+
+
+class DualFocalLoss(Loss):
+    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
+
+    def __init__(self, gamma: float = 5.0, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.gamma = check_number("gamma", gamma, least=0)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        return functional.dual_focal(batch.logits, batch.labels, gamma=self.gamma)
+
+
+class MarginSmoothingLoss(Loss):
+    """Cross-entropy plus a penalty on logits further than a margin below the largest (MbLS, Liu et al. 2022)."""
+
+    def __init__(self, margin: float = 10.0, weight: float = 0.1, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.margin = check_number("margin", margin, least=0)
+        self.weight = check_number("weight", weight, least=0)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        return functional.margin_smoothing(batch.logits, batch.labels, margin=self.margin, weight=self.weight)
+
+
+class AvUCLoss(Loss):
+    """Cross-entropy plus β times the accuracy-versus-uncertainty term of the batch (Krishnan & Tickoo 2020).
+
+    By default the term is the area over 21 thresholds; ``threshold`` fixes a single one, in nats. The paper trains with
+    cross-entropy alone for the first 20 epochs: set ``criterion.beta = 0`` for these.
+    """
+
+    def __init__(self, beta: float = 3.0, threshold: float | None = None, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.beta = check_number("beta", beta, least=0)
+        self.threshold = None if threshold is None else check_number("threshold", threshold, least=0)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        term = avuc.avuc(batchwise.outcomes(batch.logits, batch.classes, batch.weights), threshold=self.threshold)
+        return functional.cross_entropy(batch.logits, batch.labels) + self.beta * term
+
+
+class SoftAvUCLoss(Loss):
+    """Focal loss plus β times the soft accuracy-versus-uncertainty term of the batch (Karandikar et al. 2021)."""
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        temperature: float = 0.01,
+        kappa: float = 0.1,
+        gamma: float = 1.0,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        self.beta = check_number("beta", beta, least=0)
+        self.temperature = check_positive("temperature", temperature)
+        self.kappa = check_positive("kappa", check_fraction("kappa", kappa))
+        self.gamma = check_number("gamma", gamma, least=0)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        seen = batchwise.outcomes(batch.logits, batch.classes, batch.weights)
+        term = avuc.soft_avuc(seen, batch.logits.shape[1], temperature=self.temperature, kappa=self.kappa)
+        return functional.focal(batch.logits, batch.labels, gamma=self.gamma) + self.beta * term
+
+
+class MMCELoss(Loss):
+    """Cross-entropy plus a weight times the kernel calibration error of the batch (Kumar et al. 2018)."""
+
+    def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.weight = check_number("weight", weight, least=0)
+        self.width = check_positive("width", width)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        term = batchwise.mmce(batchwise.outcomes(batch.logits, batch.classes, batch.weights), width=self.width)
+        return functional.cross_entropy(batch.logits, batch.labels) + self.weight * term
+
+
+class MDCALoss(Loss):
+    """Focal loss (γ = 0: cross-entropy) plus the class-wise gap of confidence and frequency (MDCA, 2022)."""
+
+    def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        self.weight = check_number("weight", weight, least=0)
+        self.gamma = check_number("gamma", gamma, least=0)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        term = batchwise.mdca(batch.logits, batch.labels, batch.weights)
+        return functional.focal(batch.logits, batch.labels, gamma=self.gamma) + self.weight * term

@@ -1,0 +1,189 @@
+"""Penalties on the moments of predictions: how far they are from the class's global and local moments, and the cost."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from calibrant.maxent import Constraints, Solution, centered_moments
+
+HALF = (torch.float16, torch.bfloat16)
+
+# Both terms of a constraint in one. With the target c = (c^G + c^L)/2 midway between both moments and the half spread
+# h = |c^G − c^L|/2, the gap g = E − c has
+# |E − c^G| + |E − c^L| = 2 max(|g|, h) and (E − c^G)² + (E − c^L)² = 2 (g² + h²).
+# A rule maps gap, half spread and weight to the weighted penalty and its slope in the gap.
+Rule = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def absolute(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """w·max(|g|, h): no slope between both moments, where one term gains what the other loses."""
+    size = gap.abs()
+    return weight * torch.maximum(size, half_spread), torch.copysign(weight, gap).masked_fill(size <= half_spread, 0.0)
+
+
+def signed(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """w·g: the terms as the paper prints them."""
+    return weight * gap, weight
+
+
+def squared(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """w·(g² + h²): pulls towards the midpoint from everywhere."""
+    pull = weight * gap
+    return torch.addcmul(pull * gap, weight, half_spread.square()), 2 * pull
+
+
+RULES: dict[str, Rule] = {"absolute": absolute, "signed": signed, "squared": squared, "signed_as_printed": signed}
+# The weight of one term, from its multiplier; a negative one would reward the violation of an absolute or squared term.
+TERM_WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "absolute": torch.abs,
+    "signed": torch.clone,
+    "squared": torch.square,
+    "signed_as_printed": torch.clone,
+}
+
+
+class KeepsPrecision(nn.Module):
+    """A module whose constants follow it to its device, but stay in float32 where a model goes to half precision."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in before.items():
+            new = getattr(self, name)
+            if new.dtype in HALF:
+                setattr(self, name, old.to(new.device))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Moments of each prediction beside those it should have; all (n, n_constraints)."""
+
+    moments: Tensor
+    global_moments: Tensor
+    local_moments: Tensor
+    weights: Tensor
+
+    def cost(self, rule: Rule) -> tuple[Tensor, Tensor]:
+        """The weighted penalty of each constraint, and its slope in the moment."""
+        gap = self.moments - (self.global_moments + self.local_moments) / 2
+        return rule(gap, (self.global_moments - self.local_moments).abs() / 2, self.weights)
+
+
+class Penalty(KeepsPrecision, ABC):
+    """What the constraints cost; its constants are buffers."""
+
+    def __init__(self, penalty: str, *, local: bool) -> None:
+        super().__init__()
+        self.rule = RULES[penalty]
+        self.local = local
+        self.term_weight = TERM_WEIGHTS[penalty]
+
+    @property
+    @abstractmethod
+    def multipliers(self) -> Tensor:
+        """(n_classes, n_constraints)."""
+
+    def weight(self, multipliers: Tensor) -> Tensor:
+        """The weight of the global and the local term together; of the global one alone where that is all."""
+        return self.term_weight(multipliers) * (2 if self.local else 1)
+
+    @abstractmethod
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+        """Predictions (n, k) beside their targets, for labels (n,) or (n, k) whose classes are given too."""
+
+    def forward(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
+        """One value per sample, (n,)."""
+        return self.compare(probs, labels, classes).cost(self.rule)[0].sum(1)
+
+
+class MomentPenalty(Penalty):
+    """Constraints on a few moments; all forms but the prior form."""
+
+    features: Tensor  # (n_constraints, n_classes)
+    weights: Tensor  # (n_classes, n_constraints), and so are the next three
+    targets: Tensor
+    half_spreads: Tensor
+    global_moments: Tensor
+    centers: Tensor | None  # (n_classes,)
+
+    def __init__(self, needed: Constraints, solution: Solution, penalty: str) -> None:
+        super().__init__(penalty, local=needed.local)
+        self.solution = solution
+        half_spreads = (needed.global_moments - needed.local_moments).abs() / 2
+        self.register_buffer("features", needed.base.T.float().contiguous())
+        self.register_buffer("weights", self.weight(solution.multipliers).float())
+        self.register_buffer("targets", needed.targets.float())
+        self.register_buffer("half_spreads", half_spreads.float())
+        self.register_buffer("global_moments", needed.global_moments.float().contiguous())
+        self.register_buffer("centers", None if needed.centers is None else needed.centers.float())
+
+    @property
+    def multipliers(self) -> Tensor:
+        return self.solution.multipliers
+
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+        dtype = probs.dtype
+        features, global_moments = self.features.to(dtype), self.global_moments.to(dtype)[classes]
+        if not self.local:
+            local_moments = global_moments
+        elif labels.is_floating_point():
+            local_moments = self._centered(labels @ features.T, classes)
+        else:
+            local_moments = 2 * self.targets.to(dtype)[classes] - global_moments
+        moments = self._centered(probs @ features.T, classes)
+        return Comparison(moments, global_moments, local_moments, self.weights.to(dtype)[classes])
+
+    def _centered(self, moments: Tensor, classes: Tensor) -> Tensor:
+        return moments if self.centers is None else centered_moments(moments, self.centers.to(moments.dtype)[classes])
+
+    def value_and_slope(self, moments: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Penalty (n, 1) of the features' moments (n, n_constraints) under integer labels, and its slope in them."""
+        tables = (self.targets, self.half_spreads, self.weights)
+        target, half_spread, weight = (table.index_select(0, classes).to(moments.dtype) for table in tables)
+        if self.centers is None:
+            value, slope = self.rule(moments - target, half_spread, weight)
+        else:
+            center = self.centers.index_select(0, classes).to(moments.dtype)
+            value, slope = self.rule(centered_moments(moments, center) - target, half_spread, weight)
+            first, second = slope.unbind(1)  # in E v and in E (v − μ)² = E v² − 2μ E v + μ²
+            slope = torch.stack([first - 2 * center * second, second], dim=1)
+        return value if value.shape[1] == 1 else value.sum(1, keepdim=True), slope
+
+
+class OneHotPenalty(Penalty):
+    """Constraints on the probability of every class: the prior form. Its tables grow with n_classes, not its square."""
+
+    prior: Tensor  # (n_classes,), and so are the next three
+    others: Tensor
+    shifts: Tensor
+    own: Tensor
+
+    def __init__(self, prior: Tensor, multipliers: tuple[Tensor, Tensor, Tensor], penalty: str, *, local: bool) -> None:
+        super().__init__(penalty, local=local)
+        for name, table in zip(("prior", "others", "shifts", "own"), (prior, *multipliers), strict=True):
+            self.register_buffer(name, table.float())
+
+    @property
+    def multipliers(self) -> Tensor:
+        return self._multipliers_of(torch.arange(len(self.prior), device=self.prior.device))
+
+    def _multipliers_of(self, classes: Tensor) -> Tensor:
+        column = classes[:, None]
+        return (self.others + self.shifts[column]).scatter(1, column, self.own[column])
+
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+        dtype = probs.dtype
+        global_moments = self.prior.to(dtype).expand_as(probs)
+        if not self.local:
+            local_moments = global_moments
+        elif labels.is_floating_point():
+            local_moments = labels
+        else:
+            local_moments = F.one_hot(classes, probs.shape[1]).to(dtype)
+        return Comparison(probs, global_moments, local_moments, self.weight(self._multipliers_of(classes)).to(dtype))

@@ -1,0 +1,159 @@
+"""The solver: from the class prior to Lagrange multipliers and Gibbs distributions, in every form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._checks import check_choice, check_features, check_prior, check_targets
+from calibrant.errors import NotConvergedError
+from calibrant.maxent.constraints import Constraints, centered_moments, class_features, constraints
+from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem, solve_dual
+
+GIBBS = ("paper", "normalized")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Multipliers with the evidence that they solve the problem."""
+
+    multipliers: Tensor  # (n_classes, n_constraints), float64
+    residual: float  # largest |moment − target| of any class and constraint, relative to the target
+    n_steps: int  # Newton steps of the slowest class
+
+
+def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") -> Solution:
+    r"""Multipliers λ of the Gibbs distribution over the classes whose moments are the targets, row by row.
+
+    Solves :math:`\sum_k e^{-1-\lambda\cdot f(k)} f(k) = c` (appendix A.3), or with ``gibbs="normalized"`` the same
+    for :math:`e^{-\lambda\cdot f(k)} / Z`. Where the features leave λ undetermined, the shortest λ is returned.
+
+    ``features`` is (n_classes, n_constraints), ``targets`` (n, n_constraints).
+
+    Raises: NotConvergedError, naming the row, where the targets cannot be reached.
+
+    >>> features, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0]])
+    >>> round(solve_moments(features, targets).multipliers.item(), 9)  # exp(-1 - λ) = 1
+    -1.0
+    """
+    check_choice("gibbs", gibbs, GIBBS)
+    features = check_features(features, len(features))
+    return Solution(*solve_dual(LinearProblem.of(features, check_targets(targets, features.shape[1]), gibbs)))
+
+
+def solve(
+    prior: Sequence[float] | Tensor,
+    form: str = "mean",
+    *,
+    class_values: Sequence[float] | Tensor | None = None,
+    features: Tensor | None = None,
+    gibbs: str = "paper",
+    local: bool = True,
+    label_smoothing: float = 0.0,
+) -> Solution:
+    r"""Lagrange multipliers of MaxEnt Loss for every class, from the class prior alone (appendix A.3).
+
+    One row of multipliers per class y, shared by its global and local terms: the Gibbs distribution with those
+    multipliers has the moments :math:`(c^G + c^L) / 2`. The published code stops its iteration early; this meets
+    the exact root, to a relative residual of 1e-12.
+
+    Raises: NotConvergedError, naming the class, where no multipliers exist.
+
+    >>> solution = solve([0.1] * 10, "mean", gibbs="normalized")
+    >>> [round(float(x), 6) for x in solution.multipliers[[0, 4, 9], 0]]
+    [0.315584, 0.03035, -0.315584]
+    """
+    check_choice("gibbs", gibbs, GIBBS)
+    if form == "prior" and features is None:
+        return _solve_one_hot(prior, gibbs, local=local, label_smoothing=label_smoothing)
+    needed = constraints(
+        prior, form, class_values=class_values, features=features, local=local, label_smoothing=label_smoothing
+    )
+    return solve_constraints(needed, gibbs)
+
+
+def solve_constraints(needed: Constraints, gibbs: str) -> Solution:
+    """Multipliers of every class for constraints that are there already."""
+    rows = slice(None) if needed.local else slice(1)  # without local moments every class has the same problem
+    problem: MomentProblem
+    if needed.centers is None:
+        problem = LinearProblem.of(needed.base, needed.targets[rows], gibbs)
+    else:
+        problem = CenteredProblem.of(needed.base[:, 0], needed.centers[rows], needed.targets[rows], gibbs)
+    multipliers, residual, n_steps = solve_dual(problem)
+    return Solution(multipliers.expand(len(needed.base), -1).contiguous(), residual, n_steps)
+
+
+def one_hot_multipliers(
+    prior: Tensor, gibbs: str, *, local: bool, label_smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Multipliers of the prior form in closed form, without a matrix of n_classes².
+
+    The one-hot moments of a distribution are its probabilities, so :math:`\lambda_{y,j} = -1 - \log c_{y,j}`, with c
+    the midpoint of prior and label vector. Where normalized, λ is free up to a constant, and the shortest is taken.
+
+    Returns ``others`` and ``shifts`` with λ of class y for class j ≠ y being ``others[j] + shifts[y]``, and ``own``,
+    the λ of class y for itself.
+
+    Raises: NotConvergedError for a class of prior 0: its multiplier would be infinite.
+    """
+    n_classes = len(prior)
+    off, on = label_smoothing / n_classes, 1 - label_smoothing + label_smoothing / n_classes
+    target_others, target_own = ((prior + off) / 2, (prior + on) / 2) if local else (prior, prior)
+    if (target_others <= 0).any():
+        empty = int(target_others.argmin())
+        reason = "its multiplier is infinite: leave the class out, or smooth the prior or the labels"
+        raise NotConvergedError(f"no multipliers for class {empty}: its prior is 0, so {reason}")
+    others, own = -target_others.log(), -target_own.log()
+    if gibbs == "paper":
+        return others - 1, torch.zeros_like(prior), own - 1
+    shifts = -(others.sum() - others + own) / n_classes
+    return others, shifts, own + shifts
+
+
+def _solve_one_hot(prior: Sequence[float] | Tensor, gibbs: str, *, local: bool, label_smoothing: float) -> Solution:
+    needed = constraints(prior, "prior", local=local, label_smoothing=label_smoothing)
+    others, shifts, own = one_hot_multipliers(check_prior(prior), gibbs, local=local, label_smoothing=label_smoothing)
+    multipliers = (others + shifts[:, None]).diagonal_scatter(own)
+    moments = (-1 - multipliers).exp() if gibbs == "paper" else (-multipliers).softmax(1)
+    residual = ((moments - needed.targets).abs() / needed.targets).max()
+    return Solution(multipliers, float(residual), n_steps=0)
+
+
+def gibbs_distribution(
+    prior: Sequence[float] | Tensor,
+    form: str = "mean",
+    *,
+    targets: Sequence[float] | Tensor | None = None,
+    class_values: Sequence[float] | Tensor | None = None,
+    features: Tensor | None = None,
+    gibbs: str = "normalized",
+) -> Tensor:
+    r"""The distribution over the classes of greatest entropy with the given moments (Fig. 2 of the paper).
+
+    ``targets`` are the moments of the form's features: :math:`(\mu,)` for the mean, :math:`(E v^2,)` for the
+    variance form, :math:`(\mu, \sigma^2)` for both; by default those of the prior itself. With ``gibbs="paper"`` the
+    result is the measure :math:`e^{-1-\lambda\cdot f}` of appendix A.3, which need not sum to 1.
+
+    >>> gibbs_distribution([0.25] * 4, "mean", targets=[1.0]).round(decimals=3).tolist()
+    [0.421, 0.277, 0.182, 0.12]
+    """
+    check_choice("gibbs", gibbs, GIBBS)
+    prior = check_prior(prior)
+    base = class_features(len(prior), form, class_values, features)
+    wanted = (prior @ base)[None]
+    centered = form == "mean_variance" and features is None
+    if centered:
+        wanted = centered_moments(wanted, wanted[:, 0])
+    if targets is not None:
+        wanted = check_targets(torch.as_tensor(targets, dtype=torch.float64)[None], base.shape[1])
+    problem: MomentProblem
+    if centered:
+        problem = CenteredProblem.of(base[:, 0], wanted[:, 0], wanted, gibbs)
+        base = torch.stack([base[:, 0], (base[:, 0] - wanted[0, 0]) ** 2], dim=1)
+    else:
+        problem = LinearProblem.of(base, wanted, gibbs)
+    multipliers, _, _ = solve_dual(problem)
+    exponents = -(base @ multipliers[0])
+    return exponents.softmax(0) if gibbs == "normalized" else (exponents - 1).exp()
