@@ -42,7 +42,7 @@ def check_fraction(argument: str, value: float) -> float:
 def _check_vector(argument: str, values: Sequence[float] | Tensor) -> Tensor:
     """A copy of the numbers as float64, one dimension, all finite."""
     try:
-        vector = torch.as_tensor(values).detach().to("cpu", torch.float64, copy=True)
+        vector = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach().clone()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"{argument} must be a sequence of numbers: {error}") from None
     if vector.ndim != 1:
@@ -118,7 +118,7 @@ def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int 
 
 def check_features(features: Tensor, n_classes: int) -> Tensor:
     """A (n_classes, n_features) matrix, float64."""
-    matrix = torch.as_tensor(features).detach().to("cpu", torch.float64, copy=True)
+    matrix = torch.as_tensor(features, dtype=torch.float64, device="cpu").detach().clone()
     if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
         raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
     if not matrix.isfinite().all():
@@ -129,7 +129,7 @@ def check_features(features: Tensor, n_classes: int) -> Tensor:
 
 def check_targets(targets: Tensor, n_constraints: int) -> Tensor:
     """A (n, n_constraints) matrix of target moments, float64."""
-    matrix = torch.as_tensor(targets).detach().to("cpu", torch.float64, copy=True)
+    matrix = torch.as_tensor(targets, dtype=torch.float64, device="cpu").detach().clone()
     if matrix.ndim != 2 or matrix.shape[1] != n_constraints:
         shape = tuple(matrix.shape[1:]) if matrix.ndim == 2 else tuple(matrix.shape)
         raise InvalidInputError(f"targets must give {n_constraints} moments, got shape {shape}")

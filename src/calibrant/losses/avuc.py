@@ -26,17 +26,23 @@ def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
     greatest entropy. Each prediction is compared with its own label (the published code compares all with the first).
     """
     thresholds = _entropy_thresholds(batch) if threshold is None else batch.entropy.new_tensor([threshold])
-    right = batch.correct.to(batch.entropy.dtype)
     strength = batch.weights * torch.where(batch.correct, batch.confidence, 1 - batch.confidence)
-    tanh, rest = batch.entropy.tanh(), 2 * (-2 * batch.entropy).sigmoid()  # 1 − tanh h, without cancellation
-    parts = torch.stack([right * rest, right * tanh, (1 - right) * rest, (1 - right) * tanh]) * strength
-    certain = (batch.entropy.detach() <= thresholds[:, None]).to(parts.dtype)  # (n_thresholds, n)
-    n_ac, below_au, n_ic, below_iu = parts @ certain.T
-    n_au, n_iu = parts[1].sum() - below_au, parts[3].sum() - below_iu
+    certain_part, uncertain_part = _parts(batch.entropy)
+    # Sums over the samples between neighbouring thresholds, wrong and right apart; sums of these over the thresholds.
+    slot = 2 * torch.bucketize(batch.entropy.detach(), thresholds) + batch.correct
+    parts = torch.stack([certain_part, uncertain_part], dim=1) * strength.unsqueeze(1)
+    sums = parts.new_zeros(2 * len(thresholds) + 2, 2).index_add(0, slot, parts).unflatten(0, (-1, 2))
+    n_ic, n_ac = sums[:-1, :, 0].cumsum(0).unbind(1)
+    n_iu, n_au = sums[1:, :, 1].flip(0).cumsum(0).flip(0).unbind(1)
     good = n_ac + n_iu
     score = good / (good + n_au + n_ic).clamp_min(torch.finfo(parts.dtype).tiny)
-    area: Tensor = score.mean() if threshold is not None else (score[1:] + score[:-1]).mean() / 2
+    area: Tensor = score[0] if len(score) == 1 else (score[1:] + score[:-1]).mean() / 2
     return -area.clamp_min(torch.finfo(parts.dtype).eps).log()
+
+
+def _parts(entropy: Tensor) -> tuple[Tensor, Tensor]:
+    """1 − tanh h, which must not vanish by cancellation where the entropy is large, and tanh h."""
+    return 2 * (-2 * entropy).sigmoid(), entropy.tanh()
 
 
 def _entropy_thresholds(batch: Outcomes) -> Tensor:
@@ -57,9 +63,9 @@ def soft_avuc(batch: Outcomes, n_classes: int, *, temperature: float = 0.01, kap
     smallest = torch.finfo(batch.entropy.dtype).eps
     u = (batch.entropy / math.log(n_classes)).clamp(smallest, 1 - smallest)
     uncertain = ((u.logit() - math.log(kappa / (1 - kappa))) / temperature).sigmoid()
-    tanh, rest = batch.entropy.tanh(), 2 * (-2 * batch.entropy).sigmoid()
-    right = batch.correct.to(u.dtype)
-    certain_part, uncertain_part = batch.weights * (1 - uncertain) * rest, batch.weights * uncertain * tanh
-    bad = (right * uncertain_part + (1 - right) * certain_part).sum()
-    good = (right * certain_part + (1 - right) * uncertain_part).sum()
+    certain_part, uncertain_part = _parts(batch.entropy)
+    as_certain = batch.weights * (1 - uncertain) * certain_part
+    as_uncertain = batch.weights * uncertain * uncertain_part
+    bad = torch.where(batch.correct, as_uncertain, as_certain).sum()
+    good = torch.where(batch.correct, as_certain, as_uncertain).sum()
     return torch.log1p(bad / good.clamp_min(smallest))

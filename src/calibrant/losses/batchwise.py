@@ -4,6 +4,7 @@ Each takes an optional weight per sample: weight 2 is the sample twice, weight 0
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,25 +13,67 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What a batch of predictions says of itself: confidence, entropy in nats, and whether the argmax is right."""
+    """What a batch of predictions says of itself, one number per sample."""
 
-    confidence: Tensor  # (n,)
-    entropy: Tensor  # (n,)
-    correct: Tensor  # (n,) bool
+    log_p: Tensor  # (n,) log-probability of the sample's class
+    confidence: Tensor  # (n,) probability of the predicted class
+    entropy: Tensor  # (n,) in nats
+    correct: Tensor  # (n,) bool, whether the predicted class is the sample's
     weights: Tensor  # (n,)
 
 
 def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcomes:
     """From logits (n, k) and the class of each sample (n,)."""
+    predicted = logits.argmax(1)
+    if torch.compiler.is_compiling() or not (logits.requires_grad and torch.is_grad_enabled()):
+        log_p, confidence, entropy = _statistics(logits, classes, predicted)
+    else:
+        log_p, confidence, entropy = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
+    weights = torch.ones_like(log_p) if weights is None else weights
+    return Outcomes(log_p, confidence, entropy, predicted == classes, weights)
+
+
+def _statistics(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The definition: log-probability of the class, probability of the predicted one, entropy."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
-    predicted = logits.argmax(1)
-    return Outcomes(
-        confidence=probs.gather(1, predicted[:, None])[:, 0],
-        entropy=-(probs * log_probs).sum(1),
-        correct=predicted == classes,
-        weights=torch.ones_like(logits[:, 0]) if weights is None else weights,
-    )
+    picked = log_probs.gather(1, torch.stack([classes, predicted], dim=1))
+    return picked[:, 0], picked[:, 1].exp(), -(probs * log_probs).sum(1)
+
+
+class _Statistics(torch.autograd.Function):
+    r"""The same with the gradient in closed form, and with one exponential per logit.
+
+    For gradients :math:`g^p, g^r, g^h` in log-probability, confidence r and entropy h the gradient in the logits is
+    :math:`g^p([k=y] - p_k) + g^r r ([k=j] - p_k) - g^h p_k (\log p_k + h)`, with j the predicted class.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        picked = logits.gather(1, torch.stack([classes, predicted], dim=1))
+        shifted = logits - picked[:, 1:]  # by the largest logit
+        probs = shifted.exp()
+        total = probs.sum(1)
+        log_total = total.log()
+        probs.div_(total.unsqueeze(1))
+        log_p = picked[:, 0] - picked[:, 1] - log_total
+        confidence, entropy = total.reciprocal(), log_total - torch.linalg.vecdot(probs, shifted)
+        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, entropy + confidence.log())
+        return log_p, confidence, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        logits, classes, predicted, probs, shifted, confidence, offset = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
+            outputs = _statistics(logits, classes, predicted)
+            return torch.autograd.grad(outputs, logits, gradients, create_graph=True)[0], None, None
+        of_log_p, of_confidence, of_entropy = gradients
+        of_confidence = of_confidence * confidence
+        pull = of_log_p + of_confidence + of_entropy * offset  # log p_k + h = shifted_k + offset
+        gradient = torch.addcmul(pull.unsqueeze(1), shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()
+        gradient.scatter_add_(1, classes.unsqueeze(1), of_log_p.unsqueeze(1))
+        gradient.scatter_add_(1, predicted.unsqueeze(1), of_confidence.unsqueeze(1))
+        return gradient, None, None
 
 
 def mmce(batch: Outcomes, *, width: float = 0.4) -> Tensor:

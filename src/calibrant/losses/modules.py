@@ -48,6 +48,15 @@ class Batch:
     weights: Tensor | None  # (n,) how much each sample counts; None where all count 1
     bounded: bool  # whether the logits are known to be small
 
+    def outcomes(self) -> batchwise.Outcomes:
+        return batchwise.outcomes(self.logits, self.classes, self.weights)
+
+    def on_curve(self, curve: Curve, seen: batchwise.Outcomes) -> Tensor:
+        """The curve of each sample; at integer labels its outcomes already say where."""
+        if self.labels is self.classes:
+            return curve.value_and_slope(seen.log_p)[0]
+        return functional.on_curve(self.logits, self.labels, curve)
+
 
 class Loss(KeepsPrecision, ABC):
     """Base of every loss.
@@ -270,8 +279,8 @@ class AvUCLoss(Loss):
         self.threshold = None if threshold is None else check_number("threshold", threshold, least=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        term = avuc.avuc(batchwise.outcomes(batch.logits, batch.classes, batch.weights), threshold=self.threshold)
-        return functional.cross_entropy(batch.logits, batch.labels) + self.beta * term
+        seen = batch.outcomes()
+        return batch.on_curve(CrossEntropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
 
 
 class SoftAvUCLoss(Loss):
@@ -289,12 +298,12 @@ class SoftAvUCLoss(Loss):
         self.beta = check_number("beta", beta, least=0)
         self.temperature = check_positive("temperature", temperature)
         self.kappa = check_positive("kappa", check_fraction("kappa", kappa))
-        self.gamma = check_number("gamma", gamma, least=0)
+        self.curve = Focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        seen = batchwise.outcomes(batch.logits, batch.classes, batch.weights)
+        seen = batch.outcomes()
         term = avuc.soft_avuc(seen, batch.logits.shape[1], temperature=self.temperature, kappa=self.kappa)
-        return functional.focal(batch.logits, batch.labels, gamma=self.gamma) + self.beta * term
+        return batch.on_curve(self.curve, seen) + self.beta * term
 
 
 class MMCELoss(Loss):
@@ -306,8 +315,8 @@ class MMCELoss(Loss):
         self.width = check_positive("width", width)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        term = batchwise.mmce(batchwise.outcomes(batch.logits, batch.classes, batch.weights), width=self.width)
-        return functional.cross_entropy(batch.logits, batch.labels) + self.weight * term
+        seen = batch.outcomes()
+        return batch.on_curve(CrossEntropy(), seen) + self.weight * batchwise.mmce(seen, width=self.width)
 
 
 class MDCALoss(Loss):

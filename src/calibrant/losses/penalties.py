@@ -105,8 +105,8 @@ class Penalty(KeepsPrecision, ABC):
 class MomentPenalty(Penalty):
     """Constraints on a few moments; all forms but the prior form."""
 
-    features: Tensor  # (n_constraints, n_classes)
-    weights: Tensor  # (n_classes, n_constraints), and so are the next three
+    features: Tensor  # (n_constraints, n_classes), and so are the next four
+    weights: Tensor
     targets: Tensor
     half_spreads: Tensor
     global_moments: Tensor
@@ -115,12 +115,15 @@ class MomentPenalty(Penalty):
     def __init__(self, needed: Constraints, solution: Solution, penalty: str) -> None:
         super().__init__(penalty, local=needed.local)
         self.solution = solution
-        half_spreads = (needed.global_moments - needed.local_moments).abs() / 2
-        self.register_buffer("features", needed.base.T.float().contiguous())
-        self.register_buffer("weights", self.weight(solution.multipliers).float())
-        self.register_buffer("targets", needed.targets.float())
-        self.register_buffer("half_spreads", half_spreads.float())
-        self.register_buffer("global_moments", needed.global_moments.float().contiguous())
+        tables = {
+            "features": needed.base,
+            "weights": self.weight(solution.multipliers),
+            "targets": needed.targets,
+            "half_spreads": (needed.global_moments - needed.local_moments).abs() / 2,
+            "global_moments": needed.global_moments,
+        }
+        for name, table in tables.items():
+            self.register_buffer(name, table.T.float().contiguous())
         self.register_buffer("centers", None if needed.centers is None else needed.centers.float())
 
     @property
@@ -129,31 +132,38 @@ class MomentPenalty(Penalty):
 
     def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
         dtype = probs.dtype
-        features, global_moments = self.features.to(dtype), self.global_moments.to(dtype)[classes]
+        features, global_moments = self.features.to(dtype), self._rows(self.global_moments, classes, dtype)
         if not self.local:
             local_moments = global_moments
         elif labels.is_floating_point():
             local_moments = self._centered(labels @ features.T, classes)
         else:
-            local_moments = 2 * self.targets.to(dtype)[classes] - global_moments
+            local_moments = 2 * self._rows(self.targets, classes, dtype) - global_moments
         moments = self._centered(probs @ features.T, classes)
-        return Comparison(moments, global_moments, local_moments, self.weights.to(dtype)[classes])
+        return Comparison(moments, global_moments, local_moments, self._rows(self.weights, classes, dtype))
+
+    @staticmethod
+    def _rows(table: Tensor, classes: Tensor, dtype: torch.dtype) -> Tensor:
+        return table.to(dtype)[:, classes].T
 
     def _centered(self, moments: Tensor, classes: Tensor) -> Tensor:
         return moments if self.centers is None else centered_moments(moments, self.centers.to(moments.dtype)[classes])
 
-    def value_and_slope(self, moments: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """Penalty (n, 1) of the features' moments (n, n_constraints) under integer labels, and its slope in them."""
-        tables = (self.targets, self.half_spreads, self.weights)
-        target, half_spread, weight = (table.index_select(0, classes).to(moments.dtype) for table in tables)
-        if self.centers is None:
-            value, slope = self.rule(moments - target, half_spread, weight)
-        else:
-            center = self.centers.index_select(0, classes).to(moments.dtype)
-            value, slope = self.rule(centered_moments(moments, center) - target, half_spread, weight)
-            first, second = slope.unbind(1)  # in E v and in E (v − μ)² = E v² − 2μ E v + μ²
-            slope = torch.stack([first - 2 * center * second, second], dim=1)
-        return value if value.shape[1] == 1 else value.sum(1, keepdim=True), slope
+    def value_and_slopes(self, moments: list[Tensor], classes: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Penalty (n,) of the moments (n,) of each feature under integer labels, and its slope in each of them."""
+        if self.centers is not None:
+            mean, square = moments
+            center = self.centers.index_select(0, classes).to(mean.dtype)
+            moments = [mean, square - center * (2 * mean - center)]
+        costs, slopes = zip(*(self._term(n, moment, classes) for n, moment in enumerate(moments)), strict=True)
+        if self.centers is not None:
+            slopes = (slopes[0] - 2 * center * slopes[1], slopes[1])
+        return sum(costs[1:], start=costs[0]), list(slopes)
+
+    def _term(self, n: int, moment: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        tables = (self.targets[n], self.half_spreads[n], self.weights[n])
+        target, half_spread, weight = (table.index_select(0, classes).to(moment.dtype) for table in tables)
+        return self.rule(moment - target, half_spread, weight)
 
 
 class OneHotPenalty(Penalty):

@@ -227,9 +227,27 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
         if n_steps == MAX_STEPS or len(rows) == 0:
             break
         previous = point.residual
-        step = _newton_step(point.hessian + lift[rows], point.gradient)
+        step = _step(problem, point, point.hessian + lift[rows])
         current, point = _line_search(problem, current, point, step)
     return residuals, solved, n_steps
+
+
+def _step(problem: MomentProblem, point: _Point, hessian: Tensor) -> Tensor:
+    r"""Newton's step for :math:`\log m(\lambda) = \log c` where the moments m are sums of exponentials of one sign.
+
+    These equations are closer to linear than :math:`m(\lambda) = c`, so that half the steps suffice from far away; at the
+    root both steps agree. Wherever this one would not descend on the dual, the ordinary Newton step does.
+    """
+    gradient = point.gradient
+    if problem.normalized:
+        return _newton_step(hessian, gradient)
+    moments = problem.targets - gradient
+    ratio = moments / problem.targets
+    step = _newton_step(hessian, torch.where(ratio > 0, -moments * ratio.log(), gradient))
+    uphill = ~((gradient * step).sum(1) < 0)
+    if uphill.any():
+        step[uphill] = _newton_step(hessian[uphill], gradient[uphill])
+    return step
 
 
 def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+# Every target sets itself up in .venv; the second time it starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test check bench docs clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 14
+
+# uv is fast, and with the constraint it keeps a CPU build of torch where one is on offer (UV_FIND_LINKS may be empty).
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "calibrant needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv (once; a minute or so)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## the multipliers of the paper's CIFAR-10 prior, and a small classifier trained with them
+	$(BIN)/calibrant solve --prior examples/cifar10_prior.json --form mean variance mean_variance prior
+	$(BIN)/python examples/digits.py
+
+test: check  ## all checks and all tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## format, lint, types and import layers
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY)  ## speed against peers and floors, as ratios
+	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/solver.py
+
+docs: $(READY)  ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+clean:  ## remove everything that was made
+	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

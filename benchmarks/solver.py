@@ -1,0 +1,92 @@
+"""The solver: all classes at once against one scipy root-find per class, the largest problem, and the constructor.
+
+Run: python benchmarks/solver.py. One thread, CPU time; each large problem runs in a process of its own, which reports
+its peak memory, torch and all.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from statistics import median
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import root
+from timing import cpu_seconds
+
+import calibrant as cb
+from calibrant.maxent import constraints
+
+FORMS = ("mean", "variance", "mean_variance")
+LARGE = 21_841
+
+
+def uniform(n_classes: int) -> torch.Tensor:
+    return torch.full((n_classes,), 1 / n_classes, dtype=torch.float64)
+
+
+def scipy_loop(n_classes: int, form: str, rows: list[int]) -> float:
+    """CPU seconds per class of scipy.optimize.root (hybr, exact Jacobian) on features scaled to [0, 1]."""
+    needed = constraints(uniform(n_classes), form)
+    start = time.process_time()
+    for row in rows:
+        features = needed.base.numpy()
+        if needed.centers is not None:
+            features = np.stack([features[:, 0], (features[:, 0] - needed.centers[row].item()) ** 2], axis=1)
+        scale = np.abs(features).max(0)
+        features, target = features / scale, needed.targets[row].numpy() / scale
+
+        def equations(multipliers: np.ndarray, features=features, target=target) -> tuple[np.ndarray, np.ndarray]:
+            weights = np.exp(np.minimum(-1 - features @ multipliers, 500))
+            return weights @ features - target, -(features * weights[:, None]).T @ features
+
+        root(equations, np.zeros(features.shape[1]), jac=True, tol=1e-13)
+    return (time.process_time() - start) / len(rows)
+
+
+def large(form: str) -> None:
+    """Solve one large problem and print seconds, peak memory of the whole process, and the residual."""
+    start = time.process_time()
+    solution = cb.solve(uniform(LARGE), form)
+    seconds = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{seconds:.1f} s, {peak:.0f} MiB, relative residual {solution.residual:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", choices=FORMS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.large:
+        large(arguments.large)
+        return
+    console = Console(width=120)
+    table = Table(title="all classes of one form: a scipy root-find per class / calibrant (goal at 1,000: 10)")
+    for heading in ("form", "K = 10", "K = 100", "K = 1,000"):
+        table.add_column(heading, justify="right")
+    for form in FORMS:
+        cells = []
+        for k in (10, 100, 1000):
+            rows = list(range(0, k, max(1, k // 50)))
+            cb.solve(uniform(k), form)
+            ours = [cpu_seconds(lambda form=form, k=k: cb.solve(uniform(k), form), 3) for _ in range(5)]
+            theirs = [k * scipy_loop(k, form, rows) for _ in range(3)]
+            cells.append(f"{median(theirs) / median(ours):.0f} ({1e3 * median(ours):.1f} ms)")
+        table.add_row(form, *cells)
+    console.print(table)
+    for form in FORMS:
+        command = [sys.executable, __file__, "--large", form]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        console.print(f"K = 21,841, {form}: {found} (goal for mean and variance: 15 s, 1,024 MiB)")
+    for form in (*FORMS, "prior"):
+        times = [cpu_seconds(lambda form=form: cb.MaxEntLoss(uniform(10), form), 5) for _ in range(11)]
+        console.print(f"MaxEntLoss constructor, K = 10, {form}: {1e3 * median(times):.1f} ms (goal 5)")
+
+
+if __name__ == "__main__":
+    main()

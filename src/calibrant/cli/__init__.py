@@ -1,0 +1,26 @@
+"""The command line: one module per verb; heavy imports stay inside the verbs, so that help answers at once."""
+
+import sys
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+import calibrant
+from calibrant.cli.solve import solve
+from calibrant.errors import CalibrantError
+
+app = App(
+    name="calibrant",
+    help="Train, measure and mend classifiers so that their probabilities stay honest when the data shift.",
+    version=calibrant.__version__,
+)
+app.command(solve)
+
+
+def main() -> None:
+    """Run the command line: 0 where all went well, 2 with one line on standard error for bad input."""
+    try:
+        app(print_error=False, exit_on_error=False)
+    except (CalibrantError, CycloptsError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"calibrant: {error}", style="red", markup=False, highlight=False)
+        sys.exit(2)

@@ -1,0 +1,96 @@
+"""The command line as a user meets it: real processes, their output and exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from calibrant.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def prior(tmp_path: Path) -> str:
+    path = tmp_path / "prior.json"
+    path.write_text('{"cat": 0.5, "dog": 0.3, "[red]fox": 0.2}')
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import calibrant; dir(calibrant); calibrant.__version__; calibrant.errors",
+        "import calibrant.cli; calibrant.cli.app.help_print([])",
+        "import calibrant.cli; calibrant.cli.app.help_print(['solve'])",
+    ],
+)
+def test_import_and_help_load_no_torch(statement: str) -> None:
+    code = f"import sys\n{statement}\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_solve_prints_a_table(prior: str) -> None:
+    found = run("solve", "--prior", prior, "--form", "mean", "prior")
+    assert found.returncode == 0, found.stderr
+    assert "[red]fox" in found.stdout
+    assert "form mean, gibbs paper" in found.stdout
+    assert "form prior, gibbs paper" in found.stdout
+
+
+def test_solve_prints_json(prior: str) -> None:
+    from calibrant import solve
+
+    found = run("solve", "--prior", prior, "--form", "mean_variance", "--gibbs", "normalized", "--json")
+    record = json.loads(found.stdout)["mean_variance"]
+    assert record["classes"] == ["cat", "dog", "[red]fox"]
+    expected = solve([0.5, 0.3, 0.2], "mean_variance", gibbs="normalized")
+    assert record["multipliers"] == expected.multipliers.tolist()
+    assert record["residual"] <= 1e-12
+
+
+def test_counts_become_a_prior(tmp_path: Path, prior: str) -> None:
+    counts = tmp_path / "counts.json"
+    counts.write_text("[5, 3, 2]")
+    by_counts = json.loads(run("solve", "--counts", str(counts), "--json").stdout)["mean"]["multipliers"]
+    by_prior = json.loads(run("solve", "--prior", prior, "--json").stdout)["mean"]["multipliers"]
+    assert by_counts == by_prior
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        (None, (), "there is no file"),
+        ("[0.5, 0.5", (), "is not a JSON file"),
+        ('"abc"', (), "must hold a list or an object of numbers"),
+        ('[0.5, "x"]', (), "must give each class a number, got 'x' for class 1"),
+        ("[0.5, 0.4]", (), "prior must sum to 1, got a sum of 0.9"),
+        ("[1.0, 0.0]", (), "prior must not be all in one class"),
+        ("[0.5, 0.5]", ("--form", "men"), 'Did you mean "mean"'),
+        ("[0.5, 0.5]", ("--label-smoothing", "2"), "label_smoothing must lie in [0, 1), got 2.0"),
+        ("[0.5, 0.5, 0.0]", ("--form", "prior"), "no multipliers for class 2: its prior is 0"),
+        ("[0.5, 0.5]", ("--counts", "x.json"), "give either --prior or --counts"),
+    ],
+)
+def test_bad_input_gives_one_line_and_exit_2(
+    tmp_path: Path, content: str | None, arguments: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "prior.json"
+    if content is not None:
+        path.write_text(content)
+    found = run("solve", "--prior", str(path), *arguments)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert message in found.stderr
+    assert len(found.stderr.strip().splitlines()) == 1
+
+
+def test_unknown_verb() -> None:
+    found = run("slove")
+    assert found.returncode == 2
+    assert 'Did you mean "solve"' in found.stderr

@@ -1,0 +1,468 @@
+"""The battery that every loss must pass: `check_loss`, one aspect after the other."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import ORACLES, Oracle, batch_of, reduced, skewed_prior
+from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
+
+from calibrant.losses import LOSSES
+
+Build = Callable[..., nn.Module]  # build(n_classes, **options)
+Aspect = Callable[[str, Build], None]
+
+BATCH_LOSSES = {"avuc", "soft_avuc", "mmce", "mdca"}
+REDUCTIONS = ("mean", "sum", "none")
+IGNORED = -100
+
+
+def build_of(name: str, **fixed: object) -> Build:
+    """The table's entry as a function of the number of classes; a maxent loss gets the oracles' prior."""
+
+    def build(n_classes: int, **options: object) -> nn.Module:
+        prior = [skewed_prior(n_classes)] if name.startswith("maxent") else []
+        return LOSSES[name](*prior, **fixed, **options)
+
+    return build
+
+
+def check_loss(name: str, build: Build, aspects: Sequence[str] | None = None) -> None:
+    """Hold one loss to the named aspects of the contract, or to all of them."""
+    for aspect in ASPECTS if aspects is None else aspects:
+        ASPECTS[aspect](name, build)
+
+
+def random_batch(
+    n: int = 7, n_classes: int = 4, *, seed: int = 0, scale: float = 2.0, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Logits, and labels among which every class occurs."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
+    labels = torch.arange(n)[torch.randperm(n, generator=generator)] % n_classes
+    return logits.to(dtype), labels
+
+
+def random_soft_labels(n: int = 7, n_classes: int = 4, *, seed: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, n_classes, generator=generator, dtype=torch.float64).mul(2).softmax(1).to(dtype)
+
+
+def value_and_gradient(criterion: nn.Module, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss, and the gradient of its sum."""
+    leaf = logits.detach().clone().requires_grad_()
+    loss = criterion(leaf, labels)
+    (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+    return loss.detach(), gradient
+
+
+def assert_same(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], rtol: float, atol: float) -> None:
+    for what, a, b in zip(("value", "gradient"), got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=rtol, atol=atol, msg=lambda text, what=what: f"{what}: {text}")
+
+
+def oracle_tolerance(name: str) -> tuple[float, float]:
+    """(rtol, atol): maxent tables are float32; the root in MMCE makes 1e-8 of a rounding error of 1e-16."""
+    if name.startswith("maxent"):
+        return 1e-5, 1e-5
+    return 1e-9, 1e-7 if name == "mmce" else 1e-10
+
+
+def assert_oracle(
+    name: str, build: Build, oracle: Oracle, logits: np.ndarray, labels: np.ndarray, **options: object
+) -> None:
+    """All reductions, with a gradient asked for and without, against the loops."""
+    rtol, atol = oracle_tolerance(name)
+    batch = batch_of(logits, labels, **options)
+    for reduction in REDUCTIONS:
+        criterion = build(logits.shape[1], reduction=reduction, **options)
+        wanted = reduced(oracle(batch, criterion), batch, reduction)
+        assert np.isfinite(wanted).all(), "the definition itself gives no number here"
+        for needs_gradient in (True, False):
+            inputs = torch.tensor(logits, dtype=torch.float64, requires_grad=needs_gradient)
+            got = criterion(inputs, torch.tensor(labels))
+            assert got.dtype == torch.float64
+            np.testing.assert_allclose(got.detach().numpy(), wanted, rtol, atol, err_msg=f"{reduction}, {options}")
+
+
+GRID = (-12.0, -1.0, 0.0, 0.5, 1.0, 2.0, 12.0)
+
+
+@st.composite
+def grid_batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, dict[str, object]]:
+    """Logits on a coarse grid, so that ties and saturated probabilities occur; labels; options."""
+    n, n_classes = draw(st.integers(1, 5)), draw(st.integers(2, 5))
+    entries = st.lists(st.sampled_from(GRID), min_size=n_classes, max_size=n_classes)
+    logits = np.array(draw(st.lists(entries, min_size=n, max_size=n)))
+    options: dict[str, object] = {"label_smoothing": draw(st.sampled_from((0.0, 0.0, 0.1)))}
+    if draw(st.booleans()):
+        options["class_weights"] = [0.5, 2.0, 0.0, 1.0, 3.0][:n_classes]
+    if draw(st.booleans()):
+        counts = st.lists(st.integers(0, 2), min_size=n_classes, max_size=n_classes).filter(any)
+        soft = np.array(draw(st.lists(counts, min_size=n, max_size=n)), dtype=np.float64)
+        return logits, soft / soft.sum(1, keepdims=True), options
+    labels = st.sampled_from([*range(n_classes), IGNORED])
+    return logits, np.array(draw(st.lists(labels, min_size=n, max_size=n))), options
+
+
+def oracle_on_a_grid(name: str, build: Build) -> None:
+    @settings(max_examples=60)
+    @given(grid_batches())
+    def agrees(case: tuple[np.ndarray, np.ndarray, dict[str, object]]) -> None:
+        logits, labels, options = case
+        batch = batch_of(logits, labels, **options)
+        assume(np.isfinite(ORACLES[name](batch, build(logits.shape[1], **options))).all())
+        assert_oracle(name, build, ORACLES[name], logits, labels, **options)
+
+    agrees()
+
+
+def oracle_at_random(name: str, build: Build) -> None:
+    logits, labels = random_batch(19, 6, seed=3)
+    weights = [0.5, 2.0, 1.0, 0.0, 3.0, 1.5]
+    for given_labels in (labels, random_soft_labels(19, 6)):
+        for options in ({}, {"label_smoothing": 0.07}, {"label_smoothing": 0.2, "class_weights": weights}):
+            assert_oracle(name, build, ORACLES[name], logits.numpy(), given_labels.numpy(), **options)
+
+
+def first_gradient(name: str, build: Build) -> None:
+    logits, labels = random_batch()
+    soft = random_soft_labels()
+    weights = [1.0, 2.0, 0.5, 1.5]
+    for options, given_labels in (
+        ({}, labels),
+        ({"reduction": "sum", "class_weights": weights}, labels),
+        ({"reduction": "none"}, labels),
+        ({"label_smoothing": 0.1}, labels),
+        ({"reduction": "none", "class_weights": weights}, soft),
+    ):
+        criterion = build(4, **options)
+        leaf = logits.clone().requires_grad_()
+        assert gradcheck(lambda z, c=criterion, t=given_labels: c(z, t), (leaf,), atol=1e-6), options
+
+
+def second_gradient(name: str, build: Build) -> None:
+    logits, labels = random_batch()
+    weights = [1.0, 2.0, 0.5, 1.5]
+    for options in ({}, {"reduction": "sum", "class_weights": weights}, {"reduction": "none"}):
+        criterion = build(4, **options)
+        leaf = logits.clone().requires_grad_()
+        assert gradgradcheck(lambda z, c=criterion: c(z, labels), (leaf,), atol=1e-5), options
+
+
+def soft_label_types(name: str, build: Build) -> None:
+    """Float64 soft labels beside float32 logits are the same labels."""
+    logits, _ = random_batch(dtype=torch.float32)
+    soft = random_soft_labels()
+    expected = value_and_gradient(build(4), logits, soft.float())
+    assert_same(value_and_gradient(build(4), logits, soft), expected, rtol=1e-5, atol=1e-6)
+
+
+def confidently_wrong(name: str, build: Build) -> None:
+    others, other_labels = random_batch(3, 3, seed=4)
+    right = torch.tensor([[0.0, 3.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    wrong = torch.tensor([[200.0, 0.0, 50.0]], dtype=torch.float64)
+    batches = (
+        (wrong, torch.tensor([1])),
+        (torch.cat((wrong, others)), torch.cat((torch.tensor([1]), other_labels))),
+        (torch.cat((wrong, right)), torch.tensor([1, 1, 2])),
+    )
+    for dtype in (torch.float32, torch.float16):
+        for reduction in REDUCTIONS:
+            for logits, labels in batches:
+                loss, gradient = value_and_gradient(build(3, reduction=reduction), logits.to(dtype), labels)
+                assert loss.isfinite().all(), (dtype, reduction, loss)
+                assert gradient.isfinite().all(), (dtype, reduction, gradient)
+                assert gradient[0, 1] < -0.05, (dtype, reduction, gradient)
+
+
+def confidently_right(name: str, build: Build) -> None:
+    sure = torch.tensor([[200.0, 0.0, 50.0], [0.0, 90.0, 0.0], [0.0, 0.0, 40.0]])
+    labels = torch.tensor([0, 1, 2])
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        for reduction in REDUCTIONS:
+            for n in (1, 3):
+                loss, gradient = value_and_gradient(build(3, reduction=reduction), sure[:n].to(dtype), labels[:n])
+                assert loss.isfinite().all(), (dtype, reduction, loss)
+                assert gradient.isfinite().all(), (dtype, reduction, gradient)
+
+
+def no_opinion(name: str, build: Build) -> None:
+    """All logits equal, as with a head that starts at 0: every entropy is the greatest, every argmax a tie."""
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        for n_classes in (2, 3, 5, 10):
+            logits, labels = torch.zeros(n_classes, n_classes, dtype=dtype), torch.arange(n_classes)
+            for chosen in (slice(None), slice(1), slice(1, None)):
+                for reduction in REDUCTIONS:
+                    criterion = build(n_classes, reduction=reduction)
+                    loss, gradient = value_and_gradient(criterion, logits[chosen], labels[chosen])
+                    assert loss.isfinite().all(), (dtype, n_classes, reduction, loss)
+                    assert gradient.isfinite().all(), (dtype, n_classes, reduction, gradient)
+
+
+def order(name: str, build: Build) -> None:
+    logits, labels = random_batch(33, 5, seed=5)
+    shuffled = torch.randperm(33, generator=torch.Generator().manual_seed(6))
+    for given_labels in (labels, random_soft_labels(33, 5)):
+        for options in ({}, {"reduction": "sum", "class_weights": [1.0, 2.0, 0.5, 1.5, 0.0]}):
+            criterion = build(5, **options)
+            value, gradient = value_and_gradient(criterion, logits, given_labels)
+            moved = value_and_gradient(criterion, logits[shuffled], given_labels[shuffled])
+            assert_same(moved, (value, gradient[shuffled]), rtol=1e-11, atol=1e-12)
+
+
+def common_shift(name: str, build: Build) -> None:
+    """Softmax does not see a constant added to a row of logits."""
+    logits, labels = random_batch()
+    shift = torch.tensor([0.0, 1.0, -3.0, 20.0, 40.0, -60.0, 0.5], dtype=torch.float64)[:, None]
+    expected = value_and_gradient(build(4), logits, labels)
+    assert_same(value_and_gradient(build(4), logits + shift, labels), expected, rtol=1e-9, atol=1e-10)
+
+
+def one_hot(name: str, build: Build) -> None:
+    weights = [1.0, 2.0, 0.5, 0.0]
+    for dtype, rtol, atol in ((torch.float64, 1e-6, 1e-7), (torch.float32, 1e-4, 2e-6)):
+        logits, labels = random_batch(dtype=dtype)
+        soft = torch.nn.functional.one_hot(labels, 4).to(dtype)
+        for reduction in REDUCTIONS:
+            for options in ({}, {"label_smoothing": 0.1}, {"label_smoothing": 0.1, "class_weights": weights}):
+                criterion = build(4, reduction=reduction, **options)
+                expected = value_and_gradient(criterion, logits, labels)
+                assert_same(value_and_gradient(criterion, logits, soft), expected, rtol, atol)
+
+
+def ignored_rows(name: str, build: Build) -> None:
+    logits, labels = random_batch(9, 4, seed=7)
+    keep = torch.tensor([0, 2, 3, 5, 7])
+    for ignore_index in (IGNORED, 255, 2):
+        kept_labels = labels[keep].where(labels[keep] != ignore_index, 3)
+        for fill in (None, 1e4, 1e30):
+            marked = torch.full((9,), ignore_index).index_copy(0, keep, kept_labels)
+            filled = logits.clone() if fill is None else torch.full_like(logits, fill).index_copy(0, keep, logits[keep])
+            if fill is not None:
+                filled[1, 0] = filled[4, 2] = -fill
+            for options in ({}, {"class_weights": [1.0, 2.0, 0.5, 1.5]}, {"label_smoothing": 0.1}):
+                for reduction in REDUCTIONS:
+                    criterion = build(4, reduction=reduction, ignore_index=ignore_index, **options)
+                    value, gradient = value_and_gradient(criterion, logits[keep], kept_labels)
+                    if reduction == "none":
+                        value = torch.zeros(9, dtype=value.dtype).index_copy(0, keep, value)
+                    gradient = torch.zeros_like(logits).index_copy(0, keep, gradient)
+                    got = value_and_gradient(criterion, filled, marked)
+                    assert_same(got, (value, gradient), rtol=1e-9, atol=1e-10)
+
+
+def nothing_counts(name: str, build: Build) -> None:
+    """All rows ignored, all of weight 0, or no rows: 0 with a gradient of 0."""
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        logits, labels = random_batch(dtype=dtype)
+        weightless = {"class_weights": [0.0, 1.0, 1.0, 1.0]}
+        for options, rows, given_labels in (
+            ({}, logits, torch.full_like(labels, IGNORED)),
+            ({"label_smoothing": 0.1}, logits, torch.full_like(labels, IGNORED)),
+            ({"class_weights": [1.0, 2.0, 3.0, 4.0]}, logits, torch.full_like(labels, IGNORED)),
+            (weightless, logits, torch.zeros_like(labels)),
+            ({}, logits[:0], labels[:0]),
+            ({"class_weights": [1.0, 2.0, 3.0, 4.0]}, logits[:0], labels[:0]),
+            ({}, logits[:0], random_soft_labels()[:0]),
+        ):
+            for reduction in REDUCTIONS:
+                loss, gradient = value_and_gradient(build(4, reduction=reduction, **options), rows, given_labels)
+                assert loss.shape == ((len(rows),) if reduction == "none" else ())
+                assert torch.equal(loss, torch.zeros_like(loss)), (options, reduction, loss)
+                assert torch.equal(gradient, torch.zeros_like(rows)), (options, reduction, gradient)
+
+
+def dense(name: str, build: Build) -> None:
+    flat, flat_labels = random_batch(24, 3, seed=8)
+    flat_labels[5] = IGNORED
+    flat_soft = random_soft_labels(24, 3)
+
+    def unflattened(matrix: Tensor) -> Tensor:
+        return matrix.reshape(2, 3, 4, 3).permute(0, 3, 1, 2)
+
+    for options in ({}, {"label_smoothing": 0.1, "class_weights": [1.0, 2.0, 0.5]}):
+        for reduction in REDUCTIONS:
+            criterion = build(3, reduction=reduction, **options)
+            for labels, shaped in ((flat_labels, flat_labels.reshape(2, 3, 4)), (flat_soft, unflattened(flat_soft))):
+                value, gradient = value_and_gradient(criterion, flat, labels)
+                value = value.reshape(2, 3, 4) if reduction == "none" else value
+                for logits in (unflattened(flat), unflattened(flat).contiguous()):
+                    got = value_and_gradient(criterion, logits, shaped)
+                    assert_same(got, (value, unflattened(gradient)), rtol=1e-9, atol=1e-10)
+
+
+def strides(name: str, build: Build) -> None:
+    """A transposed or sliced matrix, and labels of other integer types, are the same numbers."""
+    logits, labels = random_batch()
+    expected = value_and_gradient(build(4), logits, labels)
+    wide = torch.zeros(7, 8, dtype=logits.dtype)
+    wide[:, ::2] = logits
+    for view in (logits.T.contiguous().T, wide[:, ::2]):
+        leaf = view.detach().requires_grad_()
+        loss = build(4)(leaf, labels)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        assert_same((loss.detach(), gradient), expected, rtol=1e-11, atol=1e-12)
+    for integer in (torch.int32, torch.uint8):
+        assert_same(value_and_gradient(build(4), logits, labels.to(integer)), expected, rtol=1e-11, atol=1e-12)
+
+
+def paths_agree(name: str, build: Build) -> None:
+    """The reduced loss, fused where that is possible, against the sum of the loss per sample."""
+    weights = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
+    exact = 1e-6 if name.startswith("maxent") else 1e-9  # maxent tables are float32
+    for dtype, rtol in ((torch.float64, exact), (torch.float32, 2e-5)):
+        for scale in (1.0, 12.0, 31.9, 32.1, 100.0, 1e4):
+            logits, labels = random_batch(11, 4, seed=9, dtype=torch.float64)
+            logits = (scale * logits / logits.abs().max()).to(dtype)
+            labels[3] = IGNORED
+            for options, per_sample in (
+                ({}, (labels != IGNORED).double()),
+                ({"class_weights": weights}, weights[labels.clamp(min=0)] * (labels != IGNORED)),
+            ):
+                value, gradient = value_and_gradient(build(4, reduction="none", **options), logits, labels)
+                total = per_sample.sum().to(dtype)
+                for reduction, divisor in (("sum", torch.ones((), dtype=dtype)), ("mean", total)):
+                    got = value_and_gradient(build(4, reduction=reduction, **options), logits, labels)
+                    atol = rtol * float(per_sample.max() / divisor)
+                    assert_same(got, (value.sum() / divisor, gradient / divisor), rtol, atol)
+
+
+def incoming_gradient(name: str, build: Build) -> None:
+    """The loss as one part of a larger sum: its gradient scales with what comes from above."""
+    logits, labels = random_batch()
+    criterion = build(4)
+    _, gradient = value_and_gradient(criterion, logits, labels)
+    leaf = logits.clone().requires_grad_()
+    (criterion(2 * leaf / 2, labels) * -3.0 + leaf.sum()).backward()
+    torch.testing.assert_close(leaf.grad, 1 - 3 * gradient, rtol=1e-11, atol=1e-12)
+
+
+def dtypes(name: str, build: Build) -> None:
+    coarse, labels = random_batch(12, 5, seed=10, dtype=torch.bfloat16)
+    exact, _ = random_batch(12, 5, seed=10, scale=4.0)
+    for reduction in REDUCTIONS:
+        criterion = build(5, reduction=reduction)
+        value, gradient = value_and_gradient(criterion, coarse.float(), labels)
+        assert value.dtype == torch.float32
+        for dtype in (torch.bfloat16, torch.float16):
+            half_value, half_gradient = value_and_gradient(criterion, coarse.to(dtype), labels)
+            assert half_gradient.dtype == dtype
+            torch.testing.assert_close(half_value, value, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(half_gradient, gradient.to(dtype), rtol=1e-2, atol=1e-5)
+        wide = value_and_gradient(criterion, exact, labels)
+        assert wide[0].dtype == wide[1].dtype == torch.float64
+        narrow_value, narrow_gradient = value_and_gradient(criterion, exact.float(), labels)
+        assert narrow_gradient.dtype == torch.float32
+        assert_same((narrow_value.double(), narrow_gradient.double()), wide, rtol=1e-4, atol=1e-5)
+
+
+def autocast(name: str, build: Build) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        logits, labels = random_batch(12, 5, seed=11, dtype=dtype)
+        for given_labels in (labels, random_soft_labels(12, 5, dtype=torch.float32)):
+            for reduction in REDUCTIONS:
+                criterion = build(5, reduction=reduction)
+                expected = value_and_gradient(criterion, logits, given_labels)
+                leaf = logits.clone().requires_grad_()
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = criterion(leaf, given_labels)
+                (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+                assert_same((loss.detach(), gradient), expected, rtol=1e-6, atol=1e-7)
+
+
+def compiled(name: str, build: Build) -> None:
+    logits, labels = random_batch(6, 3, dtype=torch.float32)
+    labels[4] = IGNORED
+    criterion = build(3, class_weights=[1.0, 2.0, 0.5])
+    expected = value_and_gradient(criterion, logits, labels)
+    torch.compiler.reset()
+    got = value_and_gradient(torch.compile(criterion, fullgraph=True, backend="aot_eager"), logits, labels)
+    assert_same(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def copies(name: str, build: Build) -> None:
+    logits, labels = random_batch(dtype=torch.float32)
+    soft = random_soft_labels(dtype=torch.float32)
+    for given_labels in (labels, soft):
+        for options in ({}, {"label_smoothing": 0.1, "class_weights": [1.0, 1.1, 0.3, 1.7]}):
+            criterion = build(4, **options)
+            expected = value_and_gradient(criterion, logits, given_labels)
+            reloaded = build(4, **options)
+            for buffer in reloaded.buffers():
+                buffer.zero_()
+            reloaded.load_state_dict(criterion.state_dict())
+            for twin in (
+                copy.deepcopy(criterion),
+                reloaded,
+                copy.deepcopy(criterion).half(),
+                copy.deepcopy(criterion).bfloat16(),
+                copy.deepcopy(criterion).to(torch.float16).float(),
+                nn.Sequential(copy.deepcopy(criterion)).half()[0],
+            ):
+                assert_same(value_and_gradient(twin, logits, given_labels), expected, rtol=0, atol=0)
+            doubled = value_and_gradient(copy.deepcopy(criterion).double(), logits, given_labels)
+            assert_same(doubled, expected, rtol=1e-5, atol=1e-6)
+
+
+def weights_are_multiplicities(name: str, build: Build) -> None:
+    logits, labels = random_batch(9, 3, seed=12)
+    times = torch.tensor([1, 2, 0])
+    repeats = times[labels]
+    repeated, repeated_labels = logits.repeat_interleave(repeats, 0), labels.repeat_interleave(repeats)
+    for reduction in ("mean", "sum"):
+        for options in ({}, {"label_smoothing": 0.1}):
+            weighted = build(3, reduction=reduction, class_weights=times.tolist(), **options)
+            value, gradient = value_and_gradient(build(3, reduction=reduction, **options), repeated, repeated_labels)
+            rows = torch.arange(9).repeat_interleave(repeats)
+            collected = torch.zeros_like(logits).index_add(0, rows, gradient)
+            assert_same(value_and_gradient(weighted, logits, labels), (value, collected), rtol=1e-9, atol=1e-10)
+
+
+def untouched_inputs(name: str, build: Build) -> None:
+    """Neither the logits nor the labels are written to, and no state is kept from one call to the next."""
+    logits, labels = random_batch(dtype=torch.float32)
+    labels[2] = IGNORED
+    criterion = build(4)
+    before = logits.clone(), labels.clone(), copy.deepcopy(criterion.state_dict())
+    first = value_and_gradient(criterion, logits, labels)
+    criterion(logits, labels)
+    value_and_gradient(criterion, 100 * logits, labels)
+    assert_same(value_and_gradient(criterion, logits, labels), first, rtol=0, atol=0)
+    assert torch.equal(logits, before[0])
+    assert torch.equal(labels, before[1])
+    assert all(torch.equal(value, before[2][key]) for key, value in criterion.state_dict().items())
+
+
+ASPECTS: dict[str, Aspect] = {
+    aspect.__name__: aspect
+    for aspect in (
+        oracle_on_a_grid,
+        oracle_at_random,
+        first_gradient,
+        second_gradient,
+        soft_label_types,
+        confidently_wrong,
+        confidently_right,
+        no_opinion,
+        order,
+        common_shift,
+        one_hot,
+        ignored_rows,
+        nothing_counts,
+        dense,
+        strides,
+        paths_agree,
+        incoming_gradient,
+        dtypes,
+        autocast,
+        compiled,
+        copies,
+        weights_are_multiplicities,
+        untouched_inputs,
+    )
+}
