@@ -235,8 +235,8 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
 def _step(problem: MomentProblem, point: _Point, hessian: Tensor) -> Tensor:
     r"""Newton's step for :math:`\log m(\lambda) = \log c` where the moments m are sums of exponentials of one sign.
 
-    These equations are closer to linear than :math:`m(\lambda) = c`, so that half the steps suffice from far away; at the
-    root both steps agree. Wherever this one would not descend on the dual, the ordinary Newton step does.
+    These equations are closer to linear than :math:`m(\lambda) = c`, so that half the steps suffice from far away; at
+    the root both steps agree. Wherever this one would not descend on the dual, the ordinary Newton step does.
     """
     gradient = point.gradient
     if problem.normalized:
