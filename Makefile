@@ -35,7 +35,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/solver.py
 
 docs: $(READY)  ## the documentation site, in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 clean:  ## remove everything that was made

@@ -95,7 +95,7 @@ def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int) -> Tensor
 def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes: int) -> Tensor:
     """The value of each class, by default 0, 1, …, n_classes - 1."""
     if class_values is None:
-        return torch.arange(n_classes, dtype=torch.float64)
+        return torch.arange(n_classes, dtype=torch.float64, device="cpu")
     values = _check_vector("class_values", class_values)
     if len(values) != n_classes:
         raise InvalidInputError(f"class_values must have one value for each of {n_classes} classes, got {len(values)}")
@@ -169,6 +169,9 @@ def check_logits(logits: Tensor) -> tuple[float, float]:
 
 def check_shapes(logits: Tensor, labels: Tensor) -> bool:
     """Whether the labels are soft, (n, k, …) as the logits; integer labels have no class dimension."""
+    for argument, value in (("logits", logits), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
     if logits.ndim < 2 or not logits.is_floating_point():
         what = f"shape {tuple(logits.shape)} of {logits.dtype}"
         raise InvalidInputError(f"logits must be floating point, (n, k) or (n, k, d1, …), got {what}")

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import ORACLES, Oracle, batch_of, reduced, skewed_prior
+from oracles import ORACLES, Batch, Oracle, batch_of, reduced, skewed_prior
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -16,7 +17,6 @@ from calibrant.losses import LOSSES
 Build = Callable[..., nn.Module]  # build(n_classes, **options)
 Aspect = Callable[[str, Build], None]
 
-BATCH_LOSSES = {"avuc", "soft_avuc", "mmce", "mdca"}
 REDUCTIONS = ("mean", "sum", "none")
 IGNORED = -100
 
@@ -109,24 +109,37 @@ def grid_batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, dict[str, obj
     return logits, np.array(draw(st.lists(labels, min_size=n, max_size=n))), options
 
 
+def rounding_decides(name: str, batch: Batch) -> bool:
+    """Whether a jump of the definition lies within rounding error; such points have tests of their own."""
+    if name == "flsd":
+        return any(abs(p - 0.2) < 1e-9 for row in batch.rows for p in row.probs)
+    if name == "avuc":
+        entropies = sorted({tuple(row.logits): row.entropy for row in batch.rows}.values())
+        thresholds = np.linspace(entropies[0], entropies[-1], 21)[1:-1]
+        near = [abs(h - t) < 1e-9 for h in entropies[1:-1] for t in thresholds]
+        return any(near) or any(b - a < 1e-9 for a, b in pairwise(entropies))
+    return False
+
+
 def oracle_on_a_grid(name: str, build: Build) -> None:
     @settings(max_examples=60)
     @given(grid_batches())
     def agrees(case: tuple[np.ndarray, np.ndarray, dict[str, object]]) -> None:
         logits, labels, options = case
         batch = batch_of(logits, labels, **options)
+        assume(not rounding_decides(name, batch))
         assume(np.isfinite(ORACLES[name](batch, build(logits.shape[1], **options))).all())
         assert_oracle(name, build, ORACLES[name], logits, labels, **options)
 
     agrees()
 
 
-def oracle_at_random(name: str, build: Build) -> None:
+def oracle_at_random(name: str, build: Build, oracle: Oracle | None = None) -> None:
     logits, labels = random_batch(19, 6, seed=3)
     weights = [0.5, 2.0, 1.0, 0.0, 3.0, 1.5]
     for given_labels in (labels, random_soft_labels(19, 6)):
         for options in ({}, {"label_smoothing": 0.07}, {"label_smoothing": 0.2, "class_weights": weights}):
-            assert_oracle(name, build, ORACLES[name], logits.numpy(), given_labels.numpy(), **options)
+            assert_oracle(name, build, oracle or ORACLES[name], logits.numpy(), given_labels.numpy(), **options)
 
 
 def first_gradient(name: str, build: Build) -> None:
@@ -171,10 +184,11 @@ def confidently_wrong(name: str, build: Build) -> None:
         (torch.cat((wrong, others)), torch.cat((torch.tensor([1]), other_labels))),
         (torch.cat((wrong, right)), torch.tensor([1, 1, 2])),
     )
-    for dtype in (torch.float32, torch.float16):
-        for reduction in REDUCTIONS:
+    for reduction in REDUCTIONS:
+        criterion = build(3, reduction=reduction)
+        for dtype in (torch.float32, torch.float16):
             for logits, labels in batches:
-                loss, gradient = value_and_gradient(build(3, reduction=reduction), logits.to(dtype), labels)
+                loss, gradient = value_and_gradient(criterion, logits.to(dtype), labels)
                 assert loss.isfinite().all(), (dtype, reduction, loss)
                 assert gradient.isfinite().all(), (dtype, reduction, gradient)
                 assert gradient[0, 1] < -0.05, (dtype, reduction, gradient)
@@ -183,22 +197,24 @@ def confidently_wrong(name: str, build: Build) -> None:
 def confidently_right(name: str, build: Build) -> None:
     sure = torch.tensor([[200.0, 0.0, 50.0], [0.0, 90.0, 0.0], [0.0, 0.0, 40.0]])
     labels = torch.tensor([0, 1, 2])
-    for dtype in (torch.float16, torch.float32, torch.float64):
-        for reduction in REDUCTIONS:
+    for reduction in REDUCTIONS:
+        criterion = build(3, reduction=reduction)
+        for dtype in (torch.float16, torch.float32, torch.float64):
             for n in (1, 3):
-                loss, gradient = value_and_gradient(build(3, reduction=reduction), sure[:n].to(dtype), labels[:n])
+                loss, gradient = value_and_gradient(criterion, sure[:n].to(dtype), labels[:n])
                 assert loss.isfinite().all(), (dtype, reduction, loss)
                 assert gradient.isfinite().all(), (dtype, reduction, gradient)
 
 
 def no_opinion(name: str, build: Build) -> None:
     """All logits equal, as with a head that starts at 0: every entropy is the greatest, every argmax a tie."""
-    for dtype in (torch.float16, torch.float32, torch.float64):
-        for n_classes in (2, 3, 5, 10):
-            logits, labels = torch.zeros(n_classes, n_classes, dtype=dtype), torch.arange(n_classes)
-            for chosen in (slice(None), slice(1), slice(1, None)):
-                for reduction in REDUCTIONS:
-                    criterion = build(n_classes, reduction=reduction)
+    for n_classes in (2, 3, 5, 10):
+        labels = torch.arange(n_classes)
+        for reduction in REDUCTIONS:
+            criterion = build(n_classes, reduction=reduction)
+            for dtype in (torch.float16, torch.float32, torch.float64):
+                logits = torch.zeros(n_classes, n_classes, dtype=dtype)
+                for chosen in (slice(None), slice(1), slice(1, None)):
                     loss, gradient = value_and_gradient(criterion, logits[chosen], labels[chosen])
                     assert loss.isfinite().all(), (dtype, n_classes, reduction, loss)
                     assert gradient.isfinite().all(), (dtype, n_classes, reduction, gradient)
@@ -238,22 +254,21 @@ def one_hot(name: str, build: Build) -> None:
 def ignored_rows(name: str, build: Build) -> None:
     logits, labels = random_batch(9, 4, seed=7)
     keep = torch.tensor([0, 2, 3, 5, 7])
-    for ignore_index in (IGNORED, 255, 2):
+    for ignore_index, fill in ((IGNORED, None), (2, None), (255, 1e4), (IGNORED, 1e30)):
         kept_labels = labels[keep].where(labels[keep] != ignore_index, 3)
-        for fill in (None, 1e4, 1e30):
-            marked = torch.full((9,), ignore_index).index_copy(0, keep, kept_labels)
-            filled = logits.clone() if fill is None else torch.full_like(logits, fill).index_copy(0, keep, logits[keep])
-            if fill is not None:
-                filled[1, 0] = filled[4, 2] = -fill
-            for options in ({}, {"class_weights": [1.0, 2.0, 0.5, 1.5]}, {"label_smoothing": 0.1}):
-                for reduction in REDUCTIONS:
-                    criterion = build(4, reduction=reduction, ignore_index=ignore_index, **options)
-                    value, gradient = value_and_gradient(criterion, logits[keep], kept_labels)
-                    if reduction == "none":
-                        value = torch.zeros(9, dtype=value.dtype).index_copy(0, keep, value)
-                    gradient = torch.zeros_like(logits).index_copy(0, keep, gradient)
-                    got = value_and_gradient(criterion, filled, marked)
-                    assert_same(got, (value, gradient), rtol=1e-9, atol=1e-10)
+        marked = torch.full((9,), ignore_index).index_copy(0, keep, kept_labels)
+        filled = logits.clone()
+        if fill is not None:
+            filled = torch.full_like(logits, fill).index_copy(0, keep, logits[keep])
+            filled[1, 0] = filled[4, 2] = -fill
+        for options in ({}, {"class_weights": [1.0, 2.0, 0.5, 1.5]}, {"label_smoothing": 0.1}):
+            for reduction in REDUCTIONS:
+                criterion = build(4, reduction=reduction, ignore_index=ignore_index, **options)
+                value, gradient = value_and_gradient(criterion, logits[keep], kept_labels)
+                if reduction == "none":
+                    value = torch.zeros(9, dtype=value.dtype).index_copy(0, keep, value)
+                gradient = torch.zeros_like(logits).index_copy(0, keep, gradient)
+                assert_same(value_and_gradient(criterion, filled, marked), (value, gradient), rtol=1e-9, atol=1e-10)
 
 
 def nothing_counts(name: str, build: Build) -> None:
@@ -313,22 +328,20 @@ def strides(name: str, build: Build) -> None:
 
 def paths_agree(name: str, build: Build) -> None:
     """The reduced loss, fused where that is possible, against the sum of the loss per sample."""
-    weights = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
     exact = 1e-6 if name.startswith("maxent") else 1e-9  # maxent tables are float32
-    for dtype, rtol in ((torch.float64, exact), (torch.float32, 2e-5)):
-        for scale in (1.0, 12.0, 31.9, 32.1, 100.0, 1e4):
-            logits, labels = random_batch(11, 4, seed=9, dtype=torch.float64)
-            logits = (scale * logits / logits.abs().max()).to(dtype)
-            labels[3] = IGNORED
-            for options, per_sample in (
-                ({}, (labels != IGNORED).double()),
-                ({"class_weights": weights}, weights[labels.clamp(min=0)] * (labels != IGNORED)),
-            ):
-                value, gradient = value_and_gradient(build(4, reduction="none", **options), logits, labels)
-                total = per_sample.sum().to(dtype)
-                for reduction, divisor in (("sum", torch.ones((), dtype=dtype)), ("mean", total)):
-                    got = value_and_gradient(build(4, reduction=reduction, **options), logits, labels)
-                    atol = rtol * float(per_sample.max() / divisor)
+    unit, labels = random_batch(11, 4, seed=9)
+    unit /= unit.abs().max()
+    labels[3] = IGNORED
+    for weights in (None, torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)):
+        per_sample = (labels != IGNORED) * (torch.ones(4) if weights is None else weights)[labels.clamp(min=0)]
+        each, *reduce = (build(4, reduction=reduction, class_weights=weights) for reduction in ("none", "sum", "mean"))
+        for dtype, rtol in ((torch.float64, exact), (torch.float32, 2e-5)):
+            for scale in (1.0, 12.0, 31.9, 32.1, 100.0, 1e4):
+                logits = (scale * unit).to(dtype)
+                value, gradient = value_and_gradient(each, logits, labels)
+                for criterion, divisor in zip(reduce, (1.0, float(per_sample.sum())), strict=True):
+                    got = value_and_gradient(criterion, logits, labels)
+                    atol = rtol * float(per_sample.max()) / divisor
                     assert_same(got, (value.sum() / divisor, gradient / divisor), rtol, atol)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,7 @@ def avuc(beta: float = 3.0, threshold: float | None = None) -> Oracle:
             entropies = [batch.rows[i].entropy for i in counted(batch)]
             thresholds = np.linspace(min(entropies), max(entropies), 21)
             curve = [accuracy_versus_uncertainty(batch, float(t)) for t in thresholds]
-            score = math.fsum((left + right) / 2 / 20 for left, right in zip(curve, curve[1:], strict=False))
+            score = math.fsum((left + right) / 2 / 20 for left, right in pairwise(curve))
         return -math.log(score) if score > LEAST_SHARE else math.inf
 
     return with_term(focal(0.0), beta, term)

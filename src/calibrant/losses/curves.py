@@ -23,6 +23,7 @@ class Curve(ABC):
 
 
 @final
+@dataclass(frozen=True)
 class CrossEntropy(Curve):
     r""":math:`-\log p`."""
 

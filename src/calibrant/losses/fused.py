@@ -28,12 +28,7 @@ def weighted_sum(
     value, _ = curve.value_and_slope(log_probs.gather(1, labels[:, None]))
     if penalty is not None:
         value = value + penalty(log_probs.exp(), labels, labels)[:, None]
-    return (weights * value[:, 0]).sum()
-
-
-def _row_sums(exp: Tensor) -> Tensor:
-    """(n,); as a product, which is twice as fast as a reduction over few classes."""
-    return exp.mv(exp.new_ones(exp.shape[1]))
+    return (value[:, 0] * weights).sum()
 
 
 def value_and_gradient(
@@ -48,29 +43,37 @@ def value_and_gradient(
     label = labels.unsqueeze(1)
     if bounded:
         exp = logits.exp()
-        total = _row_sums(exp)
+        total = exp.sum(1)
         log_p = exp.gather(1, label).squeeze(1).div_(total).log_().clamp_max_(0)
     else:
         exp = logits - logits.amax(1, keepdim=True)
         log_p = exp.gather(1, label).squeeze(1)
-        total = _row_sums(exp.exp_())
+        total = exp.exp_().sum(1)
         log_p.sub_(total.log())
-    value, a = curve.value_and_slope(log_p)  # p = exp / total from here on
-    scale = weights / total
+    value, a = curve.value_and_slope(log_p)
+    scale = weights / total  # p = exp / total
     if penalty is None:
         gradient = exp.mul_((a * scale).neg_().unsqueeze(1))
     else:
-        features = penalty.features.to(exp.dtype)
-        moments = [exp.mv(feature).div_(total) for feature in features.unbind()]
-        cost, b = penalty.value_and_slopes(moments, labels)
+        cost, gradient = _cost_and_gradient(exp, total, scale, a, labels, penalty)
         value = value + cost
-        pull = a
-        for moment, slope in zip(moments, b, strict=True):
-            pull = torch.addcmul(pull, moment, slope)
-        slopes = torch.stack([slope * scale for slope in b], dim=1)
-        gradient = torch.addmm((pull * scale).neg_().unsqueeze(1), slopes, features).mul_(exp)
     gradient.scatter_add_(1, label, (a * weights).unsqueeze(1))
-    return torch.dot(value, weights), gradient
+    return (value * weights).sum(), gradient
+
+
+def _cost_and_gradient(
+    exp: Tensor, total: Tensor, scale: Tensor, a: Tensor, labels: Tensor, penalty: MomentPenalty
+) -> tuple[Tensor, Tensor]:
+    """The penalty (n,), and the gradient of the whole except at the labels: exp·scale·(b·f − b·E − a)."""
+    features = penalty.features.to(exp.dtype)
+    moments = [exp.mv(feature).div_(total) for feature in features.unbind()]
+    cost, b = penalty.value_and_slopes(moments, labels)
+    pull = a
+    for moment, slope in zip(moments, b, strict=True):
+        pull = torch.addcmul(pull, moment, slope)
+    slopes = [(slope * scale).unsqueeze(1) for slope in b]
+    gradient = slopes[0] * features[0] if len(slopes) == 1 else torch.cat(slopes, dim=1) @ features
+    return cost, gradient.sub_((pull * scale).unsqueeze(1)).mul_(exp)
 
 
 class _FusedSum(torch.autograd.Function):

@@ -88,6 +88,10 @@ class MaxEntLoss(CurveLoss):
             )
             self.constraint = MomentPenalty(needed, solve_constraints(needed, gibbs), penalty)
         self.n_classes = len(prior)
+        self.form = form if features is None else "features"
+
+    def extra_repr(self) -> str:
+        return f"form={self.form!r}, penalty={self.constraint.name!r}, {super().extra_repr()}"
 
     @classmethod
     def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
@@ -133,7 +137,7 @@ class MaxEntLoss(CurveLoss):
             costs, slopes = seen.cost(self.constraint.rule)
             focal = expected_curve(log_probs, batch.labels, self.curve)
             norms = [
-                torch.autograd.grad(torch.dot(part, shares), batch.logits, retain_graph=True)[0].norm()
+                torch.autograd.grad((part * shares).sum(), batch.logits, retain_graph=True)[0].norm()
                 for part in (costs.sum(1), focal)
             ]
         return Telemetry(

@@ -90,6 +90,9 @@ class Loss(KeepsPrecision, ABC):
         weights = None if class_weights is None else check_class_weights(class_weights).float()
         self.register_buffer("class_weights", weights)
 
+    def extra_repr(self) -> str:
+        return f"label_smoothing={self.label_smoothing}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"
+
     @abstractmethod
     def per_sample(self, batch: Batch) -> Tensor:
         """One value per sample, (n,); a loss of the batch as a whole adds its term to the value of every sample."""
@@ -110,7 +113,7 @@ class Loss(KeepsPrecision, ABC):
         values = self.per_sample(batch)
         if batch.weights is None:
             return values.mean() if self.reduction == "mean" else values.sum()
-        return torch.dot(values, self.shares(batch))
+        return (values * self.shares(batch)).sum()
 
     def shares(self, batch: Batch) -> Tensor:
         """What each sample's value is multiplied with in the sum: its weight, divided by their total for a mean."""
@@ -175,6 +178,9 @@ class CurveLoss(Loss):
     def __init__(self, curve: Curve, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.curve = curve
+
+    def extra_repr(self) -> str:
+        return f"curve={self.curve}, {super().extra_repr()}"
 
     def per_sample(self, batch: Batch) -> Tensor:
         return functional.on_curve(batch.logits, batch.labels, self.curve)
@@ -279,6 +285,8 @@ class AvUCLoss(Loss):
         self.threshold = None if threshold is None else check_number("threshold", threshold, least=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
+        if self.beta == 0:
+            return functional.cross_entropy(batch.logits, batch.labels)
         seen = batch.outcomes()
         return batch.on_curve(CrossEntropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
 

@@ -22,8 +22,8 @@ Rule = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def absolute(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """w·max(|g|, h): no slope between both moments, where one term gains what the other loses."""
-    size = gap.abs()
-    return weight * torch.maximum(size, half_spread), torch.copysign(weight, gap).masked_fill(size <= half_spread, 0.0)
+    size = torch.maximum(gap.abs(), half_spread)
+    return weight * size, weight * (gap * (size - half_spread)).sign()
 
 
 def signed(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,9 +80,12 @@ class Penalty(KeepsPrecision, ABC):
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
-        self.rule = RULES[penalty]
+        self.name = penalty
         self.local = local
-        self.term_weight = TERM_WEIGHTS[penalty]
+
+    @property
+    def rule(self) -> Rule:
+        return RULES[self.name]
 
     @property
     @abstractmethod
@@ -91,7 +94,7 @@ class Penalty(KeepsPrecision, ABC):
 
     def weight(self, multipliers: Tensor) -> Tensor:
         """The weight of the global and the local term together; of the global one alone where that is all."""
-        return self.term_weight(multipliers) * (2 if self.local else 1)
+        return TERM_WEIGHTS[self.name](multipliers) * (2 if self.local else 1)
 
     @abstractmethod
     def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
@@ -153,7 +156,7 @@ class MomentPenalty(Penalty):
         """Penalty (n,) of the moments (n,) of each feature under integer labels, and its slope in each of them."""
         if self.centers is not None:
             mean, square = moments
-            center = self.centers.index_select(0, classes).to(mean.dtype)
+            center = self.centers.index_select(0, classes)
             moments = [mean, square - center * (2 * mean - center)]
         costs, slopes = zip(*(self._term(n, moment, classes) for n, moment in enumerate(moments)), strict=True)
         if self.centers is not None:
@@ -162,7 +165,7 @@ class MomentPenalty(Penalty):
 
     def _term(self, n: int, moment: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         tables = (self.targets[n], self.half_spreads[n], self.weights[n])
-        target, half_spread, weight = (table.index_select(0, classes).to(moment.dtype) for table in tables)
+        target, half_spread, weight = (table.index_select(0, classes) for table in tables)
         return self.rule(moment - target, half_spread, weight)
 
 

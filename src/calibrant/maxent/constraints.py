@@ -48,7 +48,7 @@ def class_features(
         case "mean_variance":
             return torch.stack([values, values**2], dim=1)
         case _:
-            return torch.eye(n_classes, dtype=torch.float64)
+            return torch.eye(n_classes, dtype=torch.float64, device="cpu")
 
 
 def constraints(

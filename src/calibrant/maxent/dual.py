@@ -106,7 +106,7 @@ class CenteredProblem(MomentProblem):
         low, high = values.aminmax()
         spread = torch.maximum((low - centers) ** 2, (high - centers) ** 2)
         scales = torch.stack([torch.maximum(low.abs(), high.abs()).expand_as(spread), spread], dim=1)
-        signed = torch.stack([(low < 0) & (high > 0), torch.tensor(False)])
+        signed = torch.stack([(low < 0) & (high > 0), torch.zeros_like(low, dtype=torch.bool)])
         return cls(targets / scales, scales, signed, gibbs == "normalized", values, centers)
 
     @property
@@ -303,9 +303,10 @@ def solve_dual(problem: MomentProblem) -> tuple[Tensor, float, int]:
 
     Raises: NotConvergedError, naming the row as a class.
     """
-    flat = problem.flat_directions()
-    multipliers = _start(problem, flat)
-    residuals, solved, n_steps = _newton(problem, multipliers, flat)
+    with torch.device("cpu"):  # whatever the default device is
+        flat = problem.flat_directions()
+        multipliers = _start(problem, flat)
+        residuals, solved, n_steps = _newton(problem, multipliers, flat)
     if not solved.all():
         worst = int(residuals.masked_fill(solved, 0).nan_to_num(torch.inf).argmax())
         raise NotConvergedError(_reason(problem, worst, float(residuals[worst])))

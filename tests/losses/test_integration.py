@@ -1,0 +1,150 @@
+"""Losses inside a training program: several processes, the compiler, a model's own copies and dtypes."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from check import build_of, random_batch, random_soft_labels, value_and_gradient
+from oracles import skewed_prior
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from calibrant.losses import LOSSES, MaxEntLoss
+
+
+class Classifier(nn.Module):
+    """A linear model with its criterion as a part of it."""
+
+    def __init__(self, criterion: nn.Module, n_classes: int = 4) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, n_classes)
+        self.criterion = criterion
+        generator = torch.Generator().manual_seed(0)
+        for parameter in self.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator)
+
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        return self.criterion(self.linear(features), labels)
+
+
+def training_set(n: int = 8, n_classes: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 5, generator=generator), torch.arange(n) % n_classes
+
+
+def two_steps(model: nn.Module, features: Tensor, labels: Tensor) -> list[Tensor]:
+    """The gradients of two steps of descent."""
+    gradients = []
+    for _ in range(2):
+        model.zero_grad()
+        model(features, labels).backward()
+        for parameter in model.parameters():
+            gradients.append(parameter.grad.clone())
+            parameter.data -= 0.1 * parameter.grad
+    return gradients
+
+
+def train_one_rank(rank: int, folder: str, name: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    features, labels = training_set()
+    model = DistributedDataParallel(Classifier(build_of(name)(4)))
+    torch.save(two_steps(model, features[rank::2], labels[rank::2]), f"{folder}/gradients_{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["maxent_mean"])
+def test_two_processes_give_the_gradient_of_one(name: str, tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(train_one_rank, (str(tmp_path), name), nprocs=2)
+    alone = two_steps(Classifier(build_of(name)(4)), *training_set())
+    assert all(gradient.abs().max() > 1e-3 for gradient in alone)
+    for rank in range(2):
+        for got, expected in zip(torch.load(tmp_path / f"gradients_{rank}.pt"), alone, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="inductor needs a C++ compiler")
+def test_inductor_agrees_with_eager() -> None:
+    logits, labels = random_batch(6, 3, dtype=torch.float32)
+    labels[2] = -100
+    criterion = build_of("maxent_mean")(3)
+    expected = value_and_gradient(criterion, logits, labels)
+    torch.compiler.reset()
+    value, gradient = value_and_gradient(torch.compile(criterion, fullgraph=True), logits, labels)
+    torch.testing.assert_close(value, expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient, expected[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["maxent_mean_variance", "maxent_prior", "avuc"])
+def test_compiled_options(name: str) -> None:
+    """Smoothed soft labels, one value per sample, weights: nothing breaks the graph."""
+    logits, _ = random_batch(6, 3, dtype=torch.float32)
+    soft = random_soft_labels(6, 3, dtype=torch.float32)
+    criterion = build_of(name)(3, label_smoothing=0.1, reduction="none", class_weights=[1.0, 2.0, 0.5])
+    expected = value_and_gradient(criterion, logits, soft)
+    torch.compiler.reset()
+    value, gradient = value_and_gradient(torch.compile(criterion, fullgraph=True, backend="aot_eager"), logits, soft)
+    torch.testing.assert_close(value, expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient, expected[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_criterion_inside_a_model(name: str) -> None:
+    """A model that goes to bfloat16 and back, and a copy of it, keep the criterion's value."""
+    logits, labels = random_batch(dtype=torch.float32)
+    model = Classifier(build_of(name)(4, class_weights=[1.0, 1.1, 0.3, 1.7]))
+    expected = model.criterion(logits, labels)
+    assert not list(model.criterion.parameters())
+    for changed in (copy.deepcopy(model), copy.deepcopy(model).bfloat16(), copy.deepcopy(model).half().float()):
+        assert torch.equal(changed.criterion(logits, labels), expected)
+    assert copy.deepcopy(model).bfloat16()(torch.ones(7, 5, dtype=torch.bfloat16), labels).isfinite()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_training_under_autocast(name: str) -> None:
+    """The model runs in bfloat16, the criterion in float32 on the logits it gets."""
+    features, labels = training_set()
+    model = Classifier(build_of(name)(4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model.linear(features)
+        loss = model.criterion(logits, labels)
+    assert logits.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, model.criterion(logits.float(), labels), rtol=1e-6, atol=1e-7)
+    loss.backward()
+    assert model.linear.weight.grad.dtype == torch.float32
+    assert model.linear.weight.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("form", ["mean", "variance", "mean_variance", "prior"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_state_of_another_prior(form: str, soft: bool) -> None:
+    """The state is all there is: loaded into a loss of another prior, it gives the first one's value."""
+    logits, labels = random_batch()
+    labels = random_soft_labels() if soft else labels
+    criterion, other = MaxEntLoss(skewed_prior(4), form), MaxEntLoss([0.25] * 4, form)
+    assert not torch.equal(other(logits, labels), criterion(logits, labels))
+    other.load_state_dict(criterion.state_dict())
+    assert torch.equal(other(logits, labels), criterion(logits, labels))
+    assert torch.equal(other.multipliers, criterion.multipliers)
+
+
+def test_state_holds_class_weights() -> None:
+    logits, labels = random_batch()
+    criterion = LOSSES["focal"](class_weights=[1.0, 2.0, 0.5, 3.0])
+    other = LOSSES["focal"](class_weights=[1.0, 1.0, 1.0, 2.0])
+    other.load_state_dict(criterion.state_dict())
+    assert torch.equal(other(logits, labels), criterion(logits, labels))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_evaluation_without_gradients(name: str) -> None:
+    """Inference mode and eval() give the training value."""
+    logits, labels = random_batch()
+    criterion = build_of(name)(4)
+    expected = value_and_gradient(criterion, logits, labels)[0]
+    with torch.inference_mode():
+        torch.testing.assert_close(criterion(logits, labels), expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(criterion.eval()(logits, labels), expected, rtol=1e-6, atol=1e-7)
