@@ -189,14 +189,20 @@ def check_shapes(logits: Tensor, labels: Tensor) -> bool:
 
 
 def check_soft_labels(labels: Tensor) -> None:
-    """Rows of (n, k) probabilities; half precision sums to 1 within 2e-3 at worst."""
-    bad = (labels < 0).any(1) | ~((labels.sum(1) - 1).abs() <= 2e-3)
-    if bad.any():
-        row = int(bad.nonzero()[0])
+    """Probabilities (n, k, …) that sum to 1 over the classes, as closely as their type can."""
+    totals = labels.sum(1, dtype=torch.float32)
+    tolerance = max(1e-3, 2 * torch.finfo(labels.dtype).eps)
+    wrong = ~((totals - 1).abs() <= tolerance)
+    if wrong.any():
+        place = wrong.nonzero()[0].tolist()
+        where = f"row {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
         raise InvalidInputError(
-            f"labels must be probabilities that sum to 1, got a sum of {float(labels[row].sum()):g} "
-            f"and a least value of {float(labels[row].min()):g} at row {row}"
+            f"labels must sum to 1, got {float(totals[tuple(place)]):g} at {where}"
         )
+    if (labels < 0).any():
+        row, label, *_ = (labels < 0).nonzero()[0].tolist()
+        value = float(labels[labels < 0][0])
+        raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
 def check_outcomes(confidence: Tensor, correct: Tensor, n_bins: int) -> None:

@@ -65,6 +65,7 @@ def test_two_processes_give_the_gradient_of_one(name: str, tmp_path: Path) -> No
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="inductor needs a C++ compiler")
 def test_inductor_agrees_with_eager() -> None:
     logits, labels = random_batch(6, 3, dtype=torch.float32)
@@ -128,7 +129,6 @@ def test_state_of_another_prior(form: str, soft: bool) -> None:
     assert not torch.equal(other(logits, labels), criterion(logits, labels))
     other.load_state_dict(criterion.state_dict())
     assert torch.equal(other(logits, labels), criterion(logits, labels))
-    assert torch.equal(other.multipliers, criterion.multipliers)
 
 
 def test_state_holds_class_weights() -> None:

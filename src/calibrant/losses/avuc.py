@@ -29,7 +29,7 @@ def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
     strength = batch.weights * torch.where(batch.correct, batch.confidence, 1 - batch.confidence)
     certain_part, uncertain_part = _parts(batch.entropy)
     # Sums over the samples between neighbouring thresholds, wrong and right apart; sums of these over the thresholds.
-    slot = 2 * torch.bucketize(batch.entropy.detach(), thresholds) + batch.correct
+    slot = 2 * torch.bucketize(_rounded_down(batch.entropy.detach()), thresholds) + batch.correct
     parts = torch.stack([certain_part, uncertain_part], dim=1) * strength.unsqueeze(1)
     sums = parts.new_zeros(2 * len(thresholds) + 2, 2).index_add(0, slot, parts).unflatten(0, (-1, 2))
     n_ic, n_ac = sums[:-1, :, 0].cumsum(0).unbind(1)
@@ -43,6 +43,11 @@ def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
 def _parts(entropy: Tensor) -> tuple[Tensor, Tensor]:
     """1 − tanh h, which must not vanish by cancellation where the entropy is large, and tanh h."""
     return 2 * (-2 * entropy).sigmoid(), entropy.tanh()
+
+
+def _rounded_down(entropy: Tensor) -> Tensor:
+    """Less by the rounding of an entropy, so that entropies equal but for rounding are on one side of a threshold."""
+    return entropy - 16 * torch.finfo(entropy.dtype).eps * (1 + entropy)
 
 
 def _entropy_thresholds(batch: Outcomes) -> Tensor:

@@ -1,6 +1,6 @@
 """Calibration terms of a whole batch: MMCE and MDCA, and the statistics of each sample that such terms share.
 
-Each takes an optional weight per sample: weight 2 is the sample twice, weight 0 is the sample left out.
+Each weighs its samples: weight 2 is the sample twice, weight 0 is the sample left out.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Outcomes:
     confidence: Tensor  # (n,) probability of the predicted class
     entropy: Tensor  # (n,) in nats
     correct: Tensor  # (n,) bool, whether the predicted class is the sample's
-    weights: Tensor  # (n,)
+    weights: Tensor  # (n,), their sum is 1 (or 0, where no sample counts)
 
 
 def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcomes:
@@ -29,8 +29,13 @@ def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcome
         log_p, confidence, entropy = _statistics(logits, classes, predicted)
     else:
         log_p, confidence, entropy = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
-    weights = torch.ones_like(log_p) if weights is None else weights
-    return Outcomes(log_p, confidence, entropy, predicted == classes, weights)
+    return Outcomes(log_p, confidence, entropy, predicted == classes, _shares(log_p, weights))
+
+
+def _shares(like: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return torch.full_like(like, 1 / len(like))
+    return weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def _statistics(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,14 +90,14 @@ def mmce(batch: Outcomes, *, width: float = 0.4) -> Tensor:
     samples of equal confidence enter together. The root is 0, with gradient 0, where the sum is not positive.
     """
     confidence, order = batch.confidence.sort()
-    weights = batch.weights[order]
-    gap = weights * (batch.correct[order].to(confidence.dtype) - confidence)
+    gap = batch.weights[order] * (batch.correct[order].to(confidence.dtype) - confidence)
     rise, fall = (confidence / width).exp(), (-confidence / width).exp()
     first = torch.searchsorted(confidence.detach(), confidence.detach())
     last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)
-    below, above, equal = (F.pad(part.cumsum(0), (1, 0)) for part in (gap * rise, gap * fall, gap))
-    neighbours = fall * below[first] + rise * (above[-1] - above[last]) + (equal[last] - equal[first])
-    squared = (gap * neighbours).sum() / weights.sum().clamp_min(1e-12) ** 2
+    below, equal = (F.pad(part.cumsum(0), (1, 0)) for part in (gap * rise, gap))
+    above = F.pad((gap * fall).flip(0).cumsum(0).flip(0), (0, 1))
+    neighbours = fall * below[first] + rise * above[last] + (equal[last] - equal[first])
+    squared = (gap * neighbours).sum()
     positive = squared > 0
     return torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
 
@@ -101,6 +106,4 @@ def mdca(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     r""":math:`\frac1K \sum_k |\frac1n\sum_i p_{ik} - \frac1n\sum_i 1[y_i = k]|` (Hebbalaguppe et al. 2022)."""
     probs = F.softmax(logits, dim=1)
     targets = labels if labels.is_floating_point() else F.one_hot(labels, logits.shape[1]).to(probs.dtype)
-    if weights is None:
-        return (probs - targets).mean(0).abs().mean()
-    return (weights[:, None] * (probs - targets)).sum(0).abs().mean() / weights.sum().clamp_min(1e-12)
+    return (_shares(probs[:, 0], weights) @ (probs - targets)).abs().mean()

@@ -98,7 +98,8 @@ class StepFocal(Curve):
 
     def value_and_slope(self, log_p: Tensor) -> tuple[Tensor, Tensor]:
         low, high = Focal(self.gamma_low).value_and_slope(log_p), Focal(self.gamma_high).value_and_slope(log_p)
-        is_low = log_p.exp() < self.threshold
+        rounding = 8 * torch.finfo(log_p.dtype).eps  # five equal logits have p = 0.2, however that is rounded
+        is_low = log_p < math.log(max(self.threshold, 1e-300)) - rounding
         return torch.where(is_low, low[0], high[0]), torch.where(is_low, low[1], high[1])
 
 

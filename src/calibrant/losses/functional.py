@@ -76,7 +76,8 @@ def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = 5.0) -> Tensor:
     wanted = probs if labels.is_floating_point() else probs.gather(1, labels[:, None])
     place = torch.searchsorted(ascending[:, 1:].detach().contiguous(), wanted.detach())
     below = ascending.gather(1, place)
-    return _expectation(lambda log_p: -((1 - wanted + below) ** gamma) * log_p, log_probs, labels)
+    rest = (1 - wanted + below).clamp_min(torch.finfo(probs.dtype).tiny)  # a power below 1 has no slope at 0
+    return _expectation(lambda log_p: -(rest**gamma) * log_p, log_probs, labels)
 
 
 def margin_smoothing(logits: Tensor, labels: Tensor, *, margin: float = 10.0, weight: float = 0.1) -> Tensor:

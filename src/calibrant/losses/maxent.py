@@ -140,10 +140,14 @@ class MaxEntLoss(CurveLoss):
                 torch.autograd.grad((part * shares).sum(), batch.logits, retain_graph=True)[0].norm()
                 for part in (costs.sum(1), focal)
             ]
+            means = [
+                (shares @ moments + self.constraint.origin).tolist()
+                for moments in (seen.moments, seen.global_moments, seen.local_moments)
+            ]
         return Telemetry(
             active_fraction=float(shares @ (slopes != 0).to(shares.dtype).mean(1)),
-            moments=(shares @ seen.moments).tolist(),
-            global_moments=(shares @ seen.global_moments).tolist(),
-            local_moments=(shares @ seen.local_moments).tolist(),
+            moments=means[0],
+            global_moments=means[1],
+            local_moments=means[2],
             gradient_share=float(norms[0] / (norms[0] + norms[1]).clamp_min(torch.finfo(shares.dtype).tiny)),
         )

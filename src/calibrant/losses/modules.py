@@ -127,13 +127,15 @@ class Loss(KeepsPrecision, ABC):
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
         """Check, flatten to one row per sample, lift half precision, weigh and smooth."""
         soft = check_shapes(logits, labels)
+        labels = labels if soft else labels.long()  # before any comparison: -100 and 156 are the same uint8
         bounded, complete = self._inspect(logits, labels, soft)
         if logits.ndim > 2:
             logits = logits.movedim(1, -1).flatten(0, -2)
             labels = labels.movedim(1, -1).flatten(0, -2) if soft else labels.flatten()
         if logits.dtype in HALF:
             logits = logits.float()
-        labels = labels.to(logits.dtype) if soft else labels.long()
+        if soft:
+            labels = labels.to(logits.dtype)
         classes, weights = self._classes_and_weights(labels, logits.dtype, soft, complete)
         return Batch(logits, self._smoothed(labels if soft else classes, logits), classes, weights, bounded)
 
@@ -320,7 +322,7 @@ class MMCELoss(Loss):
     def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, least=0)
-        self.width = check_positive("width", width)
+        self.width = check_number("width", width, least=0.02)  # below, exp(confidence / width) overflows
 
     def per_sample(self, batch: Batch) -> Tensor:
         seen = batch.outcomes()

@@ -48,15 +48,13 @@ TERM_WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class KeepsPrecision(nn.Module):
-    """A module whose constants follow it to its device, but stay in float32 where a model goes to half precision."""
+    """A module whose constants follow it to its device, but keep their type where it goes to half precision, say."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
-            new = getattr(self, name)
-            if new.dtype in HALF:
-                setattr(self, name, old.to(new.device))
+            setattr(self, name, old.to(getattr(self, name).device))
         return self
 
 
@@ -64,7 +62,7 @@ class KeepsPrecision(nn.Module):
 class Comparison:
     """Moments of each prediction beside those it should have; all (n, n_constraints)."""
 
-    moments: Tensor
+    moments: Tensor  # these three from the origin of the penalty
     global_moments: Tensor
     local_moments: Tensor
     weights: Tensor
@@ -77,6 +75,8 @@ class Comparison:
 
 class Penalty(KeepsPrecision, ABC):
     """What the constraints cost; its constants are buffers."""
+
+    origin: Tensor
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
@@ -114,20 +114,28 @@ class MomentPenalty(Penalty):
     half_spreads: Tensor
     global_moments: Tensor
     centers: Tensor | None  # (n_classes,)
+    origin: Tensor  # (n_constraints,), subtracted from all moments: float32 resolves small differences of small numbers
 
     def __init__(self, needed: Constraints, solution: Solution, penalty: str) -> None:
         super().__init__(penalty, local=needed.local)
         self.solution = solution
+        base, centers = needed.base, needed.centers
+        origin = (base.amin(0) + base.amax(0)) / 2
+        if centers is not None:
+            values, centers = base[:, 0] - origin[0], centers - origin[0]
+            base = torch.stack([values, values**2], dim=1)
+            origin[1] = 0  # (v − μ)² is the same from any origin
         tables = {
-            "features": needed.base,
+            "features": base if centers is not None else base - origin,
             "weights": self.weight(solution.multipliers),
-            "targets": needed.targets,
+            "targets": needed.targets - origin,
             "half_spreads": (needed.global_moments - needed.local_moments).abs() / 2,
-            "global_moments": needed.global_moments,
+            "global_moments": needed.global_moments - origin,
         }
         for name, table in tables.items():
             self.register_buffer(name, table.T.float().contiguous())
-        self.register_buffer("centers", None if needed.centers is None else needed.centers.float())
+        self.register_buffer("centers", None if centers is None else centers.float())
+        self.register_buffer("origin", origin.float())
 
     @property
     def multipliers(self) -> Tensor:
@@ -181,6 +189,7 @@ class OneHotPenalty(Penalty):
         super().__init__(penalty, local=local)
         for name, table in zip(("prior", "others", "shifts", "own"), (prior, *multipliers), strict=True):
             self.register_buffer(name, table.float())
+        self.register_buffer("origin", torch.zeros(1))
 
     @property
     def multipliers(self) -> Tensor:
