@@ -47,11 +47,9 @@ def peak_copies(run: Callable[[], None], logits: Tensor) -> float:
     run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
-    events = sorted(
-        (e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()
-    )
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     held, peak = 0, 0
-    for event in events:
+    for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
     return peak / (logits.numel() * logits.element_size())
@@ -87,9 +85,8 @@ def main() -> None:
     logits, labels = torch.randn(512, 1000, requires_grad=True), torch.randint(1000, (512,))
     for name in ("F.cross_entropy", *GOALS):
         criterion = F.cross_entropy if name == "F.cross_entropy" else build(name, 1000)
-        console.print(
-            f"{name:22} peak {peak_copies(step(criterion, logits, labels), logits):.2f} copies of the logits at (512, 1000)"
-        )
+        copies = peak_copies(step(criterion, logits, labels), logits)
+        console.print(f"{name:22} peak {copies:.2f} copies of the logits at (512, 1000)")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def main() -> None:
     for form in ("mean", "variance", "mean_variance"):
         criteria[f"maxent_{form}"] = cb.MaxEntLoss.from_labels(labels[train_rows], n_classes=10, form=form)
 
-    table = Table(title=f"digits: {N_TRAIN} training and {len(test_rows)} test images, in %")
-    for heading in ("loss", "accuracy clean", "ECE clean", "accuracy noisy", "ECE noisy"):
+    table = Table(title=f"digits: {N_TRAIN} training and {len(test_rows)} test images, accuracy and ECE in %")
+    for heading in ("loss", "acc. clean", "ECE clean", "acc. noisy", "ECE noisy"):
         table.add_column(heading, justify="left" if heading == "loss" else "right", overflow="fold")
     for name, criterion in track(criteria.items(), description="training", transient=True):
         models = [train(images[train_rows] / 16, labels[train_rows], criterion, seed) for seed in SEEDS]

@@ -196,9 +196,7 @@ def check_soft_labels(labels: Tensor) -> None:
     if wrong.any():
         place = wrong.nonzero()[0].tolist()
         where = f"row {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
-        raise InvalidInputError(
-            f"labels must sum to 1, got {float(totals[tuple(place)]):g} at {where}"
-        )
+        raise InvalidInputError(f"labels must sum to 1, got {float(totals[tuple(place)]):g} at {where}")
     if (labels < 0).any():
         row, label, *_ = (labels < 0).nonzero()[0].tolist()
         value = float(labels[labels < 0][0])
