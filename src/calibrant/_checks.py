@@ -21,30 +21,49 @@ def check_choice(argument: str, value: str, known: Iterable[str]) -> str:
     raise UnknownNameError(f"unknown {argument} {value!r}; {hint}")
 
 
+def check_tensor(argument: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
+
+
+def _check_real(argument: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"{argument} must be a number, got {value!r}")
+
+
 def check_number(argument: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> float:
+    _check_real(argument, value)
     if not least <= value <= most or not math.isfinite(value):
         raise InvalidInputError(f"{argument} must be a finite number in [{least:g}, {most:g}], got {value}")
     return float(value)
 
 
 def check_positive(argument: str, value: float) -> float:
+    _check_real(argument, value)
     if not 0 < value < math.inf:
         raise InvalidInputError(f"{argument} must be a positive number, got {value}")
     return float(value)
 
 
 def check_fraction(argument: str, value: float) -> float:
+    _check_real(argument, value)
     if not 0 <= value < 1:
         raise InvalidInputError(f"{argument} must lie in [0, 1), got {value}")
     return float(value)
 
 
+def _as_float64(argument: str, values: Sequence[float] | Tensor) -> Tensor:
+    if isinstance(values, Tensor) and values.is_complex():
+        raise InvalidInputError(f"{argument} must be real numbers, got {values.dtype}")
+    try:
+        return torch.as_tensor(values, dtype=torch.float64, device="cpu").detach().clone()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
+
+
 def _check_vector(argument: str, values: Sequence[float] | Tensor) -> Tensor:
     """A copy of the numbers as float64, one dimension, all finite."""
-    try:
-        vector = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach().clone()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"{argument} must be a sequence of numbers: {error}") from None
+    vector = _as_float64(argument, values)
     if vector.ndim != 1:
         raise InvalidInputError(f"{argument} must have one dimension, got shape {tuple(vector.shape)}")
     if not vector.isfinite().all():
@@ -79,17 +98,22 @@ def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
     return check_prior(vector / vector.sum())
 
 
-def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int) -> Tensor:
-    """The prior of integer labels, any shape."""
-    if n_classes < 2:
-        raise InvalidInputError(f"n_classes must be at least 2, got {n_classes}")
-    flat = torch.as_tensor(labels).detach().flatten().cpu()
+def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
+    """The prior of integer labels of any shape, those to be ignored left out."""
+    if not isinstance(n_classes, int) or n_classes < 2:
+        raise InvalidInputError(f"n_classes must be an integer of at least 2, got {n_classes}")
+    try:
+        flat = torch.as_tensor(labels).detach().flatten().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"labels must be integers: {error}") from None
     if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
         raise InvalidInputError(f"labels must be integers, got {flat.dtype}")
-    if len(flat) == 0:
+    flat = flat.long()
+    check_label_range(flat, n_classes, ignore_index)
+    kept = flat[flat != ignore_index]
+    if len(kept) == 0:
         raise InvalidInputError("labels must not be empty")
-    check_label_range(flat, n_classes, ignore_index=None)
-    return check_counts(torch.bincount(flat, minlength=n_classes))
+    return check_counts(torch.bincount(kept, minlength=n_classes))
 
 
 def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes: int) -> Tensor:
@@ -101,14 +125,22 @@ def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes:
         raise InvalidInputError(f"class_values must have one value for each of {n_classes} classes, got {len(values)}")
     if (values == values[0]).all():
         raise InvalidInputError(f"class_values must not all be equal, got {values[0]:g} for every class")
+    if values.abs().max() > 1e100:
+        raise InvalidInputError(f"class_values must not exceed 1e100, got {values[values.abs().argmax()]:g}")
     return values
+
+
+def check_no_class_values(class_values: object) -> None:
+    if class_values is not None:
+        raise InvalidInputError("class_values have no meaning in the form 'prior', whose features are one-hot")
 
 
 def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
     """How much a sample of each class counts, float64."""
     weights = _check_vector("class_weights", class_weights)
     if (weights < 0).any() or not (weights > 0).any():
-        raise InvalidInputError(f"class_weights must not be negative, nor all 0, got {weights.tolist()}")
+        row = int(weights.argmin())
+        raise InvalidInputError(f"class_weights must not be negative, nor all 0, got {weights[row]:g} for class {row}")
     if n_classes is not None and len(weights) != n_classes:
         raise InvalidInputError(
             f"class_weights must have one value for each of {n_classes} classes, got {len(weights)}"
@@ -118,19 +150,23 @@ def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int 
 
 def check_features(features: Tensor, n_classes: int) -> Tensor:
     """A (n_classes, n_features) matrix, float64."""
-    matrix = torch.as_tensor(features, dtype=torch.float64, device="cpu").detach().clone()
+    matrix = _as_float64("features", features)
     if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
         raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
     if not matrix.isfinite().all():
         row, column = (~matrix.isfinite()).nonzero()[0].tolist()
         raise InvalidInputError(f"features must be finite, got {matrix[row, column]} for class {row}, column {column}")
+    if not matrix.any(0).all():
+        raise InvalidInputError(
+            f"features must not be 0 for every class, as column {int(matrix.any(0).int().argmin())} is"
+        )
     return matrix
 
 
 def check_targets(targets: Tensor, n_constraints: int) -> Tensor:
     """A (n, n_constraints) matrix of target moments, float64."""
-    matrix = torch.as_tensor(targets, dtype=torch.float64, device="cpu").detach().clone()
-    if matrix.ndim != 2 or matrix.shape[1] != n_constraints:
+    matrix = _as_float64("targets", targets)
+    if matrix.ndim != 2 or matrix.shape[1] != n_constraints or len(matrix) == 0:
         shape = tuple(matrix.shape[1:]) if matrix.ndim == 2 else tuple(matrix.shape)
         raise InvalidInputError(f"targets must give {n_constraints} moments, got shape {shape}")
     if not matrix.isfinite().all():
@@ -155,23 +191,26 @@ def check_label_range(labels: Tensor, n_classes: int, ignore_index: int | None) 
     return False
 
 
-def check_logits(logits: Tensor) -> tuple[float, float]:
-    """Least and greatest logit; there is a NaN or an infinity among the logits only if there is one in these."""
+def check_logits(logits: Tensor, labels: Tensor | None, ignore_index: int) -> tuple[float, float]:
+    """Least and greatest logit; all are finite, except where integer labels say that they do not count."""
     if logits.numel() == 0:
         return 0.0, 0.0
     low, high = (float(bound) for bound in logits.detach().aminmax())
     if math.isfinite(low) and math.isfinite(high):
         return low, high
-    row, label, *rest = (~logits.isfinite()).nonzero()[0].tolist()
-    where = f"row {row}, class {label}" + (f", position {tuple(rest)}" if rest else "")
-    raise InvalidInputError(f"logits must be finite, got {logits[row, label, *rest].item()} at {where}")
+    bad = ~logits.detach().isfinite()
+    if labels is not None:
+        bad &= (labels != ignore_index).unsqueeze(1)
+    if bad.any():
+        row, label, *rest = bad.nonzero()[0].tolist()
+        where = f"row {row}, class {label}" + (f", position {tuple(rest)}" if rest else "")
+        raise InvalidInputError(f"logits must be finite, got {logits[row, label, *rest].item()} at {where}")
+    return low, high
 
 
 def check_shapes(logits: Tensor, labels: Tensor) -> bool:
     """Whether the labels are soft, (n, k, …) as the logits; integer labels have no class dimension."""
-    for argument, value in (("logits", logits), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
+    check_tensor("labels", labels)
     if logits.ndim < 2 or not logits.is_floating_point():
         what = f"shape {tuple(logits.shape)} of {logits.dtype}"
         raise InvalidInputError(f"logits must be floating point, (n, k) or (n, k, d1, …), got {what}")
@@ -205,8 +244,10 @@ def check_soft_labels(labels: Tensor) -> None:
 
 def check_outcomes(confidence: Tensor, correct: Tensor, n_bins: int) -> None:
     """Confidences (n,) in [0, 1] beside whether each prediction was right."""
-    if n_bins < 1:
-        raise InvalidInputError(f"n_bins must be at least 1, got {n_bins}")
+    check_tensor("confidence", confidence)
+    check_tensor("correct", correct)
+    if not isinstance(n_bins, int) or n_bins < 1:
+        raise InvalidInputError(f"n_bins must be an integer of at least 1, got {n_bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
         raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")

@@ -75,6 +75,10 @@ def test_counts_become_a_prior(tmp_path: Path, prior: str) -> None:
         ("[0.5, 0.5]", ("--label-smoothing", "2"), "label_smoothing must lie in [0, 1), got 2.0"),
         ("[0.5, 0.5, 0.0]", ("--form", "prior"), "no multipliers for class 2: its prior is 0"),
         ("[0.5, 0.5]", ("--counts", "x.json"), "give either --prior or --counts"),
+        ("[0.5, 0.5]", ("--form",), "form"),
+        ("[" * 100_000, (), "is not a JSON file"),
+        (f"[{10**400}, 1]", (), "prior must be numbers"),
+        ('{"cat": 0.5, "cat": 0.5}', (), "gives the class cat twice"),
     ],
 )
 def test_bad_input_gives_one_line_and_exit_2(
@@ -88,6 +92,24 @@ def test_bad_input_gives_one_line_and_exit_2(
     assert found.stdout == ""
     assert message in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
+
+
+def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "prior.json"
+    path.write_text(json.dumps([0.001] * 1000))
+    program = f"{sys.executable} -c 'from calibrant.cli import main; main()' solve --form prior --json --prior {path}"
+    found = subprocess.run(f"{program} | head -1", shell=True, capture_output=True, text=True, timeout=60)
+    assert found.stdout == "{\n"
+    assert found.stderr == ""
+
+
+def test_choices_are_those_of_the_library() -> None:
+    from typing import get_args
+
+    from calibrant.cli.solve import Form
+    from calibrant.maxent import FORMS
+
+    assert get_args(Form) == FORMS
 
 
 def test_unknown_verb() -> None:

@@ -129,6 +129,7 @@ def test_state_of_another_prior(form: str, soft: bool) -> None:
     assert not torch.equal(other(logits, labels), criterion(logits, labels))
     other.load_state_dict(criterion.state_dict())
     assert torch.equal(other(logits, labels), criterion(logits, labels))
+    assert torch.equal(other.multipliers, criterion.multipliers)
 
 
 def test_state_holds_class_weights() -> None:

@@ -154,8 +154,8 @@ def test_training_labels_and_counts() -> None:
     )
     assert_refused(
         InvalidInputError,
-        r"labels must lie in \[0, 2\], got -100 at row 2",
-        lambda: MaxEntLoss.from_labels([0, 1, -100], 3),
+        r"labels must lie in \[0, 2\], got -1 at row 2",
+        lambda: MaxEntLoss.from_labels([0, 1, -1], 3),
     )
     assert_refused(InvalidInputError, r"labels .*float32", lambda: MaxEntLoss.from_labels(torch.tensor([0.0, 1.0]), 2))
     assert_refused(InvalidInputError, r"one class, got 1 for class 2", lambda: MaxEntLoss.from_labels([2, 2], 3))
@@ -184,6 +184,31 @@ def test_maxent_options(options: dict[str, object], match: str) -> None:
     assert_refused(InvalidInputError, match, lambda: MaxEntLoss(PRIOR, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("focal", {"gamma": -1.0}, r"gamma .*got -1"),
+        ("inverse_focal", {"gamma": math.nan}, r"gamma .*got nan"),
+        ("poly", {"epsilon": math.inf}, r"epsilon .*got inf"),
+        ("avuc", {"beta": -1.0}, r"beta .*got -1"),
+        ("avuc", {"threshold": -0.5}, r"threshold .*got -0\.5"),
+        ("soft_avuc", {"temperature": 0.0}, r"temperature .*got 0"),
+        ("soft_avuc", {"kappa": 1.0}, r"kappa .*got 1"),
+        ("flsd", {"threshold": 2.0}, r"threshold .*got 2"),
+        ("dual_focal", {"gamma": -1.0}, r"gamma .*got -1"),
+        ("mmce", {"width": 0.0}, r"width .*got 0"),
+        ("mmce", {"width": 0.01}, r"width .*got 0\.01"),
+        ("mdca", {"gamma": -1.0}, r"gamma .*got -1"),
+        ("mbls", {"margin": -1.0}, r"margin .*got -1"),
+        ("label_relaxation", {"alpha": 0.0}, r"alpha .*got 0"),
+        ("label_relaxation", {"alpha": 1.0}, r"alpha .*got 1"),
+    ],
+    ids=str,
+)
+def test_settings_of_the_baselines(name: str, options: dict[str, object], match: str) -> None:
+    assert_refused(InvalidInputError, match, lambda: LOSSES[name](**options))
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_options_of_every_loss(name: str) -> None:
     build, labels = build_of(name), torch.tensor([0, 1])
@@ -191,7 +216,7 @@ def test_options_of_every_loss(name: str) -> None:
         match = rf"label_smoothing must lie in \[0, 1\), got {bad}"
         assert_refused(InvalidInputError, match, lambda bad=bad: build(3, label_smoothing=bad))
     for bad in ([1.0, -2.0, 1.0], torch.tensor([1.0, -2.0, 1.0])):
-        assert_refused(InvalidInputError, r"class_weights .*-2\.0", lambda bad=bad: build(3, class_weights=bad))
+        assert_refused(InvalidInputError, r"class_weights .*got .*-2", lambda bad=bad: build(3, class_weights=bad))
     for bad in ([1.0, 2.0], [1.0, 2.0, 3.0, 4.0]):
         match = rf"class_weights .*3 classes, got {len(bad)}"
         for logits in (torch.zeros(2, 3), torch.zeros(2, 3, requires_grad=True)):

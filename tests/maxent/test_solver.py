@@ -214,6 +214,53 @@ def test_refusals_name_class_and_reason() -> None:
     assert issubclass(NotConvergedError, ArithmeticError)
 
 
+@pytest.mark.parametrize("target", [2.0, 2.0 + 1e-12, 2.0 - 1e-13, 0.0])
+def test_the_edge_of_the_reachable_moments_is_out_of_reach(target: float) -> None:
+    """There λ is infinite: a finite one would be only where the iteration stopped."""
+    targets = torch.tensor([[target]], dtype=torch.float64)
+    with pytest.raises(NotConvergedError, match=r"class 0: target .* strictly between 0 and 2"):
+        solve_moments(torch.arange(3.0)[:, None], targets, gibbs="normalized")
+    with pytest.raises(NotConvergedError, match=r"target 1 of constraint 1 .* strictly between 0 and 1"):
+        solve([0.5, 0.0, 0.5], "mean_variance", local=False, gibbs="normalized")
+    with pytest.raises(NotConvergedError):
+        gibbs_distribution([0.25] * 4, targets=[3.0])
+
+
+@pytest.mark.parametrize("distance", [1e-3, 1e-6])
+def test_nearly_dependent_features(distance: float) -> None:
+    """Classes 1 and 2 determine both multipliers: e^(−1−λ·f) are the weights 0.15 and 0.75 for label 2."""
+    features = torch.tensor([[0, 0], [1, 2], [2, 4 + distance]], dtype=torch.float64)
+    found = solve([0.2, 0.3, 0.5], features=features)
+    expected = -1 - torch.tensor([0.15, 0.75], dtype=torch.float64).log()
+    torch.testing.assert_close(features[1:] @ found.multipliers[2], expected, rtol=1e-4, atol=0)
+
+
+def test_features_that_double_precision_cannot_tell_apart_are_dependent() -> None:
+    features = torch.tensor([[0, 0], [1, 2], [2, 4 + 1e-13]], dtype=torch.float64)
+    found = solve([0.2, 0.3, 0.5], features=features).multipliers
+    torch.testing.assert_close(found[:, 1], 2 * found[:, 0], rtol=1e-9, atol=0)
+
+
+def test_normalized_multipliers_are_the_same_from_any_origin() -> None:
+    near = solve([0.2, 0.3, 0.5], "mean", gibbs="normalized").multipliers
+    far = solve([0.2, 0.3, 0.5], "mean", class_values=[1e6, 1e6 + 1, 1e6 + 2], gibbs="normalized").multipliers
+    torch.testing.assert_close(near, far, rtol=1e-8, atol=1e-9)
+
+
+def test_prior_form_needs_no_cube_of_memory() -> None:
+    found = gibbs_distribution([1 / 2000] * 2000, "prior")
+    torch.testing.assert_close(found, torch.full((2000,), 1 / 2000, dtype=torch.float64))
+    with pytest.raises(NotConvergedError, match="positive, and of sum 1"):
+        gibbs_distribution([0.5, 0.5], "prior", targets=[0.9, 0.2])
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_any_default_device_will_do(device: str) -> None:
+    with torch.device(device):
+        for form in FORMS:
+            assert solve([0.5, 0.3, 0.2], form).multipliers.device.type == "cpu"
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
@@ -223,7 +270,13 @@ def test_refusals_name_class_and_reason() -> None:
         (([1.0],), {}, "prior must have at least 2 classes, got 1"),
         (([math.nan, 1.0],), {}, "prior must be finite, got nan for class 0"),
         (([[0.5, 0.5]],), {}, "prior must have one dimension"),
-        ((["a", "b"],), {}, "prior must be a sequence of numbers"),
+        ((["a", "b"],), {}, "prior must be numbers"),
+        (([10**400, 1],), {}, "prior must be numbers"),
+        (([0.5, 0.5],), {"features": "ab"}, "features must be numbers"),
+        (([0.5, 0.5],), {"features": torch.tensor([[1.0, 0.0], [2.0, 0.0]])}, "as column 1 is"),
+        (([0.5, 0.5], "prior"), {"class_values": [0, 1]}, "class_values have no meaning"),
+        (([0.5, 0.5],), {"class_values": [0, 1e200]}, "class_values must not exceed 1e100, got 1e.200"),
+        (([0.5, 0.5],), {"label_smoothing": "a"}, "label_smoothing must be a number, got 'a'"),
         (([0.5, 0.5],), {"class_values": [1, 2, 3]}, "class_values must have one value for each of 2 classes, got 3"),
         (([0.5, 0.5],), {"class_values": [1, 1]}, "class_values must not all be equal"),
         (([0.5, 0.5],), {"features": torch.ones(3, 1)}, r"features must have shape \(2, n_features\), got \(3, 1\)"),

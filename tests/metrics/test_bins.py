@@ -34,6 +34,14 @@ def test_a_confidence_of_one_is_in_the_last_bin() -> None:
     assert found.item() == pytest.approx(0.475)
 
 
+def test_bin_edges_are_those_of_the_type() -> None:
+    """0.2 is the edge of the third of fifteen bins, in float32 as in float64."""
+    for dtype in (torch.float32, torch.float64):
+        confidence = torch.tensor([0.2, 0.15], dtype=dtype)
+        found = expected_calibration_error(confidence, torch.tensor([True, False]))
+        assert found.item() == pytest.approx(abs(1 - 0.35) / 2, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("confidence", "correct", "message"),
     [

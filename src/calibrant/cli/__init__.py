@@ -1,5 +1,6 @@
 """The command line: one module per verb; heavy imports stay inside the verbs, so that help answers at once."""
 
+import os
 import sys
 
 from cyclopts import App, CycloptsError
@@ -24,3 +25,5 @@ def main() -> None:
     except (CalibrantError, CycloptsError) as error:
         Console(stderr=True, soft_wrap=True).print(f"calibrant: {error}", style="red", markup=False, highlight=False)
         sys.exit(2)
+    except BrokenPipeError:  # the reader, head say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,6 +45,8 @@ def solve(
     as_json
         Print JSON, with full precision, instead of tables.
     """
+    if not form:
+        raise InvalidInputError("--form needs at least one form")
     if (prior is None) == (counts is None):
         raise InvalidInputError("give either --prior or --counts, a JSON file with one number per class")
     names, numbers = read_classes(prior or counts)  # type: ignore[arg-type]
@@ -71,19 +73,22 @@ def read_classes(path: Path) -> tuple[list[str], list[float]]:
 
     Raises: NoDataError or CorruptFileError.
     """
+    if not path.is_file():
+        raise NoDataError(f"there is no file {path}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NoDataError(f"there is no file {path}") from None
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
+    except (OSError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
-    if not isinstance(content, list | dict):
+    if not isinstance(content, list | tuple):
         raise CorruptFileError(f"{path} must hold a list or an object of numbers, got {content!r}")
-    pairs = list(content.items() if isinstance(content, dict) else enumerate(content))
+    pairs = list(content if isinstance(content, tuple) else enumerate(content))
     for name, number in pairs:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise CorruptFileError(f"{path} must give each class a number, got {number!r} for class {name}")
-    return [str(name) for name, _ in pairs], [number for _, number in pairs]
+    names = [str(name) for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise CorruptFileError(f"{path} gives the class {max(names, key=names.count)} twice")
+    return names, [number for _, number in pairs]
 
 
 def _record(names: list[str], solution: "Solution") -> dict[str, object]:
@@ -111,5 +116,5 @@ def _table(form: str, gibbs: str, names: list[str], prior: list[float], solution
         if wide:
             others = row[:index] + row[index + 1 :]
             row = [row[index], min(others), max(others)]
-        table.add_row(Text(name), f"{probability:.4f}", *(f"{value:.6f}" for value in row))
+        table.add_row(Text(name), f"{probability:.4g}", *(f"{value:.6g}" for value in row))
     return table

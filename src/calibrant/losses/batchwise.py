@@ -28,13 +28,14 @@ def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcome
     if torch.compiler.is_compiling() or not (logits.requires_grad and torch.is_grad_enabled()):
         log_p, confidence, entropy = _statistics(logits, classes, predicted)
     else:
-        log_p, confidence, entropy = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
-    return Outcomes(log_p, confidence, entropy, predicted == classes, _shares(log_p, weights))
+        log_p, confidence, entropy, *_ = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
+    return Outcomes(log_p, confidence, entropy, predicted == classes, shares(logits, weights))
 
 
-def _shares(like: Tensor, weights: Tensor | None) -> Tensor:
+def shares(logits: Tensor, weights: Tensor | None) -> Tensor:
+    """Weights (n,) that sum to 1; all 0 where no sample counts."""
     if weights is None:
-        return torch.full_like(like, 1 / len(like))
+        return logits.new_full((len(logits),), 1 / max(len(logits), 1))
     return weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
@@ -54,7 +55,7 @@ class _Statistics(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, ...]:
         picked = logits.gather(1, torch.stack([classes, predicted], dim=1))
         shifted = logits - picked[:, 1:]  # by the largest logit
         probs = shifted.exp()
@@ -63,16 +64,23 @@ class _Statistics(torch.autograd.Function):
         probs.div_(total.unsqueeze(1))
         log_p = picked[:, 0] - picked[:, 1] - log_total
         confidence, entropy = total.reciprocal(), log_total - torch.linalg.vecdot(probs, shifted)
-        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, entropy + confidence.log())
-        return log_p, confidence, entropy
+        return log_p, confidence, entropy, probs, shifted, entropy - log_total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        _, confidence, _, probs, shifted, offset = output
+        ctx.save_for_backward(*inputs, probs, shifted, confidence, offset)
+        ctx.mark_non_differentiable(probs, shifted, offset)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
         logits, classes, predicted, probs, shifted, confidence, offset = ctx.saved_tensors
+        of_each = [torch.zeros_like(confidence) if gradient is None else gradient for gradient in gradients[:3]]
         if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
             outputs = _statistics(logits, classes, predicted)
-            return torch.autograd.grad(outputs, logits, gradients, create_graph=True)[0], None, None
-        of_log_p, of_confidence, of_entropy = gradients
+            return torch.autograd.grad(outputs, logits, of_each, create_graph=True)[0], None, None
+        of_log_p, of_confidence, of_entropy = of_each
         of_confidence = of_confidence * confidence
         pull = of_log_p + of_confidence + of_entropy * offset  # log p_k + h = shifted_k + offset
         gradient = torch.addcmul(pull.unsqueeze(1), shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()
@@ -106,4 +114,4 @@ def mdca(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     r""":math:`\frac1K \sum_k |\frac1n\sum_i p_{ik} - \frac1n\sum_i 1[y_i = k]|` (Hebbalaguppe et al. 2022)."""
     probs = F.softmax(logits, dim=1)
     targets = labels if labels.is_floating_point() else F.one_hot(labels, logits.shape[1]).to(probs.dtype)
-    return (_shares(probs[:, 0], weights) @ (probs - targets)).abs().mean()
+    return (shares(logits, weights) @ (probs - targets)).abs().mean()

@@ -87,17 +87,15 @@ class Poly(Curve):
 class StepFocal(Curve):
     r"""Focal loss whose :math:`\gamma` is larger where p is small, and a constant to the gradient (FLSD)."""
 
-    gamma_low: float
-    gamma_high: float
+    low: Focal
+    high: Focal
     threshold: float
 
     def __post_init__(self) -> None:
-        check_number("gamma_low", self.gamma_low, least=0)
-        check_number("gamma_high", self.gamma_high, least=0)
         check_number("threshold", self.threshold, least=0, most=1)
 
     def value_and_slope(self, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        low, high = Focal(self.gamma_low).value_and_slope(log_p), Focal(self.gamma_high).value_and_slope(log_p)
+        low, high = self.low.value_and_slope(log_p), self.high.value_and_slope(log_p)
         rounding = 8 * torch.finfo(log_p.dtype).eps  # five equal logits have p = 0.2, however that is rounded
         is_low = log_p < math.log(max(self.threshold, 1e-300)) - rounding
         return torch.where(is_low, low[0], high[0]), torch.where(is_low, low[1], high[1])

@@ -60,7 +60,7 @@ def flsd(
     logits: Tensor, labels: Tensor, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2
 ) -> Tensor:
     r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (Mukhoti et al. 2020)."""
-    return on_curve(logits, labels, StepFocal(gamma_low, gamma_high, threshold))
+    return on_curve(logits, labels, StepFocal(Focal(gamma_low), Focal(gamma_high), threshold))
 
 
 def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = 0.1) -> Tensor:

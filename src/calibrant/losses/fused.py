@@ -17,7 +17,9 @@ from calibrant.losses.penalties import MomentPenalty
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
     """Autocast switched off, where it is on: products of matrices would otherwise run in half precision."""
-    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def weighted_sum(
@@ -81,21 +83,21 @@ class _FusedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        logits: Tensor,
-        labels: Tensor,
-        weights: Tensor,
-        curve: Curve,
-        penalty: MomentPenalty | None,
-        bounded: bool,
-    ) -> Tensor:
-        value, gradient = value_and_gradient(logits, labels, weights, curve, penalty, bounded=bounded)
-        ctx.save_for_backward(gradient, logits, labels, weights)
-        ctx.curve, ctx.penalty = curve, penalty
-        return value
+        logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, bounded: bool
+    ) -> tuple[Tensor, Tensor]:
+        return value_and_gradient(logits, labels, weights, curve, penalty, bounded=bounded)
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        logits, labels, weights, ctx.curve, ctx.penalty, _ = inputs
+        ctx.save_for_backward(output[1], logits, labels, weights)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if grad_output is None:
+            return None, None, None, None, None, None
         gradient, logits, labels, weights = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
             with full_precision(logits.device.type):
@@ -108,5 +110,5 @@ def fused_sum(
     logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, *, bounded: bool
 ) -> Tensor:
     """:func:`weighted_sum` with the gradient in closed form."""
-    result: Tensor = _FusedSum.apply(logits, labels, weights, curve, penalty, bounded)  # type: ignore[no-untyped-call]
-    return result
+    value: Tensor = _FusedSum.apply(logits, labels, weights, curve, penalty, bounded)[0]  # type: ignore[no-untyped-call]
+    return value

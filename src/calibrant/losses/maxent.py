@@ -8,8 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_counts, check_prior, check_train_labels
+from calibrant._checks import (
+    check_choice,
+    check_class_weights,
+    check_counts,
+    check_no_class_values,
+    check_prior,
+    check_tensor,
+    check_train_labels,
+)
 from calibrant.errors import InvalidInputError
+from calibrant.losses import batchwise
 from calibrant.losses.curves import Focal
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
@@ -50,7 +59,7 @@ class MaxEntLoss(CurveLoss):
 
     >>> criterion = MaxEntLoss([0.5, 0.5], form="mean")
     >>> criterion.multipliers.flatten()  # exp(-1 - λ) = 0.25 and 0.75
-    tensor([ 0.3863, -0.7123], dtype=torch.float64)
+    tensor([ 0.3863, -0.7123])
     """
 
     constraint: Penalty
@@ -74,12 +83,16 @@ class MaxEntLoss(CurveLoss):
         check_choice("penalty", penalty, RULES)
         if penalty == "signed" and gibbs == "paper":
             raise InvalidInputError(
-                'penalty "signed" with gibbs "paper" drives every sample to class 0, since these multipliers are '
-                'positive: use gibbs "normalized", or penalty "signed_as_printed" to have the printed equations'
+                'penalty "signed" with gibbs "paper" drives every sample to class 0 where the multipliers are all '
+                'positive, as with five classes or more: use gibbs "normalized", or penalty "signed_as_printed" to '
+                "have the printed equations"
             )
         prior = check_prior(prior)
+        if self.class_weights is not None:
+            check_class_weights(self.class_weights, len(prior))
         smoothing = self.label_smoothing
         if form == "prior" and features is None:
+            check_no_class_values(class_values)
             tables = one_hot_multipliers(prior, gibbs, local=local, label_smoothing=smoothing)
             self.constraint = OneHotPenalty(prior, tables, penalty, local=local)
         else:
@@ -95,8 +108,9 @@ class MaxEntLoss(CurveLoss):
 
     @classmethod
     def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
-        """The loss for a training set with these integer labels."""
-        return cls(check_train_labels(labels, n_classes), form, **options)  # type: ignore[arg-type]
+        """The loss for a training set with these integer labels, those equal to ``ignore_index`` left out."""
+        ignore_index = options.get("ignore_index", -100)
+        return cls(check_train_labels(labels, n_classes, ignore_index), form, **options)  # type: ignore[arg-type]
 
     @classmethod
     def from_counts(cls, counts: Sequence[float] | Tensor, form: str = "mean", **options: object) -> Self:
@@ -123,15 +137,17 @@ class MaxEntLoss(CurveLoss):
 
     @property
     def multipliers(self) -> Tensor:
-        """The Lagrange multipliers, (n_classes, n_constraints), one row per class of the label."""
+        """The Lagrange multipliers in float32, (n_classes, n_constraints), one row per class of the label."""
         return self.constraint.multipliers
 
     def telemetry(self, logits: Tensor, labels: Tensor) -> Telemetry:
         """What the constraints do to this batch: how many act, which moments they see, their share of the gradient."""
-        with full_precision(logits.device.type), torch.enable_grad():
-            batch = self.batch(logits.detach().requires_grad_(), labels)
-            shares = torch.ones_like(batch.logits[:, 0]) if batch.weights is None else batch.weights
-            shares = shares / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+        check_tensor("logits", logits)
+        with full_precision(logits.device.type), torch.inference_mode(False), torch.enable_grad():
+            batch = self.batch(logits.detach().clone().requires_grad_(), labels.clone())
+            shares = batchwise.shares(batch.logits, batch.weights)
+            if not shares.any():
+                raise InvalidInputError("telemetry needs at least one sample that counts")
             log_probs = F.log_softmax(batch.logits, dim=1)
             seen = self.constraint.compare(log_probs.exp(), batch.labels, batch.classes)
             costs, slopes = seen.cost(self.constraint.rule)

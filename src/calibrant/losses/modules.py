@@ -18,6 +18,7 @@ from calibrant._checks import (
     check_positive,
     check_shapes,
     check_soft_labels,
+    check_tensor,
 )
 from calibrant.losses import avuc, batchwise, functional
 from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
@@ -98,6 +99,7 @@ class Loss(KeepsPrecision, ABC):
         """One value per sample, (n,); a loss of the batch as a whole adds its term to the value of every sample."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        check_tensor("logits", logits)
         with full_precision(logits.device.type):
             batch = self.batch(logits, labels)
             if self.reduction != "none":
@@ -117,12 +119,9 @@ class Loss(KeepsPrecision, ABC):
 
     def shares(self, batch: Batch) -> Tensor:
         """What each sample's value is multiplied with in the sum: its weight, divided by their total for a mean."""
-        if batch.weights is None:
-            share = 1 / len(batch.logits) if self.reduction == "mean" else 1.0
-            return batch.logits.new_full((len(batch.logits),), share)
-        if self.reduction == "sum":
-            return batch.weights
-        return batch.weights / batch.weights.sum().clamp_min(torch.finfo(batch.weights.dtype).tiny)
+        if self.reduction == "mean":
+            return batchwise.shares(batch.logits, batch.weights)
+        return batch.logits.new_ones(len(batch.logits)) if batch.weights is None else batch.weights
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
         """Check, flatten to one row per sample, lift half precision, weigh and smooth."""
@@ -136,6 +135,8 @@ class Loss(KeepsPrecision, ABC):
             logits = logits.float()
         if soft:
             labels = labels.to(logits.dtype)
+        elif not complete:
+            logits = torch.where((labels == self.ignore_index).unsqueeze(1), 0.0, logits)  # whatever stands there
         classes, weights = self._classes_and_weights(labels, logits.dtype, soft, complete)
         return Batch(logits, self._smoothed(labels if soft else classes, logits), classes, weights, bounded)
 
@@ -145,7 +146,7 @@ class Loss(KeepsPrecision, ABC):
             check_class_weights(self.class_weights, logits.shape[1])
         if torch.compiler.is_compiling() or not (logits.is_cpu if self.validate is None else self.validate):
             return False, False
-        low, high = check_logits(logits)
+        low, high = check_logits(logits, None if soft else labels, self.ignore_index)
         bounded = low > -BOUNDED and high < BOUNDED
         if soft:
             check_soft_labels(labels)
@@ -241,7 +242,7 @@ class FLSDLoss(CurveLoss):
         threshold: float = 0.2,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(StepFocal(gamma_low, gamma_high, threshold), **options)
+        super().__init__(StepFocal(Focal(gamma_low), Focal(gamma_high), threshold), **options)
 
 
 class LabelRelaxationLoss(CurveLoss):
@@ -335,8 +336,8 @@ class MDCALoss(Loss):
     def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, least=0)
-        self.gamma = check_number("gamma", gamma, least=0)
+        self.curve = Focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         term = batchwise.mdca(batch.logits, batch.labels, batch.weights)
-        return functional.focal(batch.logits, batch.labels, gamma=self.gamma) + self.weight * term
+        return functional.on_curve(batch.logits, batch.labels, self.curve) + self.weight * term

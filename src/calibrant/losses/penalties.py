@@ -12,18 +12,19 @@ from torch import Tensor, nn
 from calibrant.maxent import Constraints, Solution, centered_moments
 
 HALF = (torch.float16, torch.bfloat16)
+ROUNDING = 2.0**-21  # of a moment, as a part of the largest feature: a few units in the last place of float32
 
 # Both terms of a constraint in one. With the target c = (c^G + c^L)/2 midway between both moments and the half spread
 # h = |c^G − c^L|/2, the gap g = E − c has
 # |E − c^G| + |E − c^L| = 2 max(|g|, h) and (E − c^G)² + (E − c^L)² = 2 (g² + h²).
-# A rule maps gap, half spread and weight to the weighted penalty and its slope in the gap.
-Rule = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# A cost maps gap, half spread and weight to the weighted penalty and its slope in the gap.
+Cost = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def absolute(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """w·max(|g|, h): no slope between both moments, where one term gains what the other loses."""
-    size = torch.maximum(gap.abs(), half_spread)
-    return weight * size, weight * (gap * (size - half_spread)).sign()
+    excess = torch.relu(gap.abs() - half_spread)  # at the edge itself no slope, to autograd as well
+    return weight * (half_spread + excess), weight * (gap * excess).sign()
 
 
 def signed(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,13 +38,19 @@ def squared(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, T
     return torch.addcmul(pull * gap, weight, half_spread.square()), 2 * pull
 
 
-RULES: dict[str, Rule] = {"absolute": absolute, "signed": signed, "squared": squared, "signed_as_printed": signed}
-# The weight of one term, from its multiplier; a negative one would reward the violation of an absolute or squared term.
-TERM_WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "absolute": torch.abs,
-    "signed": torch.clone,
-    "squared": torch.square,
-    "signed_as_printed": torch.clone,
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a penalty is made of gaps and multipliers."""
+
+    cost: Cost
+    term_weight: Callable[[Tensor], Tensor]  # of one term, from its multiplier λ; a negative weight would reward a gap
+
+
+RULES = {
+    "absolute": Rule(absolute, torch.abs),
+    "squared": Rule(squared, torch.square),
+    "signed": Rule(signed, torch.clone),
+    "signed_as_printed": Rule(signed, torch.clone),
 }
 
 
@@ -54,7 +61,8 @@ class KeepsPrecision(nn.Module):
         before = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
-            setattr(self, name, old.to(getattr(self, name).device))
+            new = getattr(self, name)
+            setattr(self, name, new.to(old.dtype) if old.is_meta else old.to(new.device))
         return self
 
 
@@ -66,17 +74,23 @@ class Comparison:
     global_moments: Tensor
     local_moments: Tensor
     weights: Tensor
+    rounding: Tensor  # (n_constraints,) or (1,), that of a moment in float32
 
     def cost(self, rule: Rule) -> tuple[Tensor, Tensor]:
         """The weighted penalty of each constraint, and its slope in the moment."""
         gap = self.moments - (self.global_moments + self.local_moments) / 2
-        return rule(gap, (self.global_moments - self.local_moments).abs() / 2, self.weights)
+        half_spread = (self.global_moments - self.local_moments).abs() / 2 + self.rounding
+        return rule.cost(gap, half_spread, self.weights)
 
 
 class Penalty(KeepsPrecision, ABC):
     """What the constraints cost; its constants are buffers."""
 
     origin: Tensor
+    multipliers: Tensor
+    rounding: (
+        Tensor  # added to the half spreads, so that a moment equal to one of its targets is not beyond it by chance
+    )
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
@@ -87,14 +101,9 @@ class Penalty(KeepsPrecision, ABC):
     def rule(self) -> Rule:
         return RULES[self.name]
 
-    @property
-    @abstractmethod
-    def multipliers(self) -> Tensor:
-        """(n_classes, n_constraints)."""
-
     def weight(self, multipliers: Tensor) -> Tensor:
         """The weight of the global and the local term together; of the global one alone where that is all."""
-        return TERM_WEIGHTS[self.name](multipliers) * (2 if self.local else 1)
+        return self.rule.term_weight(multipliers) * (2 if self.local else 1)
 
     @abstractmethod
     def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
@@ -118,28 +127,27 @@ class MomentPenalty(Penalty):
 
     def __init__(self, needed: Constraints, solution: Solution, penalty: str) -> None:
         super().__init__(penalty, local=needed.local)
-        self.solution = solution
         base, centers = needed.base, needed.centers
         origin = (base.amin(0) + base.amax(0)) / 2
         if centers is not None:
             values, centers = base[:, 0] - origin[0], centers - origin[0]
             base = torch.stack([values, values**2], dim=1)
             origin[1] = 0  # (v − μ)² is the same from any origin
+        features = base if centers is not None else base - origin
+        rounding = ROUNDING * features.abs().amax(0)
         tables = {
-            "features": base if centers is not None else base - origin,
+            "features": features,
             "weights": self.weight(solution.multipliers),
             "targets": needed.targets - origin,
-            "half_spreads": (needed.global_moments - needed.local_moments).abs() / 2,
+            "half_spreads": (needed.global_moments - needed.local_moments).abs() / 2 + rounding,
             "global_moments": needed.global_moments - origin,
         }
         for name, table in tables.items():
             self.register_buffer(name, table.T.float().contiguous())
         self.register_buffer("centers", None if centers is None else centers.float())
         self.register_buffer("origin", origin.float())
-
-    @property
-    def multipliers(self) -> Tensor:
-        return self.solution.multipliers
+        self.register_buffer("rounding", rounding.float())
+        self.register_buffer("multipliers", solution.multipliers.float())
 
     def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
         dtype = probs.dtype
@@ -151,7 +159,8 @@ class MomentPenalty(Penalty):
         else:
             local_moments = 2 * self._rows(self.targets, classes, dtype) - global_moments
         moments = self._centered(probs @ features.T, classes)
-        return Comparison(moments, global_moments, local_moments, self._rows(self.weights, classes, dtype))
+        weights = self._rows(self.weights, classes, dtype)
+        return Comparison(moments, global_moments, local_moments, weights, self.rounding)
 
     @staticmethod
     def _rows(table: Tensor, classes: Tensor, dtype: torch.dtype) -> Tensor:
@@ -174,7 +183,7 @@ class MomentPenalty(Penalty):
     def _term(self, n: int, moment: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         tables = (self.targets[n], self.half_spreads[n], self.weights[n])
         target, half_spread, weight = (table.index_select(0, classes) for table in tables)
-        return self.rule(moment - target, half_spread, weight)
+        return self.rule.cost(moment - target, half_spread, weight)
 
 
 class OneHotPenalty(Penalty):
@@ -190,9 +199,10 @@ class OneHotPenalty(Penalty):
         for name, table in zip(("prior", "others", "shifts", "own"), (prior, *multipliers), strict=True):
             self.register_buffer(name, table.float())
         self.register_buffer("origin", torch.zeros(1))
+        self.register_buffer("rounding", torch.full((1,), ROUNDING))
 
     @property
-    def multipliers(self) -> Tensor:
+    def multipliers(self) -> Tensor:  # type: ignore[override]
         return self._multipliers_of(torch.arange(len(self.prior), device=self.prior.device))
 
     def _multipliers_of(self, classes: Tensor) -> Tensor:
@@ -208,4 +218,6 @@ class OneHotPenalty(Penalty):
             local_moments = labels
         else:
             local_moments = F.one_hot(classes, probs.shape[1]).to(dtype)
-        return Comparison(probs, global_moments, local_moments, self.weight(self._multipliers_of(classes)).to(dtype))
+        return Comparison(
+            probs, global_moments, local_moments, self.weight(self._multipliers_of(classes)).to(dtype), self.rounding
+        )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import check_choice, check_class_values, check_features, check_fraction, check_prior
+from calibrant.errors import InvalidInputError
 
 FORMS = ("mean", "variance", "mean_variance", "prior")
 
@@ -37,6 +38,8 @@ def class_features(
 ) -> Tensor:
     """Columns of class features, ``(n_classes, n_constraints)`` float64: the user's own, or those of the form."""
     check_choice("form", form, FORMS)
+    if class_values is not None and features is not None:
+        raise InvalidInputError("class_values have no meaning beside features")
     if features is not None:
         return check_features(features, n_classes)
     values = check_class_values(class_values, n_classes)

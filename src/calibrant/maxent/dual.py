@@ -11,6 +11,8 @@ from calibrant.errors import NotConvergedError
 
 TOLERANCE = 1e-12  # largest relative residual of a solved problem, unless its multipliers are so large that the
 LOOSEST = 1e-8  #     rounding of the exponents alone exceeds it; then that rounding, up to this bound
+FLAT = 1e-9  # features are taken for dependent where their singular values fall below this part of the largest
+EDGE = 1e-10  # a normalized distribution whose features vary less than this has run into the edge of the reachable
 MAX_STEPS = 200
 MAX_HALVINGS = 50
 BLOCK = 2**17  # problems × support points evaluated at a time: 1 MiB of float64, which stays in the cache
@@ -28,6 +30,7 @@ class MomentProblem(ABC):
 
     targets: Tensor  # (n_problems, n_constraints), scaled
     scales: Tensor  # (n_problems or 1, n_constraints), what features and targets were divided by
+    origin: Tensor  # (n_constraints,), what was subtracted from them before
     signed: Tensor  # (n_constraints,), whether the feature takes values of both signs
     normalized: bool
 
@@ -56,6 +59,12 @@ class MomentProblem(ABC):
         """Columns, orthonormal or 0, along which λ changes nothing: (n_problems or 1, n_constraints, n_constraints)."""
 
 
+def _origin(features: Tensor, gibbs: str) -> Tensor:
+    """The value nearest to 0 of features of one sign: a normalized distribution has the same multipliers from there."""
+    nearest = features.amin(0).clamp_min(0) + features.amax(0).clamp_max(0)
+    return nearest if gibbs == "normalized" else torch.zeros_like(nearest)
+
+
 @final
 @dataclass(frozen=True)
 class LinearProblem(MomentProblem):
@@ -66,13 +75,15 @@ class LinearProblem(MomentProblem):
 
     @classmethod
     def of(cls, features: Tensor, targets: Tensor, gibbs: str) -> Self:
+        origin = _origin(features, gibbs)
+        features, targets = features - origin, targets - origin
         scales = features.abs().amax(0)
         scales = torch.where(scales > 0, scales, 1.0)
         signed = (features.amin(0) < 0) & (features.amax(0) > 0)
         features = features / scales
         pairs = (features[:, :, None] * features[:, None, :]).flatten(1)
         products = torch.cat([features, pairs], dim=1)
-        return cls(targets / scales, scales[None], signed, gibbs == "normalized", features, products)
+        return cls(targets / scales, scales[None], origin, signed, gibbs == "normalized", features, products)
 
     @property
     def n_points(self) -> int:
@@ -103,11 +114,13 @@ class CenteredProblem(MomentProblem):
 
     @classmethod
     def of(cls, values: Tensor, centers: Tensor, targets: Tensor, gibbs: str) -> Self:
+        origin = torch.stack([_origin(values, gibbs), torch.zeros_like(values[0])])
+        values, centers, targets = values - origin[0], centers - origin[0], targets - origin
         low, high = values.aminmax()
         spread = torch.maximum((low - centers) ** 2, (high - centers) ** 2)
         scales = torch.stack([torch.maximum(low.abs(), high.abs()).expand_as(spread), spread], dim=1)
         signed = torch.stack([(low < 0) & (high > 0), torch.zeros_like(low, dtype=torch.bool)])
-        return cls(targets / scales, scales, signed, gibbs == "normalized", values, centers)
+        return cls(targets / scales, scales, origin, signed, gibbs == "normalized", values, centers)
 
     @property
     def n_points(self) -> int:
@@ -203,7 +216,7 @@ def _flat_directions(features: Tensor, normalized: bool) -> Tensor:
         features = features - features.mean(1, keepdim=True)
     _, size, directions = torch.linalg.svd(torch.linalg.qr(features).R)
     size = torch.nn.functional.pad(size, (0, directions.shape[-1] - size.shape[-1]))
-    flat: Tensor = directions.mT * (size <= 1e-13 * size[:, :1])[:, None, :]
+    flat: Tensor = directions.mT * (size <= FLAT * size[:, :1])[:, None, :]
     return flat
 
 
@@ -307,13 +320,25 @@ def solve_dual(problem: MomentProblem) -> tuple[Tensor, float, int]:
         flat = problem.flat_directions()
         multipliers = _start(problem, flat)
         residuals, solved, n_steps = _newton(problem, multipliers, flat)
+        solved &= _inside(problem, multipliers, flat)
     if not solved.all():
-        worst = int(residuals.masked_fill(solved, 0).nan_to_num(torch.inf).argmax())
+        worst = int(residuals.nan_to_num(torch.inf).masked_fill(solved, -1).argmax())
         raise NotConvergedError(_reason(problem, worst, float(residuals[worst])))
     multipliers = multipliers / problem.scales
     if flat.any():
         multipliers = _least_norm(multipliers, flat / problem.scales[..., None])
     return multipliers, float(residuals.max()), n_steps
+
+
+def _inside(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> Tensor:
+    """Whether the moments lie within the reachable ones: at their edge λ is only where the iteration happened to stop.
+
+    There the distribution has shrunk to a face of the support, and some feature does not vary under it any more.
+    """
+    if not problem.normalized:
+        return torch.ones(len(multipliers), dtype=torch.bool)
+    varies: Tensor = torch.linalg.eigvalsh(_evaluate(problem, multipliers).hessian + flat @ flat.mT)
+    return varies[:, 0] > EDGE
 
 
 def _least_norm(multipliers: Tensor, flat: Tensor) -> Tensor:
@@ -326,13 +351,14 @@ def _reason(problem: MomentProblem, row: int, residual: float) -> str:
     """Why class ``row`` has no multipliers, in one line."""
     one = problem[torch.tensor([row])]
     constraint = torch.eye(len(one.signed), dtype=torch.float64)
-    features = torch.cat([one.exponents(unit[None]) for unit in constraint]) * one.scales.T
+    features = torch.cat([one.exponents(unit[None]) for unit in constraint]) * one.scales.T + one.origin[:, None]
     low, high = features.amin(1).tolist(), features.amax(1).tolist()
-    targets = (one.targets * one.scales)[0].tolist()
+    targets = (one.targets * one.scales + one.origin)[0].tolist()
     for n, (least, most, target) in enumerate(zip(low, high, targets, strict=True)):
         if not one.normalized:  # weights of any total mass: only the sign of a moment can be out of reach
             least, most = (0.0 if least >= 0 else -torch.inf), (0.0 if most <= 0 else torch.inf)
-        if not least < target < most:
+        margin = 1e-9 * (most - least) if one.normalized else 0.0
+        if not least + margin < target < most - margin:
             reach = f"outside the reachable moments, which lie strictly between {least:g} and {most:g}"
             return f"no multipliers for class {row}: target {target:g} of constraint {n} is {reach}"
     return (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_features, check_prior, check_targets
+from calibrant._checks import check_choice, check_features, check_no_class_values, check_prior, check_targets
 from calibrant.errors import NotConvergedError
 from calibrant.maxent.constraints import Constraints, centered_moments, class_features, constraints
 from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem, solve_dual
@@ -19,8 +19,10 @@ class Solution:
     """Multipliers with the evidence that they solve the problem."""
 
     multipliers: Tensor  # (n_classes, n_constraints), float64
-    residual: float  # largest |moment − target| of any class and constraint, relative to the target
-    n_steps: int  # Newton steps of the slowest class
+    residual: (
+        float  # largest |moment − target| of any class and constraint, relative to the target; 0 for a closed form
+    )
+    n_steps: int  # Newton steps of the slowest class (of many classes most start from a spline through a few solved)
 
 
 def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") -> Solution:
@@ -56,7 +58,8 @@ def solve(
 
     One row of multipliers per class y, shared by its global and local terms: the Gibbs distribution with those
     multipliers has the moments :math:`(c^G + c^L) / 2`. The published code stops its iteration early; this meets
-    the exact root, to a relative residual of 1e-12.
+    the exact root, to a relative residual of 1e-12 (where the multipliers are so large, beyond 1e4, that rounding
+    their products exceeds that: to this rounding, 1e-8 at most). ``features`` replace those of the form.
 
     Raises: NotConvergedError, naming the class, where no multipliers exist.
 
@@ -66,6 +69,7 @@ def solve(
     """
     check_choice("gibbs", gibbs, GIBBS)
     if form == "prior" and features is None:
+        check_no_class_values(class_values)
         return _solve_one_hot(prior, gibbs, local=local, label_smoothing=label_smoothing)
     needed = constraints(
         prior, form, class_values=class_values, features=features, local=local, label_smoothing=label_smoothing
@@ -76,13 +80,15 @@ def solve(
 def solve_constraints(needed: Constraints, gibbs: str) -> Solution:
     """Multipliers of every class for constraints that are there already."""
     rows = slice(None) if needed.local else slice(1)  # without local moments every class has the same problem
-    problem: MomentProblem
-    if needed.centers is None:
-        problem = LinearProblem.of(needed.base, needed.targets[rows], gibbs)
-    else:
-        problem = CenteredProblem.of(needed.base[:, 0], needed.centers[rows], needed.targets[rows], gibbs)
-    multipliers, residual, n_steps = solve_dual(problem)
+    centers = None if needed.centers is None else needed.centers[rows]
+    multipliers, residual, n_steps = solve_dual(_problem(needed.base, centers, needed.targets[rows], gibbs))
     return Solution(multipliers.expand(len(needed.base), -1).contiguous(), residual, n_steps)
+
+
+def _problem(base: Tensor, centers: Tensor | None, targets: Tensor, gibbs: str) -> MomentProblem:
+    if centers is None:
+        return LinearProblem.of(base, targets, gibbs)
+    return CenteredProblem.of(base[:, 0], centers, targets, gibbs)
 
 
 def one_hot_multipliers(
@@ -113,12 +119,9 @@ def one_hot_multipliers(
 
 
 def _solve_one_hot(prior: Sequence[float] | Tensor, gibbs: str, *, local: bool, label_smoothing: float) -> Solution:
-    needed = constraints(prior, "prior", local=local, label_smoothing=label_smoothing)
     others, shifts, own = one_hot_multipliers(check_prior(prior), gibbs, local=local, label_smoothing=label_smoothing)
     multipliers = (others + shifts[:, None]).diagonal_scatter(own)
-    moments = (-1 - multipliers).exp() if gibbs == "paper" else (-multipliers).softmax(1)
-    residual = ((moments - needed.targets).abs() / needed.targets).max()
-    return Solution(multipliers, float(residual), n_steps=0)
+    return Solution(multipliers, residual=0.0, n_steps=0)
 
 
 def gibbs_distribution(
@@ -141,19 +144,22 @@ def gibbs_distribution(
     """
     check_choice("gibbs", gibbs, GIBBS)
     prior = check_prior(prior)
+    if form == "prior" and features is None:
+        check_no_class_values(class_values)
+        wanted = prior if targets is None else check_targets(torch.as_tensor(targets)[None], len(prior))[0]
+        if (wanted <= 0).any() or (gibbs == "normalized" and abs(float(wanted.sum()) - 1) > 1e-9):
+            raise NotConvergedError("the targets of the form 'prior' are the distribution: positive, and of sum 1")
+        return wanted
     base = class_features(len(prior), form, class_values, features)
-    wanted = (prior @ base)[None]
+    moments = (prior @ base)[None]
     centered = form == "mean_variance" and features is None
     if centered:
-        wanted = centered_moments(wanted, wanted[:, 0])
+        moments = centered_moments(moments, moments[:, 0])
     if targets is not None:
-        wanted = check_targets(torch.as_tensor(targets, dtype=torch.float64)[None], base.shape[1])
-    problem: MomentProblem
+        moments = check_targets(torch.as_tensor(targets, dtype=torch.float64)[None], base.shape[1])
+    centers = moments[:, 0] if centered else None
+    multipliers, _, _ = solve_dual(_problem(base, centers, moments, gibbs))
     if centered:
-        problem = CenteredProblem.of(base[:, 0], wanted[:, 0], wanted, gibbs)
-        base = torch.stack([base[:, 0], (base[:, 0] - wanted[0, 0]) ** 2], dim=1)
-    else:
-        problem = LinearProblem.of(base, wanted, gibbs)
-    multipliers, _, _ = solve_dual(problem)
+        base = torch.stack([base[:, 0], (base[:, 0] - moments[0, 0]) ** 2], dim=1)
     exponents = -(base @ multipliers[0])
     return exponents.softmax(0) if gibbs == "normalized" else (exponents - 1).exp()

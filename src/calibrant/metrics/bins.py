@@ -17,7 +17,9 @@ def expected_calibration_error(confidence: Tensor, correct: Tensor, *, n_bins: i
     tensor(0.4750, dtype=torch.float64)
     """
     check_outcomes(confidence, correct, n_bins)
-    confidence = confidence.double()
+    if confidence.dtype in (torch.float16, torch.bfloat16):
+        confidence = confidence.float()
+    # In the type of the confidences: a float32 of 0.2 is a little more than 0.2 in float64, and would leave its bin.
     bins = (confidence * n_bins).ceil().long().sub_(1).clamp_(0, n_bins - 1)
-    gap = torch.bincount(bins, weights=correct.double() - confidence, minlength=n_bins)
+    gap = torch.bincount(bins, weights=correct.double() - confidence.double(), minlength=n_bins)
     return gap.abs().sum() / len(confidence)
