@@ -52,6 +52,8 @@ def train_one_rank(rank: int, folder: str, name: str) -> None:
     features, labels = training_set()
     model = DistributedDataParallel(Classifier(build_of(name)(4)))
     torch.save(two_steps(model, features[rank::2], labels[rank::2]), f"{folder}/gradients_{rank}.pt")
+    del model  # its reducer holds the group
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

@@ -296,7 +296,7 @@ def test_many_classes_in_the_prior_form_need_no_square_table() -> None:
     """21,841 classes: tables of a row, where a matrix of multipliers would hold 1.9 GB."""
     k = 21_841
     criterion = MaxEntLoss(torch.full((k,), 1 / k, dtype=torch.float64), "prior")
-    assert sum(buffer.numel() for buffer in criterion.buffers()) <= 5 * k
+    assert sum(buffer.numel() for buffer in criterion.buffers()) <= 6 * k
     logits = torch.randn(2, k, requires_grad=True)
     criterion(logits, torch.tensor([0, k - 1])).backward()
     assert logits.grad.isfinite().all()

@@ -88,7 +88,9 @@ class Loss(KeepsPrecision, ABC):
         self.ignore_index = ignore_index
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.validate = validate
-        weights = None if class_weights is None else check_class_weights(class_weights).float()
+        weights = None if class_weights is None else check_class_weights(class_weights)
+        if weights is not None and not (isinstance(class_weights, Tensor) and class_weights.dtype == torch.float64):
+            weights = weights.float()
         self.register_buffer("class_weights", weights)
 
     def extra_repr(self) -> str:

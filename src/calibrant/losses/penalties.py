@@ -74,7 +74,7 @@ class Comparison:
     global_moments: Tensor
     local_moments: Tensor
     weights: Tensor
-    rounding: Tensor  # (n_constraints,) or (1,), that of a moment in float32
+    rounding: Tensor  # (n_constraints,), that of a moment in float32
 
     def cost(self, rule: Rule) -> tuple[Tensor, Tensor]:
         """The weighted penalty of each constraint, and its slope in the moment."""
@@ -88,9 +88,7 @@ class Penalty(KeepsPrecision, ABC):
 
     origin: Tensor
     multipliers: Tensor
-    rounding: (
-        Tensor  # added to the half spreads, so that a moment equal to one of its targets is not beyond it by chance
-    )
+    rounding: Tensor  # widens the spreads, so that a moment equal to its target is not beyond it by chance
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
@@ -189,7 +187,7 @@ class MomentPenalty(Penalty):
 class OneHotPenalty(Penalty):
     """Constraints on the probability of every class: the prior form. Its tables grow with n_classes, not its square."""
 
-    prior: Tensor  # (n_classes,), and so are the next three
+    prior: Tensor  # (n_classes,), and so are the others
     others: Tensor
     shifts: Tensor
     own: Tensor
@@ -198,8 +196,8 @@ class OneHotPenalty(Penalty):
         super().__init__(penalty, local=local)
         for name, table in zip(("prior", "others", "shifts", "own"), (prior, *multipliers), strict=True):
             self.register_buffer(name, table.float())
-        self.register_buffer("origin", torch.zeros(1))
-        self.register_buffer("rounding", torch.full((1,), ROUNDING))
+        self.register_buffer("origin", torch.zeros_like(self.prior))
+        self.register_buffer("rounding", ROUNDING * self.prior)
 
     @property
     def multipliers(self) -> Tensor:  # type: ignore[override]
