@@ -174,6 +174,8 @@ def test_functional_transforms(name: str) -> None:
     logits, labels = batch()
     found = torch.func.grad(lambda z: criterion(z, labels))(logits.detach())
     torch.testing.assert_close(found, gradient_of(criterion, logits, labels))
+    alone = torch.func.vmap(torch.func.grad(lambda z, y: criterion(z[None], y[None])))(logits.detach(), labels)
+    torch.testing.assert_close(alone[3], gradient_of(criterion, logits[3:4].detach().requires_grad_(), labels[3:4])[0])
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant.losses.fused import transformed
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
@@ -25,10 +27,10 @@ class Outcomes:
 def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcomes:
     """From logits (n, k) and the class of each sample (n,)."""
     predicted = logits.argmax(1)
-    if torch.compiler.is_compiling() or not (logits.requires_grad and torch.is_grad_enabled()):
+    if transformed() or not (logits.requires_grad and torch.is_grad_enabled()):
         log_p, confidence, entropy = _statistics(logits, classes, predicted)
     else:
-        log_p, confidence, entropy, *_ = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
+        log_p, confidence, entropy = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
     return Outcomes(log_p, confidence, entropy, predicted == classes, shares(logits, weights))
 
 
@@ -55,7 +57,7 @@ class _Statistics(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         picked = logits.gather(1, torch.stack([classes, predicted], dim=1))
         shifted = logits - picked[:, 1:]  # by the largest logit
         probs = shifted.exp()
@@ -64,23 +66,16 @@ class _Statistics(torch.autograd.Function):
         probs.div_(total.unsqueeze(1))
         log_p = picked[:, 0] - picked[:, 1] - log_total
         confidence, entropy = total.reciprocal(), log_total - torch.linalg.vecdot(probs, shifted)
-        return log_p, confidence, entropy, probs, shifted, entropy - log_total
+        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, entropy - log_total)
+        return log_p, confidence, entropy
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        _, confidence, _, probs, shifted, offset = output
-        ctx.save_for_backward(*inputs, probs, shifted, confidence, offset)
-        ctx.mark_non_differentiable(probs, shifted, offset)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         logits, classes, predicted, probs, shifted, confidence, offset = ctx.saved_tensors
-        of_each = [torch.zeros_like(confidence) if gradient is None else gradient for gradient in gradients[:3]]
         if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
             outputs = _statistics(logits, classes, predicted)
-            return torch.autograd.grad(outputs, logits, of_each, create_graph=True)[0], None, None
-        of_log_p, of_confidence, of_entropy = of_each
+            return torch.autograd.grad(outputs, logits, gradients, create_graph=True)[0], None, None
+        of_log_p, of_confidence, of_entropy = gradients
         of_confidence = of_confidence * confidence
         pull = of_log_p + of_confidence + of_entropy * offset  # log p_k + h = shifted_k + offset
         gradient = torch.addcmul(pull.unsqueeze(1), shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()

@@ -22,6 +22,11 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def transformed() -> bool:
+    """Whether a compiler or a transform of torch.func is at work: both want plain operations, and no look at values."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 def weighted_sum(
     logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None
 ) -> Tensor:
@@ -83,21 +88,21 @@ class _FusedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, bounded: bool
-    ) -> tuple[Tensor, Tensor]:
-        return value_and_gradient(logits, labels, weights, curve, penalty, bounded=bounded)
+        ctx: Any,
+        logits: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        curve: Curve,
+        penalty: MomentPenalty | None,
+        bounded: bool,
+    ) -> Tensor:
+        value, gradient = value_and_gradient(logits, labels, weights, curve, penalty, bounded=bounded)
+        ctx.save_for_backward(gradient, logits, labels, weights)
+        ctx.curve, ctx.penalty = curve, penalty
+        return value
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        logits, labels, weights, ctx.curve, ctx.penalty, _ = inputs
-        ctx.save_for_backward(output[1], logits, labels, weights)
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if grad_output is None:
-            return None, None, None, None, None, None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         gradient, logits, labels, weights = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
             with full_precision(logits.device.type):
@@ -110,5 +115,5 @@ def fused_sum(
     logits: Tensor, labels: Tensor, weights: Tensor, curve: Curve, penalty: MomentPenalty | None, *, bounded: bool
 ) -> Tensor:
     """:func:`weighted_sum` with the gradient in closed form."""
-    value: Tensor = _FusedSum.apply(logits, labels, weights, curve, penalty, bounded)[0]  # type: ignore[no-untyped-call]
+    value: Tensor = _FusedSum.apply(logits, labels, weights, curve, penalty, bounded)  # type: ignore[no-untyped-call]
     return value

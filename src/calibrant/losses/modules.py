@@ -22,7 +22,7 @@ from calibrant._checks import (
 )
 from calibrant.losses import avuc, batchwise, functional
 from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
-from calibrant.losses.fused import full_precision, fused_sum
+from calibrant.losses.fused import full_precision, fused_sum, transformed
 from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -146,7 +146,7 @@ class Loss(KeepsPrecision, ABC):
         """Whether the logits are known to be small, and whether it is known that no label is to be ignored."""
         if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
             check_class_weights(self.class_weights, logits.shape[1])
-        if torch.compiler.is_compiling() or not (logits.is_cpu if self.validate is None else self.validate):
+        if transformed() or not (logits.is_cpu if self.validate is None else self.validate):
             return False, False
         low, high = check_logits(logits, None if soft else labels, self.ignore_index)
         bounded = low > -BOUNDED and high < BOUNDED
@@ -203,7 +203,7 @@ class CurveLoss(Loss):
     def fuses(self, batch: Batch) -> bool:
         """Whether there is a gradient to fuse; a compiler fuses better than we do."""
         plain = batch.labels is batch.classes and len(batch.classes) > 0
-        return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not transformed()
 
 
 class CrossEntropyLoss(CurveLoss):
