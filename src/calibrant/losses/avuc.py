@@ -26,7 +26,7 @@ def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
     greatest entropy. Each prediction is compared with its own label (the published code compares all with the first).
     """
     thresholds = _entropy_thresholds(batch) if threshold is None else batch.entropy.new_tensor([threshold])
-    strength = batch.weights * torch.where(batch.correct, batch.confidence, 1 - batch.confidence)
+    strength = batch.weights * torch.where(batch.correct, batch.confidence, batch.doubt)
     certain_part, uncertain_part = _parts(batch.entropy)
     # Sums over the samples between neighbouring thresholds, wrong and right apart; sums of these over the thresholds.
     slot = 2 * torch.bucketize(_rounded_down(batch.entropy.detach()), thresholds) + batch.correct

@@ -19,6 +19,7 @@ class Outcomes:
 
     log_p: Tensor  # (n,) log-probability of the sample's class
     confidence: Tensor  # (n,) probability of the predicted class
+    doubt: Tensor  # (n,) that of all other classes: 1 − confidence, without cancellation
     entropy: Tensor  # (n,) in nats
     correct: Tensor  # (n,) bool, whether the predicted class is the sample's
     weights: Tensor  # (n,), their sum is 1 (or 0, where no sample counts)
@@ -28,10 +29,10 @@ def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcome
     """From logits (n, k) and the class of each sample (n,)."""
     predicted = logits.argmax(1)
     if transformed() or not (logits.requires_grad and torch.is_grad_enabled()):
-        log_p, confidence, entropy = _statistics(logits, classes, predicted)
+        statistics = _statistics(logits, classes, predicted)
     else:
-        log_p, confidence, entropy = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
-    return Outcomes(log_p, confidence, entropy, predicted == classes, shares(logits, weights))
+        statistics = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
+    return Outcomes(*statistics, correct=predicted == classes, weights=shares(logits, weights))
 
 
 def shares(logits: Tensor, weights: Tensor | None) -> Tensor:
@@ -41,46 +42,52 @@ def shares(logits: Tensor, weights: Tensor | None) -> Tensor:
     return weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
-def _statistics(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The definition: log-probability of the class, probability of the predicted one, entropy."""
+def _statistics(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The definition: log-probability of the class, confidence, doubt and entropy."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
     picked = log_probs.gather(1, torch.stack([classes, predicted], dim=1))
-    return picked[:, 0], picked[:, 1].exp(), -(probs * log_probs).sum(1)
+    doubt = probs.scatter(1, predicted.unsqueeze(1), 0.0).sum(1)
+    return picked[:, 0], picked[:, 1].exp(), doubt, -(probs * log_probs).sum(1)
 
 
 class _Statistics(torch.autograd.Function):
     r"""The same with the gradient in closed form, and with one exponential per logit.
 
-    For gradients :math:`g^p, g^r, g^h` in log-probability, confidence r and entropy h the gradient in the logits is
-    :math:`g^p([k=y] - p_k) + g^r r ([k=j] - p_k) - g^h p_k (\log p_k + h)`, with j the predicted class.
+    For gradients :math:`g^p, g^r, g^h` in log-probability, confidence r (less that in the doubt 1 − r) and entropy h
+    the gradient in the logits is :math:`g^p([k=y] - p_k) + g^r r ([k=j] - p_k) - g^h p_k (\log p_k + h)`, with j the
+    predicted class.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         picked = logits.gather(1, torch.stack([classes, predicted], dim=1))
         shifted = logits - picked[:, 1:]  # by the largest logit
         probs = shifted.exp()
-        total = probs.sum(1)
-        log_total = total.log()
-        probs.div_(total.unsqueeze(1))
+        others = probs.scatter_(1, predicted.unsqueeze(1), 0.0).sum(1)
+        probs.scatter_(1, predicted.unsqueeze(1), 1.0)
+        log_total = others.log1p()
+        confidence = (others + 1).reciprocal()
+        probs.mul_(confidence.unsqueeze(1))
         log_p = picked[:, 0] - picked[:, 1] - log_total
-        confidence, entropy = total.reciprocal(), log_total - torch.linalg.vecdot(probs, shifted)
-        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, entropy - log_total)
-        return log_p, confidence, entropy
+        doubt, entropy = others * confidence, log_total - torch.linalg.vecdot(probs, shifted)
+        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, doubt, entropy - log_total)
+        return log_p, confidence, doubt, entropy
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        logits, classes, predicted, probs, shifted, confidence, offset = ctx.saved_tensors
+        logits, classes, predicted, probs, shifted, confidence, doubt, offset = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
             outputs = _statistics(logits, classes, predicted)
             return torch.autograd.grad(outputs, logits, gradients, create_graph=True)[0], None, None
-        of_log_p, of_confidence, of_entropy = gradients
-        of_confidence = of_confidence * confidence
-        pull = of_log_p + of_confidence + of_entropy * offset  # log p_k + h = shifted_k + offset
-        gradient = torch.addcmul(pull.unsqueeze(1), shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()
+        of_log_p, of_confidence, of_doubt, of_entropy = gradients
+        of_confidence = (of_confidence - of_doubt) * confidence
+        pull = of_log_p + of_entropy * offset  # log p_k + h = shifted_k + offset
+        all_pull = (pull + of_confidence).unsqueeze(1)
+        gradient = torch.addcmul(all_pull, shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()
+        at_predicted = of_confidence * doubt - pull * confidence  # 1 − p_j is the doubt: no cancellation here either
+        gradient.scatter_(1, predicted.unsqueeze(1), at_predicted.unsqueeze(1))
         gradient.scatter_add_(1, classes.unsqueeze(1), of_log_p.unsqueeze(1))
-        gradient.scatter_add_(1, predicted.unsqueeze(1), of_confidence.unsqueeze(1))
         return gradient, None, None
 
 
@@ -93,7 +100,7 @@ def mmce(batch: Outcomes, *, width: float = 0.4) -> Tensor:
     samples of equal confidence enter together. The root is 0, with gradient 0, where the sum is not positive.
     """
     confidence, order = batch.confidence.sort()
-    gap = batch.weights[order] * (batch.correct[order].to(confidence.dtype) - confidence)
+    gap = (batch.weights * torch.where(batch.correct, batch.doubt, -batch.confidence))[order]
     rise, fall = (confidence / width).exp(), (-confidence / width).exp()
     first = torch.searchsorted(confidence.detach(), confidence.detach())
     last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)

@@ -147,7 +147,7 @@ class CenteredProblem(MomentProblem):
     def flat_directions(self) -> Tensor:
         values = self.values.unique()
         if len(values) > 2:  # a line meets the parabola (v, (v − μ)²) in two points only
-            return torch.zeros(1, 2, 2, dtype=torch.float64)
+            return self.targets.new_zeros(1, 2, 2)
         features = torch.stack(torch.broadcast_tensors(values, (values - self.centers[:, None]) ** 2), dim=2)
         return _flat_directions(features / self.scales[:, None, :], self.normalized)
 
@@ -226,7 +226,8 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
     A row drops out when it has converged, or when no step of its direction improves it any more.
     """
     lift = (flat @ flat.mT).expand(len(multipliers), -1, -1)  # a curvature, so that no step goes along them
-    rows, current, point = torch.arange(len(multipliers)), multipliers.clone(), _evaluate(problem, multipliers)
+    rows, current = torch.arange(len(multipliers), device="cpu"), multipliers.clone()
+    point = _evaluate(problem, multipliers)
     residuals, solved = torch.empty_like(point.residual), torch.zeros_like(rows, dtype=torch.bool)
     previous = torch.full_like(point.residual, torch.inf)
     for n_steps in range(MAX_STEPS + 1):
@@ -276,7 +277,7 @@ def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:
 def _line_search(problem: MomentProblem, multipliers: Tensor, point: _Point, step: Tensor) -> tuple[Tensor, _Point]:
     """Halve each row's step until the dual falls enough or, at the last digits, the residual does; else stay."""
     descent = 1e-4 * (point.gradient * step).sum(1)
-    pending = torch.ones(len(step), dtype=torch.bool)
+    pending = torch.ones_like(point.residual, dtype=torch.bool)
     best, reached = multipliers, point
     for halvings in range(MAX_HALVINGS):
         trial = multipliers + 0.5**halvings * step
@@ -301,8 +302,8 @@ def _start(problem: MomentProblem, flat: Tensor) -> Tensor:
     from scipy.interpolate import CubicSpline
 
     parameter, order = (problem.targets * problem.scales)[:, 0].sort()
-    pilots = torch.linspace(0, len(order) - 1, N_PILOTS).long()
-    pilots = pilots[parameter[pilots].diff(prepend=torch.tensor([-torch.inf])) > 0]
+    pilots = torch.linspace(0, len(order) - 1, N_PILOTS, device="cpu").long()
+    pilots = pilots[parameter[pilots].diff(prepend=parameter.new_tensor([-torch.inf])) > 0]
     if len(pilots) < N_PILOTS // 2:
         return zeros
     solved = zeros[order[pilots]]
@@ -316,11 +317,10 @@ def solve_dual(problem: MomentProblem) -> tuple[Tensor, float, int]:
 
     Raises: NotConvergedError, naming the row as a class.
     """
-    with torch.device("cpu"):  # whatever the default device is
-        flat = problem.flat_directions()
-        multipliers = _start(problem, flat)
-        residuals, solved, n_steps = _newton(problem, multipliers, flat)
-        solved &= _inside(problem, multipliers, flat)
+    flat = problem.flat_directions()
+    multipliers = _start(problem, flat)
+    residuals, solved, n_steps = _newton(problem, multipliers, flat)
+    solved &= _inside(problem, multipliers, flat)
     if not solved.all():
         worst = int(residuals.nan_to_num(torch.inf).masked_fill(solved, -1).argmax())
         raise NotConvergedError(_reason(problem, worst, float(residuals[worst])))
@@ -336,7 +336,7 @@ def _inside(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> Tensor
     There the distribution has shrunk to a face of the support, and some feature does not vary under it any more.
     """
     if not problem.normalized:
-        return torch.ones(len(multipliers), dtype=torch.bool)
+        return torch.ones_like(multipliers[:, 0], dtype=torch.bool)
     varies: Tensor = torch.linalg.eigvalsh(_evaluate(problem, multipliers).hessian + flat @ flat.mT)
     return varies[:, 0] > EDGE
 
@@ -349,8 +349,8 @@ def _least_norm(multipliers: Tensor, flat: Tensor) -> Tensor:
 
 def _reason(problem: MomentProblem, row: int, residual: float) -> str:
     """Why class ``row`` has no multipliers, in one line."""
-    one = problem[torch.tensor([row])]
-    constraint = torch.eye(len(one.signed), dtype=torch.float64)
+    one = problem[slice(row, row + 1)]
+    constraint = torch.eye(len(one.signed), dtype=torch.float64, device="cpu")
     features = torch.cat([one.exponents(unit[None]) for unit in constraint]) * one.scales.T + one.origin[:, None]
     low, high = features.amin(1).tolist(), features.amax(1).tolist()
     targets = (one.targets * one.scales + one.origin)[0].tolist()
