@@ -105,8 +105,8 @@ def _table(form: str, gibbs: str, names: list[str], prior: list[float], solution
     from rich.text import Text
 
     rows = solution.multipliers.tolist()
-    evidence = f"relative residual {solution.residual:.0e}, {solution.n_steps} steps"
     wide = form == "prior"  # one multiplier per class: too many to show side by side
+    evidence = "closed form" if wide else f"relative residual {solution.residual:.0e}, {solution.n_steps} steps"
     headings = ["λ own", "λ others, least", "greatest"] if wide else [f"λ{n + 1}" for n in range(len(rows[0]))]
     table = Table(title=f"form {form}, gibbs {gibbs}", caption=evidence, min_width=40)
     table.add_column("class")
