@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -26,8 +27,13 @@ def check_tensor(argument: str, value: object) -> None:
         raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
 
 
-def _check_real(argument: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _is_whole(value: object) -> bool:
+    """Whether this is an integer, of Python or of numpy."""
+    return isinstance(value, Integral)
+
+
+def _check_real(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidInputError(f"{argument} must be a number, got {value!r}")
 
 
@@ -100,7 +106,7 @@ def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
 
 def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
     """The prior of integer labels of any shape, those to be ignored left out."""
-    if not isinstance(n_classes, int) or n_classes < 2:
+    if not _is_whole(n_classes) or n_classes < 2:
         raise InvalidInputError(f"n_classes must be an integer of at least 2, got {n_classes}")
     try:
         flat = torch.as_tensor(labels).detach().flatten().cpu()
@@ -113,7 +119,7 @@ def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_in
     kept = flat[flat != ignore_index]
     if len(kept) == 0:
         raise InvalidInputError("labels must not be empty")
-    return check_counts(torch.bincount(kept, minlength=n_classes))
+    return check_counts(torch.bincount(kept, minlength=int(n_classes)))
 
 
 def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes: int) -> Tensor:
@@ -163,9 +169,9 @@ def check_features(features: Tensor, n_classes: int) -> Tensor:
     return matrix
 
 
-def check_targets(targets: Tensor, n_constraints: int) -> Tensor:
-    """A (n, n_constraints) matrix of target moments, float64."""
-    matrix = _as_float64("targets", targets)
+def check_targets(targets: Sequence[float] | Tensor, n_constraints: int) -> Tensor:
+    """A (n, n_constraints) matrix of target moments, float64; a single row may come alone."""
+    matrix = torch.atleast_2d(_as_float64("targets", targets))
     if matrix.ndim != 2 or matrix.shape[1] != n_constraints or len(matrix) == 0:
         shape = tuple(matrix.shape[1:]) if matrix.ndim == 2 else tuple(matrix.shape)
         raise InvalidInputError(f"targets must give {n_constraints} moments, got shape {shape}")
@@ -246,7 +252,7 @@ def check_outcomes(confidence: Tensor, correct: Tensor, n_bins: int) -> None:
     """Confidences (n,) in [0, 1] beside whether each prediction was right."""
     check_tensor("confidence", confidence)
     check_tensor("correct", correct)
-    if not isinstance(n_bins, int) or n_bins < 1:
+    if not _is_whole(n_bins) or n_bins < 1:
         raise InvalidInputError(f"n_bins must be an integer of at least 1, got {n_bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -186,6 +187,13 @@ def test_dynamic_shapes_compile(name: str) -> None:
     for n in (7, 12):
         logits, labels = batch(n)
         torch.testing.assert_close(compiled(logits, labels), criterion(logits, labels))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    labels = np.array([0, 1, 2, 2])
+    criterion = MaxEntLoss.from_labels(labels, labels.max() + 1, gamma=np.float32(2.0))
+    torch.testing.assert_close(criterion.multipliers, MaxEntLoss.from_counts([1, 1, 2]).multipliers)
+    assert criterion.curve.gamma == 2
 
 
 def test_labels_to_be_ignored_are_not_in_the_prior() -> None:

@@ -250,6 +250,14 @@ def test_normalized_multipliers_are_the_same_from_any_origin() -> None:
 def test_prior_form_needs_no_cube_of_memory() -> None:
     found = gibbs_distribution([1 / 2000] * 2000, "prior")
     torch.testing.assert_close(found, torch.full((2000,), 1 / 2000, dtype=torch.float64))
+    assert gibbs_distribution([0.25] * 3 + [0.25], "prior", targets=[0.1, 0.3, 0.3, 0.3]).tolist() == [
+        0.1,
+        0.3,
+        0.3,
+        0.3,
+    ]
+    with pytest.raises(InvalidInputError, match="targets must be numbers"):
+        gibbs_distribution([0.5, 0.5], "mean", targets="ab")
     with pytest.raises(NotConvergedError, match="positive, and of sum 1"):
         gibbs_distribution([0.5, 0.5], "prior", targets=[0.9, 0.2])
 
@@ -285,6 +293,7 @@ def test_any_default_device_will_do(device: str) -> None:
             {"features": torch.tensor([[1.0], [math.inf]])},
             "features must be finite, got inf for class 1",
         ),
+        (([0.5, 0.5], "prior"), {"label_smoothing": 2.0}, r"label_smoothing must lie in \[0, 1\), got 2.0"),
         (([0.5, 0.5],), {"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\), got 1.0"),
     ],
 )

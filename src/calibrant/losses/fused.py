@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses.curves import Curve
+from calibrant.losses.functional import expected_curve
 from calibrant.losses.penalties import MomentPenalty
 
 
@@ -32,10 +33,10 @@ def weighted_sum(
 ) -> Tensor:
     """The definition: Σ_i w_i (curve + penalty), differentiable any number of times."""
     log_probs = F.log_softmax(logits, dim=1)
-    value, _ = curve.value_and_slope(log_probs.gather(1, labels[:, None]))
+    value = expected_curve(log_probs, labels, curve)
     if penalty is not None:
-        value = value + penalty(log_probs.exp(), labels, labels)[:, None]
-    return (value[:, 0] * weights).sum()
+        value = value + penalty(log_probs.exp(), labels, labels)
+    return (value * weights).sum()
 
 
 def value_and_gradient(

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_features, check_no_class_values, check_prior, check_targets
+from calibrant._checks import (
+    check_choice,
+    check_features,
+    check_fraction,
+    check_no_class_values,
+    check_prior,
+    check_targets,
+)
 from calibrant.errors import NotConvergedError
 from calibrant.maxent.constraints import Constraints, centered_moments, class_features, constraints
 from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem, solve_dual
@@ -119,7 +126,8 @@ def one_hot_multipliers(
 
 
 def _solve_one_hot(prior: Sequence[float] | Tensor, gibbs: str, *, local: bool, label_smoothing: float) -> Solution:
-    others, shifts, own = one_hot_multipliers(check_prior(prior), gibbs, local=local, label_smoothing=label_smoothing)
+    smoothing = check_fraction("label_smoothing", label_smoothing)
+    others, shifts, own = one_hot_multipliers(check_prior(prior), gibbs, local=local, label_smoothing=smoothing)
     multipliers = (others + shifts[:, None]).diagonal_scatter(own)
     return Solution(multipliers, residual=0.0, n_steps=0)
 
@@ -146,7 +154,7 @@ def gibbs_distribution(
     prior = check_prior(prior)
     if form == "prior" and features is None:
         check_no_class_values(class_values)
-        wanted = prior if targets is None else check_targets(torch.as_tensor(targets)[None], len(prior))[0]
+        wanted = prior if targets is None else check_targets(targets, len(prior))[0]
         if (wanted <= 0).any() or (gibbs == "normalized" and abs(float(wanted.sum()) - 1) > 1e-9):
             raise NotConvergedError("the targets of the form 'prior' are the distribution: positive, and of sum 1")
         return wanted
@@ -156,7 +164,7 @@ def gibbs_distribution(
     if centered:
         moments = centered_moments(moments, moments[:, 0])
     if targets is not None:
-        moments = check_targets(torch.as_tensor(targets, dtype=torch.float64)[None], base.shape[1])
+        moments = check_targets(targets, base.shape[1])[:1]
     centers = moments[:, 0] if centered else None
     multipliers, _, _ = solve_dual(_problem(base, centers, moments, gibbs))
     if centered:
