@@ -171,7 +171,7 @@ def check_features(features: Tensor, n_classes: int) -> Tensor:
 
 def check_targets(targets: Sequence[float] | Tensor, n_constraints: int) -> Tensor:
     """A (n, n_constraints) matrix of target moments, float64; a single row may come alone."""
-    matrix = torch.atleast_2d(_as_float64("targets", targets))
+    matrix: Tensor = torch.atleast_2d(_as_float64("targets", targets))
     if matrix.ndim != 2 or matrix.shape[1] != n_constraints or len(matrix) == 0:
         shape = tuple(matrix.shape[1:]) if matrix.ndim == 2 else tuple(matrix.shape)
         raise InvalidInputError(f"targets must give {n_constraints} moments, got shape {shape}")
