@@ -7,18 +7,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import errors, losses, maxent, metrics
+    from calibrant import errors, losses, maxent, metrics, predictions
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
+    from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
+    from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
 
-__all__ = ["LOSSES", "MaxEntLoss", "errors", "gibbs_distribution", "losses", "maxent", "metrics", "solve"]
+__all__ = [
+    "LOSSES",
+    "METRICS",
+    "MaxEntLoss",
+    "Predictions",
+    "Scorecard",
+    "compare",
+    "errors",
+    "gibbs_distribution",
+    "losses",
+    "maxent",
+    "metrics",
+    "predictions",
+    "score",
+    "score_multilabel",
+    "solve",
+]
 
 _HOMES = {
     "LOSSES": "calibrant.losses",
+    "METRICS": "calibrant.metrics",
     "MaxEntLoss": "calibrant.losses",
+    "Predictions": "calibrant.predictions",
+    "Scorecard": "calibrant.metrics",
+    "compare": "calibrant.metrics",
     "gibbs_distribution": "calibrant.maxent",
+    "score": "calibrant.metrics",
+    "score_multilabel": "calibrant.metrics",
     "solve": "calibrant.maxent",
 }
 

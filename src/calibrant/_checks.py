@@ -1,15 +1,20 @@
 """All input validation: each check returns its argument in the form that the rest of the package trusts."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InvalidInputError, UnknownNameError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
 PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
 
 
@@ -104,10 +109,15 @@ def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
     return check_prior(vector / vector.sum())
 
 
-def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
-    """The prior of integer labels of any shape, those to be ignored left out."""
+def check_classes(n_classes: int) -> int:
     if not _is_whole(n_classes) or n_classes < 2:
         raise InvalidInputError(f"n_classes must be an integer of at least 2, got {n_classes}")
+    return int(n_classes)
+
+
+def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
+    """The prior of integer labels of any shape, those to be ignored left out."""
+    check_classes(n_classes)
     try:
         flat = torch.as_tensor(labels).detach().flatten().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -180,21 +190,30 @@ def check_targets(targets: Sequence[float] | Tensor, n_constraints: int) -> Tens
     return matrix
 
 
-def check_label_range(labels: Tensor, n_classes: int, ignore_index: int | None) -> bool:
-    """Whether every integer label is a class (True), or some are ``ignore_index`` (False)."""
+def check_label_range(
+    labels: Tensor,
+    n_classes: int,
+    ignore_index: int | None,
+    unknown: int | None = None,
+    *,
+    argument: str = "labels",
+    first_row: int = 0,
+) -> bool:
+    """Whether every integer label is a class or ``unknown`` (True), or some are ``ignore_index`` (False)."""
     if labels.numel() == 0:
         return True
     low, high = (int(bound) for bound in labels.aminmax())
     if low >= 0 and high < n_classes and not (ignore_index is not None and low <= ignore_index <= high):
         return True
     bad = (labels < 0) | (labels >= n_classes)
-    if ignore_index is not None:
-        bad &= labels != ignore_index
+    for allowed in (ignore_index, unknown):
+        if allowed is not None:
+            bad &= labels != allowed
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())
-        where = f"row {place[0]}" if len(place) == 1 else f"position {place}"
-        raise InvalidInputError(f"labels must lie in [0, {n_classes - 1}], got {int(labels[place])} at {where}")
-    return False
+        where = f"row {first_row + place[0]}" if len(place) == 1 else f"position {place}"
+        raise InvalidInputError(f"{argument} must lie in [0, {n_classes - 1}], got {int(labels[place])} at {where}")
+    return ignore_index is None or not bool((labels == ignore_index).any())
 
 
 def check_logits(logits: Tensor, labels: Tensor | None, ignore_index: int) -> tuple[float, float]:
@@ -248,18 +267,239 @@ def check_soft_labels(labels: Tensor) -> None:
         raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
-def check_outcomes(confidence: Tensor, correct: Tensor, n_bins: int) -> None:
-    """Confidences (n,) in [0, 1] beside whether each prediction was right."""
-    check_tensor("confidence", confidence)
-    check_tensor("correct", correct)
+def check_jobs(jobs: int) -> int:
+    if not _is_whole(jobs) or jobs < 1:
+        raise InvalidInputError(f"jobs must be an integer of at least 1, got {jobs}")
+    return int(jobs)
+
+
+def check_bins(n_bins: int) -> int:
     if not _is_whole(n_bins) or n_bins < 1:
         raise InvalidInputError(f"n_bins must be an integer of at least 1, got {n_bins}")
+    return int(n_bins)
+
+
+def check_level(level: float) -> float:
+    _check_real("level", level)
+    if not 0 < level < 1:
+        raise InvalidInputError(f"level must lie between 0 and 1, got {level}")
+    return float(level)
+
+
+def check_group_count(by: str, n_groups: int) -> None:
+    if n_groups > MOST_GROUPS:
+        raise InvalidInputError(f"by must name a column of at most {MOST_GROUPS:,} values, got more in {by!r}")
+
+
+def check_row_weights(weights: Tensor, n: int) -> Tensor:
+    """How much each of n rows counts, float64."""
+    check_tensor("weights", weights)
+    if weights.shape != (n,) or weights.is_complex():
+        raise InvalidInputError(f"weights must be {n} numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
+    vector = weights.detach().double().cpu()
+    bad = ~((vector >= 0) & vector.isfinite())
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise InvalidInputError(f"weights must be finite and not negative, got {vector[row].item():g} at row {row}")
+    return vector
+
+
+def check_counting(weights: Tensor) -> Tensor:
+    """Which rows have a weight; some must."""
+    counts = weights > 0
+    if not counts.any():
+        raise InvalidInputError(f"weights must not be all 0, as those of all {len(weights)} rows are")
+    return counts
+
+
+def check_outcomes(
+    confidence: Tensor, correct: Tensor, weights: Tensor | None = None, n_bins: int = 1
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Confidences (n,) in [0, 1], at least float32, and whether each prediction was right; without rows of weight 0."""
+    check_tensor("confidence", confidence)
+    check_tensor("correct", correct)
+    check_bins(n_bins)
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
         raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
-    if correct.dtype != torch.bool:
-        raise InvalidInputError(f"correct must be boolean, got {correct.dtype}")
-    bad = ~((confidence >= 0) & (confidence <= 1))
-    if bad.any():
+    if correct.dtype != torch.bool or not confidence.is_floating_point():
+        what = f"{confidence.dtype} and {correct.dtype}"
+        raise InvalidInputError(f"confidence must be floating point and correct must be boolean, got {what}")
+    confidence = confidence.detach().cpu()
+    if confidence.dtype in (torch.float16, torch.bfloat16):
+        confidence = confidence.float()
+    low, high = confidence.aminmax()
+    if not (low >= 0 and high <= 1):
+        bad = ~((confidence >= 0) & (confidence <= 1))
         row = int(bad.nonzero()[0])
         raise InvalidInputError(f"confidence must lie in [0, 1], got {float(confidence[row]):g} at row {row}")
+    if weights is None:
+        return confidence, correct.cpu(), None
+    weights = check_row_weights(weights, len(confidence))
+    counts = check_counting(weights)
+    return confidence[counts], correct.cpu()[counts], weights[counts]
+
+
+def check_dense(argument: str, values: Tensor) -> None:
+    """Predictions of at least 2 classes, (n, k) or (n, k, d1, …)."""
+    if values.ndim < 2 or values.shape[1] < 2:
+        raise InvalidInputError(f"{argument} must have shape (n, k) with k > 1, got {tuple(values.shape)}")
+
+
+def check_has_mass(argument: str, logits: Tensor, first_row: int = 0) -> None:
+    """Log-probabilities without NaN and +inf, and not −inf for every class of a row."""
+    if logits.numel() == 0:
+        return
+    bad = ~logits.amax(1).isfinite()
+    if not bad.any():
+        return
+    row = int(bad.nonzero()[0])
+    wrong = (logits[row].isnan() | (logits[row] == math.inf)).nonzero()
+    if len(wrong) == 0:
+        raise InvalidInputError(f"{argument} must give some class a probability, got none at row {first_row + row}")
+    label = int(wrong[0])
+    rule = "not be NaN" if logits[row, label].isnan() else "be less than infinity"
+    got = f"got {logits[row, label].item()} at row {first_row + row}, class {label}"
+    raise InvalidInputError(f"{argument} must {rule}, {got}")
+
+
+def check_probabilities(argument: str, probs: Tensor, first_row: int, *, total: float | None) -> None:
+    """Probabilities (n, k) in [0, 1], and of this sum in every row."""
+    bad = ~((probs >= 0) & (probs <= 1 + PRIOR_TOLERANCE if total else probs <= 1))
+    if bad.any():
+        row, label = bad.nonzero()[0].tolist()
+        value = probs[row, label].item()
+        where = f"row {first_row + row}" + (f", class {label}" if probs.shape[1] > 1 else "")
+        rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
+        raise InvalidInputError(f"{argument} must {rule}, got {value:g} at {where}")
+    if total is None:
+        return
+    sums = probs.sum(1)
+    wrong = (sums - total).abs() > PRIOR_TOLERANCE
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise InvalidInputError(f"{argument} must sum to {total:g}, got {sums[row].item():g} at row {first_row + row}")
+
+
+def check_integer_labels(argument: str, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Integer (or boolean) labels of this shape, as int64."""
+    if labels.is_floating_point() or labels.is_complex():
+        raise InvalidInputError(f"{argument} must be integers, got {labels.dtype}")
+    if tuple(labels.shape) != tuple(shape):
+        raise InvalidInputError(f"{argument} must have shape {tuple(shape)}, got {tuple(labels.shape)}")
+    return labels.long()
+
+
+def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found = tuple(names)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+        raise InvalidInputError(f"class_names must be strings, got {names!r}")
+    if len(found) != n_classes:
+        raise InvalidInputError(f"class_names must have one name for each of {n_classes} classes, got {len(found)}")
+    return found
+
+
+def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserved: Iterable[str]) -> "pa.Table":
+    """Columns of n values, none of a reserved name."""
+    import pyarrow as pa
+
+    if columns is None or len(columns) == 0:
+        return pa.table({"_": pa.nulls(n)}).drop_columns("_")
+    if isinstance(columns, pa.Table):
+        columns = dict(zip(columns.column_names, columns.columns, strict=True))
+    arrays = {}
+    for name, values in columns.items():
+        if not isinstance(name, str) or name in reserved:
+            raise InvalidInputError(f"columns must not be named {name!r}, which is reserved")
+        try:
+            plain = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+            arrays[name] = plain if isinstance(plain, pa.ChunkedArray | pa.Array) else pa.array(plain)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidInputError(f"columns must be lists of one type, not so in {name!r}: {error}") from None
+        if len(arrays[name]) != n:
+            raise InvalidInputError(f"columns must have {n} values, got {len(arrays[name])} in {name!r}")
+    return pa.table(arrays)
+
+
+def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
+    """Features (n, f) that float16 can hold."""
+    if features.ndim != 2 or len(features) != n or extent:
+        what = f"{tuple(features.shape)}" + (" for dense predictions" if extent else "")
+        raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
+    halves = features.half()
+    if not halves.isfinite().all():
+        row, column = (~halves.isfinite()).nonzero()[0].tolist()
+        value = features[row, column].item()
+        raise InvalidInputError(f"features must be finite in float16, got {value:g} at row {row}, column {column}")
+    return halves
+
+
+def check_top_probs(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities (n, k), at least float32, with labels (n,) that are classes."""
+    check_tensor("probs", probs)
+    check_tensor("labels", labels)
+    check_dense("probs", probs)
+    if probs.ndim != 2 or not probs.is_floating_point():
+        raise InvalidInputError(
+            f"probs must be floating point of shape (n, k), got {probs.dtype}, {tuple(probs.shape)}"
+        )
+    labels = check_integer_labels("labels", labels.detach().cpu(), (len(probs),))
+    check_label_range(labels, probs.shape[1], None)
+    probs = probs.detach().cpu()
+    probs = probs.float() if probs.dtype in (torch.float16, torch.bfloat16) else probs
+    sums = probs.sum(1)
+    if not bool(((sums - 1).abs() <= PRIOR_TOLERANCE).all()) or bool(probs.amin() < 0):
+        check_probabilities("probs", probs, 0, total=1.0)
+    return probs, labels
+
+
+def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Rows to be measured: logits (n, k), at least float32, with labels (n,) that are classes; without weight 0."""
+    check_tensor("logits", logits)
+    check_tensor("labels", labels)
+    check_dense("logits", logits)
+    if logits.ndim != 2 or not logits.is_floating_point() or len(logits) == 0:
+        what = f"{logits.dtype} of shape {tuple(logits.shape)}"
+        raise InvalidInputError(f"logits must be floating point of shape (n, k) with n > 0, got {what}")
+    logits = logits.detach().cpu()
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    labels = check_integer_labels("labels", labels.detach().cpu(), (len(logits),))
+    check_label_range(labels, logits.shape[1], None)
+    check_has_mass("logits", logits)
+    if weights is None:
+        return logits, labels, None
+    weights = check_row_weights(weights, len(logits))
+    counts = check_counting(weights)
+    return logits[counts], labels[counts], weights[counts]
+
+
+def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> None:
+    """Two models' predictions of the same rows have the same labels."""
+    if len(a) != len(b) or classes_a != classes_b:
+        got = f"{len(a)} rows of {classes_a} classes and {len(b)} of {classes_b}"
+        raise InvalidInputError(f"a and b must be predictions of the same rows, got {got}")
+    if not torch.equal(a, b):
+        row = int((a != b).nonzero()[0])
+        got = f"labels {int(a[row])} and {int(b[row])} at row {row}"
+        raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
+
+
+def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Finite logits (n, k), at least float32, and labels (n, k) of 0 and 1."""
+    check_tensor("logits", logits)
+    check_tensor("labels", labels)
+    if logits.ndim != 2 or not logits.is_floating_point() or 0 in logits.shape:
+        raise InvalidInputError(
+            f"logits must be floating point of shape (n, k), got {logits.dtype}, {tuple(logits.shape)}"
+        )
+    labels = check_integer_labels("labels", labels.detach().cpu(), tuple(logits.shape))
+    check_label_range(labels, 2, None)
+    if not logits.isfinite().all():
+        row, column = (~logits.isfinite()).nonzero()[0].tolist()
+        got = f"{logits[row, column].item()} at row {row}, class {column}"
+        raise InvalidInputError(f"logits must be finite, got {got}")
+    logits = logits.detach().cpu()
+    return (logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits), labels

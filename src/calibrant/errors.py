@@ -23,3 +23,7 @@ class NoDataError(CalibrantError, FileNotFoundError):
 
 class CorruptFileError(CalibrantError, ValueError):
     """A file is there but cannot be read as what it should be; the message names the place."""
+
+
+class UndefinedMetricError(CalibrantError, ArithmeticError):
+    """A metric has no value on these rows, as the NLL of the errors where there is none."""

@@ -7,6 +7,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 import calibrant
+from calibrant.cli.audit import audit
 from calibrant.cli.solve import solve
 from calibrant.errors import CalibrantError
 
@@ -15,6 +16,7 @@ app = App(
     help="Train, measure and mend classifiers so that their probabilities stay honest when the data shift.",
     version=calibrant.__version__,
 )
+app.command(audit)
 app.command(solve)
 
 

@@ -1,0 +1,319 @@
+"""`calibrant audit`: the scorecard of prediction files, by groups, beside another model, with gates for CI."""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from calibrant.errors import InvalidInputError, UndefinedMetricError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from calibrant.metrics import Difference, Groups, Scorecard
+
+OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
+GATE_FAILED = 3
+IN_GROUPS = ("accuracy", "confidence", "ece", "nll", "brier")  # what the table by groups shows unless told
+
+
+def audit(
+    *paths: str,
+    by: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    compare: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    cluster: str | None = None,
+    metrics: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    n_bins: int = 15,
+    weights: str | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+    fail_if: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    jobs: int = 1,
+    ray: str | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Say how honest the probabilities in prediction files are.
+
+    Files are read in one pass and bounded memory. Exit code 3 where a gate of --fail-if fails.
+
+    Parameters
+    ----------
+    paths
+        Parquet files, folders, globs or fsspec URLs of predictions (columns label and logits, probs or log_probs).
+    by
+        Columns to split by: one scorecard for each value, the worst first.
+    compare
+        The same rows, in the same order, as predicted by another model: differences with intervals and p-values.
+        Both are then held in memory.
+    cluster
+        With --compare: a column whose equal values mark rows that are not independent (a patient, a camera).
+    metrics
+        Names of metrics, by default all.
+    n_bins
+        Bins of the binned metrics.
+    weights
+        A column of row weights.
+    level
+        Confidence level of the intervals.
+    seed
+        Seed of the draws behind the intervals.
+    fail_if
+        Conditions such as "ece > 0.05" under which the exit code is 3.
+    jobs
+        Local processes.
+    ray
+        Address of a Ray cluster ("auto" for the running one, "local" to start one).
+    as_json
+        Print JSON, with full precision, instead of tables.
+    """
+    if not paths:
+        raise InvalidInputError("give at least one file, folder or glob of predictions")
+    gates = [parse_gate(text) for text in fail_if]
+    from calibrant._checks import check_choice, check_level
+    from calibrant.metrics.scorecard import METRICS
+    from calibrant.metrics.workers import score_files
+    from calibrant.predictions import Predictions
+
+    check_level(level)
+    for name in (*metrics, *(gate[0] for gate in gates)):
+        check_choice("metric", name, METRICS)
+    wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
+    scan = Predictions.scan(paths)
+    other = Predictions.scan(compare) if compare else None
+    with progress_bar(scan.n_bytes) as report:
+        scores = score_files(
+            scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=report
+        )
+    differences: dict[str | None, list[Difference]] = {}
+    if other is not None:
+        from calibrant.metrics.compare import compare as compare_models
+
+        names = [name for name in scores.overall.names if not METRICS[name].binary]
+        pair = scan.read(), other.read()
+        options: dict[str, Any] = {"metrics": names, "cluster": cluster, "n_bins": n_bins, "level": level, "seed": seed}
+        differences = {column: compare_models(*pair, by=column, **options) for column in by or (None,)}
+    failed = [describe_gate(gate, scores.overall) for gate in gates if gate_fails(gate, scores.overall)]
+    if as_json:
+        record = {
+            "files": scan.files,
+            **card_record(scores.overall, level, seed),
+            "reliability": reliability_record(scores.overall),
+            "groups": {name: groups_record(groups, level, seed) for name, groups in scores.groups.items()},
+            "comparison": [difference_record(by, row) for by, rows in differences.items() for row in rows],
+            "failed": failed,
+        }
+        print(json.dumps(finite(record), indent=2, allow_nan=False))
+    else:
+        show(scan.files, scores.overall, scores.groups, differences, level, seed)
+    if failed:
+        print(*(f"failed: {text}" for text in failed), sep="\n", file=sys.stderr)
+        sys.exit(GATE_FAILED)
+
+
+Gate = tuple[str, str, float]
+
+
+def parse_gate(text: str) -> Gate:
+    """The metric, the operator and the number of a condition such as "ece > 0.05"."""
+    match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
+    try:
+        if match and math.isfinite(limit := float(match[3])):
+            return match[1], match[2], limit
+    except ValueError:
+        pass
+    raise InvalidInputError(f'--fail-if must be a condition such as "ece > 0.05", got {text!r}')
+
+
+def gate_fails(gate: Gate, card: "Scorecard") -> bool:
+    name, operator, limit = gate
+    try:
+        return bool(OPERATORS[operator](card[name], limit))
+    except UndefinedMetricError as error:
+        raise InvalidInputError(f"--fail-if {name} {operator} {limit:g} cannot be decided: {error}") from None
+
+
+def describe_gate(gate: Gate, card: "Scorecard") -> str:
+    name, operator, limit = gate
+    return f"{name} {operator} {limit:g} (it is {card[name]:.6g})"
+
+
+@contextmanager
+def progress_bar(n_bytes: int) -> Iterator[Callable[[int], None]]:
+    """A bar over bytes on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = ("auditing", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("auditing", total=n_bytes)
+        yield lambda done: progress.advance(task, done)
+
+
+def card_record(card: "Scorecard", level: float, seed: int) -> dict[str, Any]:
+    return {
+        "n_rows": card.n_rows,
+        "n_classes": card.n_classes,
+        "n_bins": card.n_bins,
+        "level": level,
+        "metrics": {name: metric_record(card, name, level, seed) for name in card.names},
+    }
+
+
+def metric_record(card: "Scorecard", name: str, level: float, seed: int) -> dict[str, Any]:
+    from calibrant.metrics.scorecard import METRICS
+
+    value = card.get(name)
+    return {
+        "value": value,
+        "interval": None if value is None else list(card.interval(name, level=level, seed=seed)),
+        "noise_floor": None if METRICS[name].floor is None else card.noise_floor(name, seed=seed),
+        "error_bound": card.error_bound(name),
+    }
+
+
+def reliability_record(card: "Scorecard") -> list[dict[str, float]] | None:
+    if card.top.bins is None:
+        return None
+    curve = card.reliability()
+    columns = (curve.confidence, curve.accuracy, curve.strength, curve.count)
+    names = ("confidence", "accuracy", "strength", "count")
+    return [dict(zip(names, row, strict=True)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+
+def groups_record(groups: "Groups", level: float, seed: int) -> dict[str, Any]:
+    cards = [{"group": str(group), **card_record(card, level, seed)} for group, card in groups.items()]
+    return {"groups": cards, "worst": {name: str(group) for name, group in worst_groups(groups)}}
+
+
+def worst_groups(groups: "Groups") -> Iterator[tuple[str, object]]:
+    for name in groups.overall.names:
+        try:
+            yield name, groups.worst(name)[0]
+        except UndefinedMetricError:
+            continue
+
+
+def difference_record(by: str | None, row: "Difference") -> dict[str, Any]:
+    fields = ("metric", "n_rows", "a", "b", "difference", "p_value", "p_holm")
+    group = None if row.whole else str(row.group)
+    return {"by": by, "group": group, **{name: getattr(row, name) for name in fields}, "interval": list(row.interval)}
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity: it becomes a string."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show(
+    files: Sequence[str],
+    card: "Scorecard",
+    groups: "dict[str, Groups]",
+    differences: "dict[str | None, list[Difference]]",
+    level: float,
+    seed: int,
+) -> None:
+    from rich.console import Console
+
+    console = Console()
+    what = files[0] if len(files) == 1 else f"{len(files):,} files"
+    console.print(card_table(f"{what}: {card.n_rows:,} rows, {card.n_classes} classes", card, level, seed))
+    for name, found in groups.items():
+        console.print(groups_table(name, found, level, seed))
+    if differences:
+        whole = [row for row in next(iter(differences.values())) if row.whole]
+        console.print(differences_table("this model less the other, on the same rows", None, whole, level))
+    for by, rows in differences.items():
+        if by is not None:
+            parts = [row for row in rows if not row.whole]
+            console.print(differences_table(f"this model less the other, by {by}", by, parts, level))
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def limits(pair: tuple[float, float], sign: str = "") -> str:
+    return f"{pair[0]:{sign}.4f} … {pair[1]:{sign}.4f}"
+
+
+def chance(p_value: float) -> str:
+    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
+
+
+def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
+    """A table whose first columns are text and whose others are numbers, in one line each."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for column, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="left" if column < n_left else "right", no_wrap=column >= n_left)
+    return table
+
+
+def card_table(title: str, card: "Scorecard", level: float, seed: int) -> "Table":
+    from calibrant.metrics.scorecard import METRICS
+
+    table = new_table(title, ("metric", "", "value", f"{level:.0%} interval", "noise floor"), n_left=2)
+    for name in card.names:
+        value = card.get(name)
+        interval = "–" if value is None else limits(card.interval(name, level=level, seed=seed))
+        floor = "" if METRICS[name].floor is None else number(card.noise_floor(name, seed=seed))
+        table.add_row(name, f"[dim]{METRICS[name].title}[/dim]", number(value), interval, floor)
+    bounds = [f"{name} {bound:.0e}" for name in card.names if (bound := card.error_bound(name)) >= 5e-6]
+    table.caption = f"read from a histogram; off by no more than: {', '.join(bounds)}" if bounds else None
+    return table
+
+
+def groups_table(by: str, groups: "Groups", level: float, seed: int) -> "Table":
+    """The worst group by the first calibration error comes first."""
+    from rich.text import Text
+
+    from calibrant.metrics.scorecard import METRICS
+
+    names = [name for name in groups.overall.names if name in IN_GROUPS] or list(groups.overall.names)[:5]
+    key = next((name for name in names if METRICS[name].floor is not None), names[0])
+    sign = 1.0 if METRICS[key].higher_is_better else -1.0
+    order = sorted(groups.items(), key=lambda item: sign * (value if (value := item[1].get(key)) is not None else 0.0))
+    extra = [f"{level:.0%} interval", *(["noise floor"] if METRICS[key].floor is not None else [])]
+    at = names.index(key) + 1
+    table = new_table(f"by {by}, worst {key} first", (by, "rows", *names[:at], *extra, *names[at:]), n_left=1)
+    for group, card in order:
+        cells = [number(card.get(name)) for name in names]
+        known = card.get(key) is not None
+        evidence = [limits(card.interval(key, level=level, seed=seed)) if known else "–"]
+        evidence += [number(card.noise_floor(key, seed=seed))] if METRICS[key].floor is not None else []
+        table.add_row(Text(str(group)), f"{card.n_rows:,}", *cells[:at], *evidence, *cells[at:])
+    return table
+
+
+def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", level: float) -> "Table":
+    from rich.text import Text
+
+    group = [] if by is None else [by]
+    headings = [
+        "metric",
+        *group,
+        "this",
+        "other",
+        "difference",
+        f"{level:.0%} interval",
+        "p" if by is None else "p (Holm)",
+    ]
+    table = new_table(title, headings, n_left=1 + len(group))
+    for row in rows:
+        cells = [number(row.a), number(row.b), f"{row.difference:+.4f}", limits(row.interval, "+"), chance(row.p_holm)]
+        table.add_row(row.metric, *(Text(str(row.group)) for _ in group), *cells)
+    return table

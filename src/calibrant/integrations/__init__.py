@@ -1,0 +1,1 @@
+"""Adapters to other libraries, each behind its own extra."""

@@ -1,0 +1,134 @@
+"""Metrics that are means over rows: accuracy, NLL, Brier score, entropy; over all rows or over the errors alone."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from scipy.special import ndtri, stdtrit
+from torch import Tensor
+
+from calibrant._checks import check_scored
+from calibrant.errors import UndefinedMetricError
+from calibrant.metrics.outcomes import Outcomes, outcomes
+
+COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Sums over all rows [0] and over the errors [1]; adding two of them is adding their data."""
+
+    count: Tensor  # (2,) int64
+    weight: Tensor  # (2,) float64: Σw
+    squared: Tensor  # (2,) float64: Σw²
+    sums: Tensor  # (2, columns, 3) float64: Σwx, Σw²x, Σw²x²
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def value(self, column: str, *, errors: bool = False) -> float:
+        """Mean of a column. Raises: UndefinedMetricError where there is no error to average over."""
+        if errors and self.weight[1] == 0:
+            raise UndefinedMetricError(
+                f"{column}_on_errors is undefined: none of {int(self.count[0]):,} rows is an error"
+            )
+        which = int(errors)
+        return float(self.sums[which, COLUMNS.index(column), 0] / self.weight[which])
+
+    def interval(self, column: str, level: float, *, errors: bool = False) -> tuple[float, float]:
+        """Student's interval of a mean; Wilson's of a share."""
+        mean, which = self.value(column, errors=errors), int(errors)
+        if not math.isfinite(mean):
+            return mean, mean
+        effective = float(self.weight[which] ** 2 / self.squared[which])
+        if column == "correct":
+            return _wilson(mean, effective, level)
+        if effective <= 1 + 1e-9:
+            return (0.0, 1.0) if column == "confidence" else (0.0, math.inf)
+        _, first, second = self.sums[which, COLUMNS.index(column)].tolist()
+        spread = second - 2 * mean * first + mean**2 * float(self.squared[which])
+        error = math.sqrt(max(spread, 0.0) * effective / (effective - 1)) / float(self.weight[which])
+        reach = float(stdtrit(effective - 1, 0.5 + level / 2)) * error
+        return max(mean - reach, 0.0), min(mean + reach, 1.0) if column == "confidence" else mean + reach
+
+
+def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
+    z2 = float(ndtri(0.5 + level / 2)) ** 2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    reach = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    return (0.0 if share == 0 else centre - reach), (1.0 if share == 1 else centre + reach)
+
+
+def means(rows: Outcomes, weights: Tensor | None) -> Means:
+    wrong = (~rows.correct).nonzero().squeeze(1)
+    w = torch.ones(len(rows.correct), dtype=torch.float64) if weights is None else weights
+    parts = []
+    for chosen in (None, wrong):
+        part = w if chosen is None else w[chosen]
+        sums = []
+        for name in COLUMNS:
+            column = getattr(rows, name)
+            x = (column if chosen is None else column[chosen]).double()
+            wx = part * x
+            sums.append(torch.stack([wx.sum(), wx @ part, wx @ wx]))
+        parts.append((part.sum(), part @ part, torch.stack(sums)))
+    weight, squared, sums_of = (torch.stack(column) for column in zip(*parts, strict=True))
+    return Means(torch.tensor([len(w), len(wrong)]), weight, squared, sums_of)
+
+
+def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None, *, errors: bool = False) -> Tensor:
+    logits, labels, weights = check_scored(logits, labels, weights)
+    rows, _ = outcomes(logits, labels)
+    return torch.tensor(means(rows, weights).value(column, errors=errors), dtype=torch.float64)
+
+
+def accuracy(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    """Share of rows whose likeliest class, the first of equal ones, is the label.
+
+    >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 0.0]]), torch.tensor([0, 1]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    return _mean_of("correct", logits, labels, weights)
+
+
+def mean_confidence(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    """Mean of the largest probability."""
+    return _mean_of("confidence", logits, labels, weights)
+
+
+def negative_log_likelihood(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""NLL: the mean of :math:`-\log p_y`; infinite where a label has probability 0.
+
+    >>> negative_log_likelihood(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
+    tensor(0.6931, dtype=torch.float64)
+    """
+    return _mean_of("nll", logits, labels, weights)
+
+
+def brier_score(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""Brier score: the mean of :math:`\sum_k (1[k = y] - p_k)^2`, a sum over the classes.
+
+    >>> brier_score(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    return _mean_of("brier", logits, labels, weights)
+
+
+def nll_on_errors(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    """NLL of the misclassified rows, as in the paper's appendix. Raises: UndefinedMetricError where there is none."""
+    return _mean_of("nll", logits, labels, weights, errors=True)
+
+
+def brier_on_errors(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    """Brier score of the misclassified rows. Raises: UndefinedMetricError where there is none."""
+    return _mean_of("brier", logits, labels, weights, errors=True)
+
+
+def mean_entropy(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""Mean of :math:`-\sum_k p_k \log p_k`, in nats; the labels only say how many rows there are.
+
+    >>> mean_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
+    tensor(0.6931, dtype=torch.float64)
+    """
+    return _mean_of("entropy", logits, labels, weights)

@@ -1,0 +1,130 @@
+"""From logits and labels to what every metric needs, in one pass: numbers of each row, and the bins of every class."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.tally import Tally
+
+BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
+SMALL = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """One value for each row, in the type of the logits."""
+
+    confidence: Tensor  # the largest probability
+    doubt: Tensor  # 1 − confidence, which keeps its digits where the confidence rounds to 1
+    correct: Tensor  # bool: whether the first class of the largest probability is the label
+    nll: Tensor  # −log of the label's probability
+    brier: Tensor  # Σ_k (1[k = label] − p_k)²
+    entropy: Tensor  # −Σ_k p_k log p_k
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """By how much a probability may be off after a softmax."""
+    return 16 * torch.finfo(dtype).eps
+
+
+def outcomes(
+    logits: Tensor, labels: Tensor, *, n_bins: int | None = None, weights: Tensor | None = None
+) -> tuple[Outcomes, Tally | None]:
+    """The outcomes of logits (n, k) with labels (n,), and the tally (k, n_bins) of every class's probability."""
+    n, n_classes = logits.shape
+    columns = {f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(Outcomes)}
+    classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
+    step = max(1, BLOCK // n_classes)
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        shares = _fill({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
+        if classes is not None:
+            classes.add(shares, rows)
+    return Outcomes(**columns), None if classes is None else classes.tally()
+
+
+def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+    """Write the outcomes of a block; its probabilities, (k, rows) where the classes are few, else (rows, k)."""
+    dim = 0 if logits.shape[1] < SMALL else 1
+    top = torch.from_numpy(logits.numpy().argmax(1))  # several times as fast as torch's
+    highest = logits.gather(1, top.unsqueeze(1)).squeeze(1)
+    label_logit = logits.gather(1, labels.unsqueeze(1)).squeeze(1) - highest
+    below = (logits.t().contiguous() if dim == 0 else logits) - highest.unsqueeze(dim)
+    below.clamp_(min=-1000.0)  # e^-1000 is 0, and 0 · -1000 is no NaN as 0 · -inf would be
+    share = below.exp()
+    others = share.scatter_(dim, top.unsqueeze(dim), 0.0).sum(dim)  # without the 1 of the top, beside which they vanish
+    total = 1 + others
+    entropy_part = (share * below).sum(dim)
+    share.scatter_(dim, top.unsqueeze(dim), 1.0).div_(total.unsqueeze(dim))
+    torch.reciprocal(total, out=out["confidence"])
+    torch.div(others, total, out=out["doubt"])
+    torch.eq(top, labels, out=out["correct"])
+    log_total = others.log1p()
+    torch.sub(log_total, label_logit, out=out["nll"])
+    torch.sub(log_total, entropy_part.div_(total), out=out["entropy"])
+    label_share = label_logit.exp() / total
+    label_gap = torch.where(out["correct"], out["doubt"], 1 - label_share)
+    squares = torch.linalg.vecdot(share, share, dim=dim).sub_(label_share**2).clamp_(min=0.0)
+    torch.addcmul(squares, label_gap, label_gap, out=out["brier"])
+    return share
+
+
+class _ClassBins:
+    """Collects the tally of every class's probability.
+
+    Most of n·k probabilities are in the first bin. Only the others are counted one by one; what the first bin holds
+    is what they leave over of all rows, of all labels and of the sums over the rows.
+    """
+
+    def __init__(self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None) -> None:
+        self.labels, self.weights, self.n_bins, self.n_classes = labels, weights, n_bins, n_classes
+        size = n_classes * n_bins
+        self.count = torch.zeros(2 * size, dtype=torch.int64)
+        self.sums = torch.zeros(size, dtype=torch.float64)
+        self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+        self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
+
+    def add(self, probs: Tensor, rows: slice) -> None:
+        by_class = probs.shape[0] == self.n_classes and self.n_classes < SMALL
+        slack = rounding(probs.dtype)
+        large = np.flatnonzero((probs > 1 / self.n_bins + slack).numpy()).astype(np.int32)
+        first = large // np.int32(probs.shape[1])  # numpy divides by one number fast
+        row, label = (torch.from_numpy(x).long() for x in (large - first * np.int32(probs.shape[1]), first))
+        row, label = (row, label) if by_class else (label, row)
+        values = probs.view(-1)[torch.from_numpy(large)]
+        cell = label * self.n_bins + bin_numbers(values, self.n_bins, slack)
+        slot = 2 * cell + (self.labels[rows][row] == label)
+        self.count += torch.bincount(slot, minlength=len(self.count))
+        if self.weights is None:
+            self.sums += torch.bincount(cell, weights=values.double(), minlength=len(self.sums))
+            self.all_probs += probs.sum(1 if by_class else 0)
+            return
+        weights = self.weights[rows]
+        chosen = weights[row]
+        self.sums += torch.bincount(cell, weights=values * chosen, minlength=len(self.sums))
+        self.weight += torch.bincount(slot, weights=chosen, minlength=len(self.weight))
+        self.squared += torch.bincount(cell, weights=chosen**2, minlength=len(self.squared))
+        self.all_probs += probs.double() @ weights if by_class else weights @ probs.double()
+
+    def tally(self) -> Tally:
+        shape = (self.n_classes, self.n_bins)
+        count, sums = self.count.view(*shape, 2), self.sums.view(shape)
+        _fill_first(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))
+        sums[:, 0] += self.all_probs - sums.sum(1)
+        if self.weights is None:
+            return Tally(count, count.double(), sums, count.sum(-1).double())
+        weight, squared = self.weight.view(*shape, 2), self.squared.view(shape)
+        labelled = torch.bincount(self.labels, weights=self.weights, minlength=self.n_classes)
+        _fill_first(weight, float(self.weights.sum()), labelled)
+        squared[:, 0] += self.weights.square().sum() - squared.sum(1)
+        return Tally(count, weight, sums, squared)
+
+
+def _fill_first(cells: Tensor, rows: float, labelled: Tensor) -> None:
+    """Give the first bin of (k, n_bins, 2) what is missing: of all rows, and of those with the class's label."""
+    seen = cells.sum(1)
+    cells[:, 0, 1] += labelled - seen[:, 1]
+    cells[:, 0, 0] += rows - labelled - seen[:, 0]

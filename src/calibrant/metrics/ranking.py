@@ -1,0 +1,143 @@
+"""Metrics of the order of the confidences: the Kolmogorov-Smirnov error and the risk-coverage curve.
+
+Each comes with a rigorous bound of what it may be off by when grid cells, which hold more than one confidence, stand
+for the rows.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from calibrant._checks import check_outcomes
+from calibrant.metrics.cells import Cells, equal_mass_numbers, exact_cells
+from calibrant.metrics.tally import Tally
+
+
+def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""Largest gap between cumulative accuracy and cumulative confidence (Gupta et al., ICLR 2021).
+
+    .. math:: \mathrm{KS} = \max_t \Bigl| \frac1n \sum_{i : r_i \le t} (c_i - r_i) \Bigr|
+
+    Samples of equal confidence enter the sum together, so the value does not depend on their order.
+
+    >>> ks_error(torch.tensor([0.9, 0.6, 0.6]), torch.tensor([True, False, True]))
+    tensor(0.0667, dtype=torch.float64)
+    """
+    confidence, correct, weights = check_outcomes(confidence, correct, weights)
+    return ks(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+
+
+def ks(cells: Tally) -> Tensor:
+    return cells.gap.cumsum(0).abs().amax()
+
+
+def ks_bound(cells: Cells) -> Tensor:
+    """Inside a cell the sum can rise or fall by the lesser of all its rises and all its falls, beyond both its ends."""
+    rise, fall = _rise_and_fall(cells)
+    return torch.minimum(rise, fall).amax()
+
+
+def _rise_and_fall(cells: Cells) -> tuple[Tensor, Tensor]:
+    """By how much the right rows of each cell raise the sum of gaps, and the wrong ones lower it."""
+    share = cells.tally.weight / cells.tally.weight.sum()
+    return share[:, 1] * (1 - cells.tally.mean_confidence), share[:, 0] * cells.tally.mean_confidence
+
+
+def adaptive_bound(cells: Cells, n_bins: int) -> Tensor:
+    """A bin that ends inside a cell could take or leave its rows: twice what they rise or fall at most."""
+    numbers = equal_mass_numbers(cells.tally, n_bins)
+    ends_bin = torch.zeros_like(numbers, dtype=torch.bool)
+    ends_bin[:-1] = numbers[:-1] != numbers[1:]
+    unsplit = cells.tally.count.sum(-1) > 1
+    rise, fall = _rise_and_fall(cells)
+    return 2 * torch.maximum(rise, fall)[ends_bin & unsplit].sum()
+
+
+@dataclass(frozen=True)
+class RiskCoverageCurve:
+    """Share of errors among the most confident, against their share of all rows; one point for each confidence."""
+
+    coverage: Tensor
+    risk: Tensor
+
+
+def risk_coverage(cells: Tally) -> RiskCoverageCurve:
+    total, errors = cells.total.flip(0).cumsum(0), cells.weight[:, 0].flip(0).cumsum(0)
+    return RiskCoverageCurve(total / total[-1], errors / total)
+
+
+def risk_coverage_curve(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> RiskCoverageCurve:
+    """Error rate among the most confident, for every share of the rows that a confidence separates."""
+    confidence, correct, weights = check_outcomes(confidence, correct, weights)
+    return risk_coverage(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+
+
+def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""AURC: the mean over :math:`i = 1, …, n` of the error rate among the i most confident samples.
+
+    Samples of equal confidence come in random order: the value is the mean over all orders. A sample of weight 2 is
+    two samples.
+
+    >>> area_under_risk_coverage(torch.tensor([0.9, 0.8]), torch.tensor([True, False]))
+    tensor(0.2500, dtype=torch.float64)
+    """
+    confidence, correct, weights = check_outcomes(confidence, correct, weights)
+    return aurc(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+
+
+def aurc(cells: Tally) -> Tensor:
+    """Errors spread evenly over the places of their cell: a sum of 1/i over these places, by harmonic numbers."""
+    ends, errors_before, rate, harmonic = _from_most_confident(cells)
+    starts = ends - cells.total.flip(0)
+    area = rate * cells.total.flip(0) + (errors_before - rate * starts) * harmonic
+    return area.sum() / ends[-1]
+
+
+def aurc_bound(cells: Cells) -> Tensor:
+    """The errors of a cell may all come first or last: at most right·wrong/all away from even."""
+    ends, _, rate, harmonic = _from_most_confident(cells.tally)
+    away = rate * cells.tally.weight[:, 1].flip(0)
+    return (away * harmonic).sum() / ends[-1]
+
+
+def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Last place of each cell, errors before it, its error rate, and the sum of 1/i over its places."""
+    total, errors = cells.total.flip(0), cells.weight[:, 0].flip(0)
+    ends = total.cumsum(0)
+    harmonic = _harmonic(ends) - _harmonic(ends - total)
+    return ends, errors.cumsum(0) - errors, errors / total, harmonic
+
+
+def _harmonic(x: Tensor) -> Tensor:
+    """1 + 1/2 + … + 1/x, less Euler's constant: the digamma function at x + 1, by its series where that converges."""
+    inverse = 1 / x.clamp_min(32)
+    series = x.clamp_min(32).log() + inverse * (1 / 2 - inverse * (1 / 12 - inverse**2 * (1 / 120 - inverse**2 / 252)))
+    few = x < 32
+    series[few] = torch.digamma(x[few] + 1)
+    return series
+
+
+def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
+    r"""What one more right or wrong row of each cell adds to n·AURC.
+
+    With u the coverage at which a row enters and e(u) the error rate there, AURC = −∫ e ln u du, and a row with
+    outcome e contributes :math:`-e \ln u - \int_u^1 e(v)/v\, dv + \bar e - \mathrm{AURC}`.
+    """
+    total, errors = cells.total.flip(0), cells.weight[:, 0].flip(0)
+    ends = total.cumsum(0) / total.sum()
+    middle = ends - total / total.sum() / 2
+    beyond = (errors / total.sum() / middle).flip(0).cumsum(0).flip(0) - errors / total.sum() / middle / 2
+    shared = -beyond + errors.sum() / total.sum() - aurc(cells)
+    return shared.flip(0), (shared - middle.log()).flip(0)
+
+
+def aurc_interval(cells: Tally, level: float) -> tuple[float, float]:
+    """Normal limits, from the variance of the influence of a row."""
+    right, wrong = aurc_influence(cells)
+    unit = cells.squared / cells.total
+    variance = ((cells.weight[:, 1] * right**2 + cells.weight[:, 0] * wrong**2) * unit).sum() / cells.total.sum() ** 2
+    value, reach = float(aurc(cells)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
+    return max(value - reach, 0.0), min(value + reach, 1.0)

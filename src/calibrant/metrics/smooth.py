@@ -1,0 +1,86 @@
+"""Smooth ECE: calibration error without bins (Błasiok & Nakkiran 2023)."""
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import scipy.fft
+import scipy.optimize
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._checks import check_outcomes
+from calibrant.metrics.cells import FINEST, KNEE, OCTAVE_BITS, Cells, exact_cells
+from calibrant.metrics.tally import Tally
+
+Floats: TypeAlias = NDArray[np.float64]
+N_POINTS = 2**13  # of the even grid over [0, 1] on which the residuals are smoothed
+
+
+def smooth_calibration_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
+    r"""smECE: mean absolute residual after smoothing, at the width that equals its own result.
+
+    .. math:: \mathrm{smECE}_s = \int_0^1 \Bigl| \frac1n \sum_i k_s(t, r_i) (r_i - c_i) \Bigr| dt,
+              \qquad \mathrm{smECE} = \mathrm{smECE}_{s^*} = s^*
+
+    with a Gaussian kernel of standard deviation s reflected at 0 and 1.
+
+    >>> round(smooth_calibration_error(torch.tensor([0.75, 0.75]), torch.tensor([True, False])).item(), 4)
+    0.25
+    """
+    confidence, correct, weights = check_outcomes(confidence, correct, weights)
+    return smooth(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+
+
+def smooth(cells: Tally) -> Tensor:
+    return torch.tensor(fixed_width(cosines(cells.gap.numpy(), cells.mean_confidence.numpy())), dtype=torch.float64)
+
+
+def cosines(gap: Floats, position: Floats) -> Floats:
+    """Cosine transform of residuals at positions in [0, 1], each shared by its two neighbours on the grid.
+
+    In it a kernel that is reflected at both ends is a product.
+    """
+    place = np.clip(position * N_POINTS - 0.5, 0.0, N_POINTS - 1.0)
+    left = place.astype(np.int64)
+    share = (place - left) * gap
+    on_grid = np.bincount(left, gap - share, N_POINTS) + np.bincount(
+        np.minimum(left + 1, N_POINTS - 1), share, N_POINTS
+    )
+    return np.asarray(scipy.fft.dct(on_grid, norm="ortho"))
+
+
+def smoothed(transform: Floats, width: float) -> Floats:
+    """The smoothed residuals on the grid; their absolute sum is smECE at this width."""
+    frequency = np.arange(transform.shape[-1])
+    found = scipy.fft.idct(transform * np.exp(-0.5 * (math.pi * width * frequency) ** 2), norm="ortho")
+    return np.asarray(found)
+
+
+def fixed_width(transform: Floats) -> float:
+    """The root of smECE_s = s: the left side falls with s, so there is one."""
+
+    def excess(width: float) -> float:
+        return float(np.abs(smoothed(transform, width)).sum()) - width
+
+    most = excess(0.0)
+    if most <= 1e-12:
+        return 0.0
+    return float(scipy.optimize.brentq(excess, 0.0, most, xtol=1e-9))
+
+
+def smooth_bound(cells: Cells) -> Tensor:
+    """Moving a row by δ changes its kernel by at most δ·√(2/π)/s, and the root by no more than that."""
+    width = float(smooth(cells.tally))
+    if width == 0:
+        return torch.zeros((), dtype=torch.float64)
+    confidence = cells.tally.mean_confidence
+    moved = cells.tally.mass * cell_width(confidence) * (cells.tally.count.sum(-1) > 1)
+    return moved.sum() * math.sqrt(2 / math.pi) / width
+
+
+def cell_width(confidence: Tensor) -> Tensor:
+    """How far apart two confidences of one grid cell can be."""
+    nearest = torch.minimum(confidence, 1 - confidence)
+    return torch.where(nearest < KNEE, nearest * 2.0**-OCTAVE_BITS, FINEST)

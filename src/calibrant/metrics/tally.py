@@ -1,0 +1,83 @@
+"""Tallies: what falls into the cells of a partition of the confidences, as sums that merge by addition.
+
+A tally over fifteen bins gives the binned calibration errors; one over fine cells, sorted by confidence, gives the
+errors that depend on the order of the confidences. Counts are int64 and sums float64, so nothing stops at 2^24.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over the rows of each cell; adding two of them is adding their data."""
+
+    count: Tensor  # (…, 2) int64: rows whose outcome is wrong, right
+    weight: Tensor  # (…, 2) float64: the sum of their weights
+    confidence: Tensor  # (…) float64: the weighted sum of confidences
+    squared: Tensor  # (…) float64: the sum of squared weights
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def __getitem__(self, cells: int | slice | Tensor) -> Self:
+        return type(self)(*(getattr(self, name)[cells] for name in self.__slots__))
+
+    @property
+    def total(self) -> Tensor:
+        """The weight of each cell."""
+        return self.weight[..., 0] + self.weight[..., 1]
+
+    @property
+    def mass(self) -> Tensor:
+        """The share of each cell in the whole weight."""
+        return self.total / self.total.sum()
+
+    @property
+    def gap(self) -> Tensor:
+        """Mass times (accuracy − mean confidence) of each cell, which is 0 where a cell is empty."""
+        return (self.weight[..., 1] - self.confidence) / self.weight.sum()
+
+    @property
+    def accuracy(self) -> Tensor:
+        """Share of right outcomes in each cell; NaN where it is empty."""
+        return self.weight[..., 1] / self.total
+
+    @property
+    def mean_confidence(self) -> Tensor:
+        """Mean confidence of each cell; NaN where it is empty."""
+        return self.confidence / self.total
+
+    @property
+    def effective(self) -> Tensor:
+        """The number of equally weighted rows that would tell as much: (Σw)² / Σw²."""
+        return torch.where(self.squared > 0, self.total**2 / self.squared, 0.0)
+
+    def merged(self, into: Tensor, n_cells: int) -> Self:
+        """The tally of a coarser partition: cell i goes into cell ``into[i]``."""
+        pairs = torch.stack([2 * into, 2 * into + 1], dim=1).view(-1)
+        return type(self)(
+            torch.bincount(pairs, self.count.view(-1).double(), 2 * n_cells).view(-1, 2).long(),
+            torch.bincount(pairs, self.weight.view(-1), 2 * n_cells).view(-1, 2),
+            torch.bincount(into, self.confidence, n_cells),
+            torch.bincount(into, self.squared, n_cells),
+        )
+
+
+def tally(cells: Tensor, n_cells: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> Tally:
+    """The tally of rows by the number of their cell."""
+    slot = 2 * cells + correct
+    count = torch.bincount(slot, minlength=2 * n_cells).view(-1, 2)
+    if weights is None:
+        weight = count.double()
+        confidences = torch.bincount(cells, weights=confidence.double(), minlength=n_cells)
+        return Tally(count, weight, confidences, weight[:, 0] + weight[:, 1])
+    return Tally(
+        count,
+        torch.bincount(slot, weights=weights, minlength=2 * n_cells).view(-1, 2),
+        torch.bincount(cells, weights=weights * confidence, minlength=n_cells),
+        torch.bincount(cells, weights=weights * weights, minlength=n_cells),
+    )

@@ -1,0 +1,143 @@
+"""Scorecards of files: in this process, in local processes or on a Ray cluster, with the same result to the last bit.
+
+The rows come in parts (the row groups of the files); each part is scored on its own, and the scorecards are added in
+the order of the parts, wherever they were made.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from calibrant._checks import check_choice, check_jobs
+from calibrant._parquet import Part
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.metrics.scorecard import NO_ROWS, Groups, Scorecard, is_small, score_batch
+from calibrant.predictions import Scan
+
+Report = Callable[[int], None]  # called with the number of bytes that have been scored
+
+
+@dataclass(frozen=True)
+class FileScores:
+    """The scorecard of all rows, and for each column asked for that of every group."""
+
+    overall: Scorecard
+    groups: dict[str, Groups]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a worker needs to score a part."""
+
+    scan: Scan
+    by: tuple[str, ...]
+    metrics: tuple[str, ...] | None
+    n_bins: int
+    weights: str | None
+    exact: bool
+
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys([*self.by, *([] if self.weights is None else [self.weights])]))
+
+    def __call__(self, part: Part) -> list[Any] | None:
+        """The scorecard of a part, then its groups by each column; None where no row counts."""
+        options = (self.metrics, self.n_bins, self.weights)
+        total: list[Any] | None = None
+        for batch in self.scan.read_part(part, self.columns()):
+            total = _added(total, [score_batch(batch, by, *options, exact=self.exact) for by in (None, *self.by)])
+        return total
+
+
+def _added(total: list[Any] | None, cards: list[Any] | None) -> list[Any] | None:
+    if cards is None or cards[0] is None:
+        return total
+    return cards if total is None else [a + b for a, b in zip(total, cards, strict=True)]
+
+
+def score_files(
+    scan: Scan,
+    *,
+    by: Iterable[str] = (),
+    metrics: Iterable[str] | None = None,
+    n_bins: int = 15,
+    weights: str | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
+    report: Report = lambda _: None,
+) -> FileScores:
+    """Score files with this many local processes, or on the Ray cluster at this address ("auto", or "local")."""
+    check_jobs(jobs)
+    job = _Job(scan, tuple(by), None if metrics is None else tuple(metrics), n_bins, weights, is_small(scan))
+    for name in job.columns():
+        check_choice("column", name, scan.column_names)
+    run = _on_ray(ray) if ray is not None else _in_processes(jobs) if jobs > 1 else _in_process
+    total: list[Any] | None = None
+    for part, cards in zip(scan.parts, run(job, scan.parts), strict=True):
+        total = _added(total, cards)
+        report(part.n_bytes)
+    if total is None:
+        raise InvalidInputError(NO_ROWS)
+    return FileScores(total[0], dict(zip(job.by, total[1:], strict=True)))
+
+
+Run = Callable[[_Job, list[Part]], Iterator[list[Any] | None]]
+
+
+def _in_process(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+    return map(job, parts)
+
+
+def _in_processes(jobs: int) -> Run:
+    def run(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+        # Started afresh: a fork of a process that has torch's threads can hang.
+        with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+            yield from _in_order(parts, lambda part: pool.submit(job, part), lambda future: future.result(), 2 * jobs)
+
+    return run
+
+
+def _on_ray(address: str) -> Run:
+    def run(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+        try:
+            import ray
+        except ImportError:
+            raise NoDataError("--ray needs Ray: pip install 'calibrant[ray]'") from None
+        started = not ray.is_initialized()
+        if started:
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise NoDataError(f"there is no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
+        try:
+            shared, score_part = ray.put(job), ray.remote(_score_part)
+            n_cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
+            window = 2 * max(1, int(n_cpus))
+            yield from _in_order(parts, lambda part: score_part.remote(shared, part), ray.get, window)
+        finally:
+            if started:
+                ray.shutdown()
+
+    return run
+
+
+def _score_part(job: _Job, part: Part) -> list[Any] | None:
+    return job(part)
+
+
+def _in_order(
+    parts: list[Part], submit: Callable[[Part], Any], wait: Callable[[Any], Any], window: int
+) -> Iterator[list[Any] | None]:
+    """The results in the order of the parts, with no more than this many under way: finished ones take memory."""
+    under_way: deque[Any] = deque()
+    for part in parts:
+        under_way.append(submit(part))
+        if len(under_way) >= window:
+            yield wait(under_way.popleft())
+    while under_way:
+        yield wait(under_way.popleft())

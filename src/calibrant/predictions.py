@@ -1,0 +1,601 @@
+"""Predictions: log-probabilities, labels and columns of the same rows; the one value that crosses every border.
+
+The constructors say what comes in (logits, probabilities, log-probabilities); nothing is guessed from values. On disk
+it is a Parquet file that any framework can write (`docs/predictions.md`).
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._checks import (
+    check_choice,
+    check_class_names,
+    check_columns,
+    check_dense,
+    check_features16,
+    check_has_mass,
+    check_integer_labels,
+    check_label_range,
+    check_probabilities,
+)
+from calibrant._parquet import BATCH_ELEMENTS, Chunk, ParquetFile, Part, find_files, read_footer, read_part, write
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
+
+UNKNOWN = -1  # the label of a row whose label is not known
+KINDS = (
+    "logits",
+    "log_probs",
+    "probs",
+    "positive_probs",
+)  # the columns that can hold a prediction; the name says what it is
+RESERVED = (*KINDS, "label", "features")
+METADATA_KEY = b"calibrant"
+Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
+Hashes: TypeAlias = NDArray[np.uint64]
+Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Rows of predictions; build it with `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
+
+    >>> predictions = Predictions.from_probs([[0.8, 0.2], [0.4, 0.6]], [0, 0], columns={"site": ["A", "B"]})
+    >>> predictions
+    Predictions(2 rows, 2 classes, columns: site)
+    >>> predictions.where(site="B").probs()
+    tensor([[0.4000, 0.6000]], dtype=torch.float64)
+    """
+
+    logits: Tensor  # (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0
+    labels: Tensor  # (n,) int64, UNKNOWN where the label is not known
+    columns: pa.Table  # n rows of what the user knows of them: domain, corruption, severity, split, time
+    features: Tensor | None = None  # (n, f) float16, of the penultimate layer
+    class_names: tuple[str, ...] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed: whatever JSON can hold
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Array,
+        labels: Array | None = None,
+        *,
+        columns: Mapping[str, Any] | pa.Table | None = None,
+        features: Array | None = None,
+        class_names: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore_index: int = -100,
+    ) -> Self:
+        """Predictions from logits (n, k), or (n, k, d1, …) where every position becomes a row.
+
+        labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Rows labelled
+        ``ignore_index`` are left out. Half precision becomes float32. columns: n values each, by name.
+        """
+        options = (columns, features, class_names, metadata, ignore_index)
+        return cls._build("logits", _floats("logits", logits), labels, *options)
+
+    @classmethod
+    def from_log_probs(cls, log_probs: Array, labels: Array | None = None, **options: Any) -> Self:
+        """Predictions from log-probabilities that sum to 1; options as in `from_logits`."""
+        return cls._build("log_probs", _floats("log_probs", log_probs), labels, **_defaults(options))
+
+    @classmethod
+    def from_probs(cls, probs: Array, labels: Array | None = None, **options: Any) -> Self:
+        """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); options as in `from_logits`."""
+        return cls._build("probs", _floats("probs", probs), labels, **_defaults(options))
+
+    @classmethod
+    def from_positive_probs(cls, probs: Array, labels: Array | None = None, **options: Any) -> Self:
+        """Two classes, from the probability (n,) of class 1; options as in `from_logits`.
+
+        >>> Predictions.from_positive_probs([0.75], [1]).probs()
+        tensor([[0.2500, 0.7500]], dtype=torch.float64)
+        """
+        return cls._build("positive_probs", _floats("probs", probs), labels, **_defaults(options))
+
+    @classmethod
+    def _build(
+        cls,
+        kind: str,
+        values: Tensor,
+        labels: Array | None,
+        columns: Mapping[str, Any] | pa.Table | None,
+        features: Array | None,
+        class_names: Sequence[str] | None,
+        metadata: Mapping[str, Any] | None,
+        ignore_index: int,
+    ) -> Self:
+        argument = "probs" if kind == "positive_probs" else kind
+        if kind == "positive_probs":
+            values = _two_classes(values, argument, 0)
+        check_dense(argument, values)
+        n, n_classes, *extent = values.shape
+        names = check_class_names(class_names, n_classes)
+        table = check_columns(columns, n, RESERVED)
+        known = None if labels is None else check_integer_labels("labels", _integers(labels), (n, *extent))
+        unknown = UNKNOWN if labels is None or isinstance(labels, pa.Array | pa.ChunkedArray) else None
+        halves = None if features is None else check_features16(_floats("features", features), n, extent)
+        if halves is not None and "feature_norm" not in table.column_names:
+            norms = _floats("features", features).float().norm(dim=1)
+            table = table.append_column("feature_norm", pa.array(norms.numpy()))
+        if extent:
+            n_positions = int(np.prod(extent))
+            values = values.movedim(1, -1).reshape(-1, n_classes)
+            table = table.take(pa.array(np.repeat(np.arange(n), n_positions)))
+        flat = torch.full((len(values),), UNKNOWN) if known is None else known.flatten()
+        all_count = check_label_range(flat, n_classes, None if known is None else ignore_index, unknown)
+        logits = values if kind == "logits" else _as_logits(kind, values, argument, 0)
+        predictions = cls(logits, flat, table, halves, names, dict(metadata or {}))
+        if not all_count:
+            predictions = predictions[flat != ignore_index]
+        check_has_mass(argument, predictions.logits)
+        return predictions
+
+    @property
+    def n_classes(self) -> int:
+        return self.logits.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def __repr__(self) -> str:
+        unknown = int((self.labels == UNKNOWN).sum())
+        parts = [f"{len(self):,} rows", f"{self.n_classes} classes"]
+        parts += [f"{unknown:,} without label"] if unknown else []
+        parts += [f"columns: {', '.join(self.columns.column_names)}"] if self.columns.column_names else []
+        return f"Predictions({', '.join(parts)})"
+
+    def log_probs(self) -> Tensor:
+        """(n, k) log-probabilities."""
+        return self.logits.log_softmax(1)
+
+    def probs(self) -> Tensor:
+        """(n, k) probabilities."""
+        return self.logits.softmax(1)
+
+    def __getitem__(self, rows: slice | Tensor | Sequence[int] | NDArray[Any]) -> Self:
+        """The rows of a slice, a boolean mask or a list of row numbers."""
+        index = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
+        chosen = index.cpu() if isinstance(index, Tensor) else _tensor(np.asarray(index))
+        chosen = chosen.long() if chosen.numel() == 0 else chosen
+        if chosen.ndim != 1 or chosen.is_floating_point() or (chosen.dtype == torch.bool and len(chosen) != len(self)):
+            what = f"{chosen.dtype} of shape {tuple(chosen.shape)}"
+            raise InvalidInputError(f"rows must be a slice, {len(self)} booleans or row numbers, got {what}")
+        numbers = chosen.nonzero().squeeze(1) if chosen.dtype == torch.bool else chosen.long()
+        if len(numbers) and not (-len(self) <= int(numbers.min()) and int(numbers.max()) < len(self)):
+            raise InvalidInputError(f"rows must lie in [0, {len(self) - 1}], got {int(numbers.abs().max())}")
+        numbers = torch.where(numbers < 0, numbers + len(self), numbers)
+        return replace(
+            self,
+            logits=self.logits[numbers],
+            labels=self.labels[numbers],
+            columns=self.columns.take(pa.array(numbers.numpy())),
+            features=None if self.features is None else self.features[numbers],
+        )
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One of the columns. Raises: UnknownNameError."""
+        return self.columns.column(check_choice("column", name, self.columns.column_names))
+
+    def select(self, names: Sequence[str]) -> Self:
+        """The same rows with these columns only, and without features."""
+        return replace(self, columns=self.columns.select(list(names)), features=None)
+
+    def groups(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
+        """The number of each row's value among the distinct values of a column, and these values."""
+        column = self.column(name).combine_chunks()
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode(null_encoding="encode")
+        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+
+    def where(self, **conditions: Any) -> Self:
+        """The rows whose columns equal the given values, or are among them: ``where(site="A", severity=[1, 2])``."""
+        mask = np.ones(len(self), dtype=bool)
+        for name, wanted in conditions.items():
+            column = self.column(name)
+            values = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes) else [wanted]
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            try:
+                among = pa.array(values).cast(column.type)
+            except pa.ArrowException:
+                raise InvalidInputError(
+                    f"{name} must be compared with values of its type {column.type}, got {values}"
+                ) from None
+            mask &= pc.is_in(column, among).to_numpy(zero_copy_only=False)
+        return self[mask]
+
+    @classmethod
+    def concat(cls, parts: Iterable[Self]) -> Self:
+        """All rows of the parts, which must have the same classes and columns; metadata stay where they agree."""
+        parts = list(parts)
+        if not parts:
+            raise InvalidInputError("parts must not be empty")
+        first = parts[0]
+        for part in parts[1:]:
+            if part.n_classes != first.n_classes:
+                raise InvalidInputError(
+                    f"parts must have one number of classes, got {first.n_classes} and {part.n_classes}"
+                )
+            if part.class_names != first.class_names:
+                raise InvalidInputError(
+                    f"parts must have the same class_names, got {part.class_names}, {first.class_names}"
+                )
+            if sorted(map(str, part.columns.schema)) != sorted(map(str, first.columns.schema)):
+                got = f"{_describe(first.columns.schema)} and {_describe(part.columns.schema)}"
+                raise InvalidInputError(f"parts must have the same columns, got {got}")
+            if (part.features is None) != (first.features is None):
+                raise InvalidInputError("parts must all have features, or none")
+        return cls(
+            torch.cat([part.logits for part in parts]),
+            torch.cat([part.labels for part in parts]),
+            pa.concat_tables([part.columns.select(first.columns.column_names) for part in parts]),
+            None if first.features is None else torch.cat([part.features for part in parts]),  # type: ignore[misc]
+            first.class_names,
+            {k: v for k, v in first.metadata.items() if all(k in p.metadata and p.metadata[k] == v for p in parts)},
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A number that changes with any logit (in float32) or label, but not with the order of the rows.
+
+        The hashes of the rows are summed, so that files add up.
+        """
+        low, high = row_hashes(self.logits, self.labels)
+        total = (int(low.sum(dtype=np.uint64)), int(high.sum(dtype=np.uint64)))
+        return f"{len(self):010x}{total[0]:016x}{total[1]:016x}"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a Parquet file; one of that name is replaced whole, or stays as it was."""
+        described = {"class_names": self.class_names, "metadata": dict(self.metadata), "fingerprint": self.fingerprint}
+        try:
+            text = json.dumps(described, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"metadata must be what JSON can hold: {error}") from None
+        fields = [pa.field("label", pa.int32()), pa.field("logits", pa.list_(pa.float32(), self.n_classes))]
+        if self.features is not None:
+            fields.append(pa.field("features", pa.list_(pa.float16(), self.features.shape[1])))
+        schema = pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
+        write(path, self._batches(schema), schema)
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        step = max(1, BATCH_ELEMENTS // self.n_classes)
+        for start in range(0, len(self), step):
+            rows = slice(start, start + step)
+            labels = self.labels[rows].numpy()
+            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), _lists(_single(self.logits[rows]))]
+            arrays += [] if self.features is None else [_lists(self.features[rows])]
+            for column in self.columns.slice(start, step).columns:
+                arrays.append(column.combine_chunks())
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    @classmethod
+    def load(cls, paths: Paths) -> Self:
+        """All rows of one or more files. Raises: NoDataError, CorruptFileError."""
+        return cls.scan(paths).read()  # type: ignore[return-value]
+
+    @classmethod
+    def scan(cls, paths: Paths, *, batch_rows: int | None = None) -> "Scan":
+        """The rows of paths, globs, folders or fsspec URLs, batch by batch, in bounded memory.
+
+        Raises: NoDataError, CorruptFileError; where a row breaks a rule only when its batch is reached.
+        """
+        if batch_rows is not None and (not isinstance(batch_rows, int) or batch_rows < 1):
+            raise InvalidInputError(f"batch_rows must be an integer of at least 1, got {batch_rows}")
+        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Predictions in files: iterate over it, as often as you like, for batches of at most ``batch_rows`` rows."""
+
+    footers: tuple[ParquetFile, ...]
+    batch_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {footer.url: _file_classes(footer) for footer in self.footers}
+        known = {url: size for url, size in sizes.items() if size is not None}
+        (first, size), *others = list(known.items()) or [("", 0)]
+        for url, other in others:
+            if other != size:
+                raise CorruptFileError(
+                    f"{url} has {other} classes in its column {_kind(self._schema(url), url)}, {first} has {size}"
+                )
+
+    def _schema(self, url: str) -> pa.Schema:
+        return next(footer.schema for footer in self.footers if footer.url == url)
+
+    @property
+    def files(self) -> list[str]:
+        return [footer.url for footer in self.footers]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The pieces that workers can read on their own, in order."""
+        return [part for footer in self.footers for part in footer.parts]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(part.n_rows for part in self.parts)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The user's columns, which every file has."""
+        schemas = [footer.schema.names for footer in self.footers]
+        return [name for name in schemas[0] if name not in RESERVED and all(name in names for names in schemas)]
+
+    def __iter__(self) -> Iterator[Predictions]:
+        n_classes: int | None = None
+        for part in self.parts:
+            for batch in self.read_part(part):
+                if n_classes is not None and batch.n_classes != n_classes:
+                    raise CorruptFileError(
+                        f"{part.url} has {batch.n_classes} classes, the files before it have {n_classes}"
+                    )
+                n_classes = batch.n_classes
+                yield batch
+
+    def read_part(self, part: Part, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
+        """The batches of one part; of the user's columns only the named ones, all by default."""
+        footer = next(footer for footer in self.footers if footer.url == part.url)
+        names, metadata = _described(footer)
+        kind = _kind(footer.schema, footer.url)
+        wanted = None if columns is None else [kind, "label", *columns]
+        n_classes = _file_classes(footer)
+        batch_rows = self.batch_rows or max(1, BATCH_ELEMENTS // (n_classes or 100))
+        for chunk in read_part(part, wanted, batch_rows):
+            yield _from_chunk(chunk, kind, n_classes, names, metadata)
+
+    def read(self) -> Predictions:
+        """All rows at once."""
+        batches = list(self)
+        if not batches:
+            return self._empty()
+        try:
+            return Predictions.concat(batches)
+        except InvalidInputError as error:
+            raise CorruptFileError(f"{', '.join(self.files)}: {error}") from None
+
+    def _empty(self) -> Predictions:
+        footer = self.footers[0]
+        n_classes = _file_classes(footer)
+        if n_classes is None:
+            raise CorruptFileError(f"{footer.url} has no rows, and its column does not say how many classes there are")
+        columns = footer.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
+        return Predictions(
+            torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_described(footer)
+        )
+
+
+def _kind(schema: pa.Schema, url: str) -> str:
+    """The column of a file that holds the predictions."""
+    present = [name for name in KINDS if name in schema.names]
+    if len(present) != 1:
+        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
+        raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(KINDS)}; {got}")
+    if "label" not in schema.names:
+        raise CorruptFileError(f"{url} has no column label (its columns are {', '.join(schema.names)})")
+    return present[0]
+
+
+def _file_classes(footer: ParquetFile) -> int | None:
+    """The number of classes that the schema fixes, if it does."""
+    name = _kind(footer.schema, footer.url)
+    kind = footer.schema.field(name).type
+    if name == "positive_probs":
+        return 2
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise CorruptFileError(f"{footer.url} must have lists of numbers in its column {name}, got {kind}")
+    return None
+
+
+def _described(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Class names and metadata, which files of other writers need not have."""
+    text = (footer.schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return None, {}
+    try:
+        described = json.loads(text)
+        names = described.get("class_names")
+        return None if names is None else tuple(names), dict(described.get("metadata") or {})
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptFileError(f"{footer.url} has metadata that cannot be read: {error}") from None
+
+
+def _from_chunk(
+    chunk: Chunk, kind: str, n_classes: int | None, names: tuple[str, ...] | None, metadata: dict[str, Any]
+) -> Predictions:
+    try:
+        values = _read_values(chunk, kind, n_classes)
+        labels = _read_labels(chunk)
+        known = check_integer_labels("label", labels, (len(values),))
+        check_label_range(known, values.shape[1], None, UNKNOWN, argument="label", first_row=chunk.first_row)
+        logits = values if kind == "logits" else _as_logits(kind, values, kind, chunk.first_row)
+        check_has_mass(kind, logits, chunk.first_row)
+        class_names = check_class_names(names, values.shape[1])
+        features = None
+        if "features" in chunk.batch.schema.names:
+            features = _list_matrix(chunk.batch.column("features"), "features", chunk.first_row, None).half()
+    except CalibrantError as error:
+        raise CorruptFileError(f"{chunk.url}: {error}") from None
+    kept = [name for name in chunk.batch.schema.names if name not in RESERVED]
+    columns = pa.Table.from_batches([chunk.batch.select(kept)]) if kept else check_columns(None, len(values), ())
+    return Predictions(logits, known, columns.replace_schema_metadata(None), features, class_names, metadata)
+
+
+def _read_values(chunk: Chunk, kind: str, n_classes: int | None) -> Tensor:
+    column = chunk.batch.column(kind)
+    if kind != "positive_probs":
+        matrix = _list_matrix(column, kind, chunk.first_row, n_classes)
+        check_dense(kind, matrix)
+        return matrix
+    if not pa.types.is_floating(column.type):
+        raise InvalidInputError(f"{kind} must be floating point, got {column.type}")
+    if column.null_count:
+        raise InvalidInputError(f"{kind} must not be null, got null at row {chunk.first_row + _first_null(column)}")
+    return _two_classes(_floats(kind, column), kind, chunk.first_row)
+
+
+def _read_labels(chunk: Chunk) -> Tensor:
+    column = chunk.batch.column("label")
+    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
+        raise InvalidInputError(f"label must be integers, got {column.type}")
+    if pa.types.is_null(column.type):
+        return torch.full((len(column),), UNKNOWN)
+    column = column.cast(pa.int64(), safe=False)
+    if column.null_count == 0:
+        return _tensor(column.to_numpy())
+    known = column.drop_null().to_numpy()
+    if (known == UNKNOWN).any():
+        row = chunk.first_row + int(np.flatnonzero(column.fill_null(0).to_numpy() == UNKNOWN)[0])
+        raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
+    return _tensor(column.fill_null(UNKNOWN).to_numpy())
+
+
+def _list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | None) -> Tensor:
+    """The (n, k) numbers of a list column whose lists have one length."""
+    if column.null_count:
+        raise InvalidInputError(f"{name} must not be null, got null at row {first_row + _first_null(column)}")
+    if pa.types.is_fixed_size_list(column.type):
+        length = column.type.list_size
+    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy())
+        length = int(lengths[0]) if n_columns is None else n_columns
+        if (lengths != length).any():
+            row = int(np.flatnonzero(lengths != length)[0])
+            raise InvalidInputError(
+                f"{name} must have {length} numbers in every row, got {lengths[row]} at row {first_row + row}"
+            )
+    else:
+        raise InvalidInputError(f"{name} must be lists of numbers, got {column.type}")
+    values = column.flatten()
+    if values.null_count:
+        place = _first_null(values)
+        where = f"row {first_row + place // length}, class {place % length}"
+        raise InvalidInputError(f"{name} must not be null, got null at {where}")
+    if not pa.types.is_floating(values.type):
+        raise InvalidInputError(f"{name} must be floating point, got {values.type}")
+    return _floats(name, values.to_numpy(zero_copy_only=False).reshape(len(column), length))
+
+
+def _first_null(column: pa.Array) -> int:
+    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Shares memory where numpy and torch both allow it, copies otherwise."""
+    shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if shared else array.copy())
+
+
+def _floats(argument: str, values: Array) -> Tensor:
+    """Numbers as a float32 or float64 tensor on the CPU; features and half precision are float32."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        if pa.types.is_floating(values.type):
+            values = values.to_numpy(zero_copy_only=False)
+        else:
+            return _list_matrix(values, argument, 0, None)
+    try:
+        tensor: Tensor = values.detach().cpu() if isinstance(values, Tensor) else _tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise InvalidInputError(f"{argument} must be real numbers, got {tensor.dtype}")
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def _integers(labels: Array) -> Tensor:
+    if isinstance(labels, pa.ChunkedArray):
+        labels = labels.combine_chunks()
+    if isinstance(labels, pa.Array):
+        batch = pa.RecordBatch.from_arrays([labels], ["label"])
+        return _read_labels(Chunk("", 0, batch))
+    try:
+        tensor: Tensor = labels.detach().cpu() if isinstance(labels, Tensor) else _tensor(np.asarray(labels))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"labels must be integers: {error}") from None
+    return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
+
+
+def _two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
+    """(n, 2) probabilities from those of class 1."""
+    if positive.ndim != 1:
+        raise InvalidInputError(f"{argument} must have shape (n,), got {tuple(positive.shape)}")
+    check_probabilities(argument, positive.unsqueeze(1), first_row, total=None)
+    return torch.stack([1 - positive, positive], dim=1)
+
+
+def _as_logits(kind: str, values: Tensor, argument: str, first_row: int) -> Tensor:
+    """Log-probabilities up to a constant, from probabilities or log-probabilities."""
+    if kind == "log_probs":
+        check_has_mass(argument, values, first_row)
+        check_probabilities(argument, values.exp(), first_row, total=1.0)
+        return values
+    check_probabilities(argument, values, first_row, total=1.0)
+    return values.log()
+
+
+def _single(logits: Tensor) -> Tensor:
+    """As float32; a row that is too large for it is shifted, which its probabilities do not feel."""
+    single = logits.float()
+    beyond = ~single.amax(1).isfinite() if len(single) else torch.zeros(0, dtype=torch.bool)
+    if beyond.any():
+        rows = logits[beyond]
+        single[beyond] = (rows - rows.amax(1, keepdim=True)).float()
+    return single
+
+
+def _lists(matrix: Tensor) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.contiguous().numpy().reshape(-1)), matrix.shape[1])
+
+
+def _describe(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{column.name}: {column.type}" for column in schema) + ")"
+
+
+def _defaults(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `from_logits`, by name; a misspelt one is refused."""
+    defaults = {"columns": None, "features": None, "class_names": None, "metadata": None, "ignore_index": -100}
+    for name in options:
+        check_choice("option", name, defaults)
+    return defaults | options
+
+
+def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
+    """Two 64-bit hashes of each row's logits (in float32) and label."""
+    bits = (_single(logits) + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
+    factors = _mixed(np.arange(1, 2 * logits.shape[1] + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
+    found = []
+    for factor in factors:
+        total = np.empty(len(bits), dtype=np.uint64)
+        for start in range(0, len(bits), 2**14):
+            block = bits[start : start + 2**14].astype(np.uint64) * factor
+            total[start : start + 2**14] = (block ^ (block >> np.uint64(29))).sum(1, dtype=np.uint64)
+        found.append(_mixed(total ^ _mixed(labels.numpy().astype(np.uint64) + factor[0])))
+    return found[0], found[1]
+
+
+def _mixed(x: Hashes) -> Hashes:
+    """Scrambles 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

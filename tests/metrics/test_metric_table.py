@@ -1,0 +1,271 @@
+"""Every entry of METRICS against the shared battery; twenty million rows; bin edges; outside witnesses."""
+
+import importlib
+import itertools
+import math
+import warnings
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_check import (
+    ASPECTS,
+    OF_OUTCOMES,
+    Case,
+    assert_value,
+    check_metric,
+    logits_of,
+    random_case,
+    scored,
+    tolerance,
+    wanted_value,
+)
+from metric_oracles import ORACLES, OUTCOME_ORACLES, OutcomeRow, binned, smooth, smoothed
+
+import calibrant
+from calibrant import metrics
+from calibrant.errors import UndefinedMetricError
+from calibrant.metrics import METRICS
+
+
+def test_every_metric_has_an_oracle() -> None:
+    assert set(ORACLES) == set(METRICS)
+
+
+@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("name", METRICS)
+def test_contract(name: str, aspect: str) -> None:
+    check_metric(name, [aspect])
+
+
+# The functions of outcomes, on confidences that are exactly edges and ties
+
+BY_BINS = ("ece", "mce", "rmsce", "overconfidence", "underconfidence")
+THIRTIETHS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30)
+
+
+def tensors_of(rows: list[OutcomeRow], dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([r for r, _, _ in rows], dtype=dtype), torch.tensor([c for _, c, _ in rows])
+
+
+def weights_of(rows: list[OutcomeRow]) -> torch.Tensor:
+    return torch.tensor([w for _, _, w in rows], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("equal_mass", [False, True], ids=["equal_width", "equal_mass"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", BY_BINS)
+def test_confidences_on_the_edges_of_bins(name: str, dtype: torch.dtype, equal_mass: bool) -> None:
+    function = getattr(metrics, OF_OUTCOMES[name])
+    numpy_type = np.float32 if dtype == torch.float32 else np.float64
+
+    @settings(max_examples=40)
+    @given(THIRTIETHS, st.sampled_from([1, 2, 3, 5, 10, 15, 30]), st.booleans())
+    def agrees(grid: list[tuple[int, bool, int]], n_bins: int, weighted: bool) -> None:
+        counts = [w if weighted and any(w for _, _, w in grid) else 1 for _, _, w in grid]
+        rows = [(float(numpy_type(i / 30)), c, float(w)) for (i, c, _), w in zip(grid, counts, strict=True)]
+        wanted = binned(rows, n_bins, equal_mass=equal_mass, dtype=numpy_type)[name]
+        weights = weights_of(rows) if weighted else None
+        got = function(*tensors_of(rows, dtype), n_bins=n_bins, equal_mass=equal_mass, weights=weights)
+        assert_value(got.item(), wanted, 1e-9 if dtype == torch.float64 else 1e-6)
+
+    agrees()
+
+
+@pytest.mark.parametrize("name", ["adaece", "l2ce", "kse", "smece", "aurc"])
+def test_exact_ties_and_certainties_without_equal_widths(name: str) -> None:
+    function = getattr(metrics, OF_OUTCOMES[name])
+
+    @settings(max_examples=40)
+    @given(THIRTIETHS, st.sampled_from([1, 2, 3, 5, 10, 15, 30]))
+    def agrees(grid: list[tuple[int, bool, int]], n_bins: int) -> None:
+        rows = [(i / 30, c, 1.0) for i, c, _ in grid]
+        options = {"n_bins": n_bins} if name in ("adaece", "l2ce") else {}
+        wanted = OUTCOME_ORACLES[name](rows, n_bins)
+        assert_value(function(*tensors_of(rows), **options).item(), wanted, tolerance(name))
+
+    agrees()
+
+
+def test_over_and_under_make_the_whole_error() -> None:
+    card = calibrant.score(random_case(500, 4, seed=20).predictions())
+    assert card.overconfidence + card.underconfidence == pytest.approx(card.ece, abs=1e-12)
+    assert card.mce >= card.rmsce >= card.ece
+    assert card["ece"] == card.ece == card.values()["ece"]
+
+
+def test_no_error_to_average() -> None:
+    logits, labels = logits_of([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), torch.tensor([0, 1, 0])
+    for function in (metrics.nll_on_errors, metrics.brier_on_errors):
+        with pytest.raises(UndefinedMetricError, match="none of 3 rows is an error"):
+            function(logits, labels)
+    values = calibrant.score(Case(logits, labels).predictions()).values()
+    assert values["nll_on_errors"] is None
+    assert values["brier_on_errors"] is None
+    assert values["accuracy"] == 1
+
+
+# Numbers done by hand
+
+
+def test_values_by_hand() -> None:
+    """0.9 right, 0.6 wrong, 0.6 right, of two classes."""
+    case = Case(logits_of([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6]]), torch.tensor([0, 1, 1]))
+    wanted = {
+        "accuracy": 2 / 3,
+        "confidence": 0.7,
+        "ece": (0.1 + 0.2) / 3,  # with 7 bins: 0.9 alone, the two 0.6 together
+        "overconfidence": 0.2 / 3,
+        "underconfidence": 0.1 / 3,
+        "mce": 0.1,
+        "rmsce": 0.1,
+        "kse": 0.2 / 3,
+        "nll": -(math.log(0.9) + math.log(0.4) + math.log(0.6)) / 3,
+        "nll_on_errors": -math.log(0.4),
+        "brier": (2 * 0.1**2 + 2 * 0.6**2 + 2 * 0.4**2) / 3,
+        "brier_on_errors": 2 * 0.6**2,
+        "aurc": (0 + 0.5 / 2 + 1 / 3) / 3,
+        "kse_positive": 0.9 / 3,  # 0.1 of class 0, then 0.4 and 0.6 of class 1: −0.1 + 0.6 + 0.4
+    }
+    for name, value in wanted.items():
+        assert scored(case, name, 7) == pytest.approx(value, abs=1e-12), name
+        assert wanted_value(case, name, 7) == pytest.approx(value, abs=1e-12), name
+
+
+def test_smooth_error_of_one_confidence_is_its_gap() -> None:
+    """Residuals of one sign keep their integral at every width: a reflected kernel loses no mass."""
+    rows: list[OutcomeRow] = [(0.8, True, 1.0), (0.8, False, 1.0)]
+    assert smooth(rows) == pytest.approx(0.3, abs=1e-6)
+    assert [smoothed({0.02: 0.3}, width) for width in (0.001, 0.1, 1.0)] == pytest.approx([0.3] * 3, abs=1e-6)
+    assert metrics.smooth_calibration_error(*tensors_of(rows)).item() == pytest.approx(0.3, abs=1e-4)
+
+
+# More rows than float32 can count
+
+PAIR = Case(logits_of([[0.85, 0.15], [0.85, 0.15]]), torch.tensor([0, 1]))
+OF_SUMS = ("accuracy", "confidence", "ece", "mce", "rmsce", "cece", "nll", "brier", "nll_on_errors", "entropy")
+
+
+def assert_pair(values: dict[str, float | None], n: int) -> None:
+    """The values of n rows of confidence 0.85, half of them right."""
+    for name, value in values.items():
+        wanted = wanted_value(PAIR, name)
+        if name.startswith("l2ce"):  # the noise taken off falls with n
+            gap = 0.35
+            wanted = math.sqrt(gap**2 - 0.25 / (n - 1))
+        atol = 1e-4 if name.startswith("smece") else 1e-9
+        assert_value(value, wanted, atol, name)
+
+
+def test_a_card_doubled_to_33_million_rows() -> None:
+    card = calibrant.score(PAIR.predictions(), metrics=OF_SUMS)
+    for _ in range(24):
+        card = card + card
+    assert card.n_rows == 2**25
+    assert_pair(card.values(), 2**25)
+
+
+def test_a_streamed_card_doubled_to_33_million_rows() -> None:
+    card = calibrant.score([PAIR.predictions()], metrics=list(METRICS))
+    assert set(card.values()) == set(METRICS)
+    for _ in range(24):
+        card = card + card
+    assert card.n_rows == 2**25
+    assert_pair(card.values(), 2**25)
+
+
+def test_a_stream_of_20_million_equal_rows() -> None:
+    n, times = 2**18, 80
+    batch = calibrant.Predictions.from_logits(PAIR.logits.repeat(n // 2, 1), PAIR.labels.repeat(n // 2))
+    card = calibrant.score(itertools.repeat(batch, times), metrics=["accuracy", "confidence", "ece"])
+    assert card.n_rows == n * times > 20_000_000
+    assert card.accuracy == 0.5
+    assert card.confidence == pytest.approx(0.85, abs=1e-9)
+    assert card.ece == pytest.approx(0.35, abs=1e-9)
+
+
+def test_weights_of_ten_million() -> None:
+    heavy = Case(PAIR.logits, PAIR.labels, (1e7, 1e7))
+    for name in METRICS:
+        assert_pair({name: scored(heavy, name)}, 20_000_000)
+
+
+# Outside witnesses
+
+
+def witness(module: str) -> ModuleType:
+    """An optional library whose own import may warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip(module.partition(".")[0], reason=f"{module} is a witness of the metrics")
+        return importlib.import_module(module)
+
+
+@pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("rmsce", "l2"), ("mce", "max")])
+@pytest.mark.parametrize("n_bins", [10, 15])
+def test_torchmetrics(name: str, norm: str, n_bins: int) -> None:
+    theirs = witness("torchmetrics.classification")
+    for seed, n_classes in ((30, 2), (31, 5)):
+        case = random_case(2000, n_classes, seed=seed)
+        assert case.logits.softmax(1).max() < 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            metric = theirs.MulticlassCalibrationError(n_classes, n_bins=n_bins, norm=norm)
+            wanted = metric(case.logits.softmax(1), case.labels).item()
+        assert scored(case, name, n_bins) == pytest.approx(wanted, abs=2e-6)
+
+
+def test_scikit_learn() -> None:
+    theirs = witness("sklearn.metrics")
+    for n_classes, weighted in itertools.product((2, 6), (None, "real")):
+        case = random_case(1000, n_classes, seed=32, weighted=weighted)
+        probs, labels, weights = case.logits.softmax(1).numpy(), case.labels.numpy(), case.weights
+        wanted = {
+            "nll": theirs.log_loss(labels, probs, sample_weight=weights, labels=range(n_classes)),
+            "accuracy": theirs.accuracy_score(labels, probs.argmax(1), sample_weight=weights),
+        }
+        if n_classes == 2:
+            wanted["brier"] = 2 * theirs.brier_score_loss(labels, probs[:, 1], sample_weight=weights)
+        for name, value in wanted.items():
+            assert scored(case, name) == pytest.approx(value, abs=1e-9), name
+
+
+def test_relplot() -> None:
+    theirs = witness("relplot")
+    for seed, n, n_classes in ((33, 500, 3), (34, 4000, 10), (35, 300, 2)):
+        case = random_case(n, n_classes, seed=seed)
+        probs = case.logits.softmax(1)
+        correct = probs.argmax(1) == case.labels
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = theirs.smECE(probs.amax(1).numpy(), correct.double().numpy())
+            positive = theirs.smECE(probs[:, 1].numpy(), (case.labels == 1).double().numpy())
+        assert scored(case, "smece") == pytest.approx(wanted, abs=2e-3)
+        if n_classes == 2:
+            assert scored(case, "smece_positive") == pytest.approx(positive, abs=2e-3)
+
+
+def test_netcal() -> None:
+    theirs = witness("netcal.metrics")
+    case = random_case(20_000, 5, seed=36)
+    probs, labels = case.logits.softmax(1).numpy(), case.labels.numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ece, mce = theirs.ECE(15).measure(probs, labels), theirs.MCE(15).measure(probs, labels)
+        equal_mass = theirs.ECE(15, equal_intervals=False).measure(probs, labels)
+    assert scored(case, "ece") == pytest.approx(ece, abs=1e-9)
+    assert scored(case, "mce") == pytest.approx(mce, abs=1e-9)
+    # their quantiles put the sample at each of the 14 inner edges on the other side
+    assert scored(case, "adaece") == pytest.approx(equal_mass, abs=2 * 14 / 20_000)
+
+
+def test_netcal_of_two_classes_asks_for_the_positive_class() -> None:
+    theirs = witness("netcal.metrics")
+    case = random_case(5000, 2, seed=37)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = theirs.ECE(15).measure(case.logits.softmax(1)[:, 1].numpy(), case.labels.numpy())
+    assert scored(case, "ece_positive") == pytest.approx(wanted, abs=1e-9)
