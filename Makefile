@@ -17,9 +17,11 @@ $(READY): pyproject.toml constraints.txt
 	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the multipliers of the paper's CIFAR-10 prior, and a small classifier trained with them
+demo: $(READY)  ## the multipliers of the paper's CIFAR-10 prior, a small classifier trained with them, its audit
 	$(BIN)/calibrant solve --prior examples/cifar10_prior.json --form mean variance mean_variance prior
 	$(BIN)/python examples/digits.py
+	$(BIN)/calibrant audit runs/digits/maxent_mean.parquet --by test --compare runs/digits/cross_entropy.parquet --cluster image \
+		--metrics accuracy ece kse smece cece nll brier aurc
 
 test: check  ## all checks and all tests
 	$(BIN)/python -m pytest
@@ -33,11 +35,12 @@ check: $(READY)  ## format, lint, types and import layers
 bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/solver.py
+	$(BIN)/python benchmarks/metrics.py
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 clean:  ## remove everything that was made
-	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,10 @@
 """Swap the loss: a small classifier on scikit-learn's digits, trained with cross-entropy and with MaxEnt Loss.
 
 The digits are 1,797 real images of 8 x 8 pixels: enough to see the one-line swap at work, far too few to rank losses.
+The predictions go to runs/digits/, one Parquet file for each loss, for `calibrant audit`.
 """
+
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -11,8 +14,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import calibrant as cb
-from calibrant.metrics import expected_calibration_error
 
+FOLDER = Path("runs/digits")
 SEEDS = range(3)
 N_TRAIN, N_EPOCHS, BATCH = 600, 60, 64
 NOISE = 5.0  # standard deviation of the shifted test set; pixels run from 0 to 16
@@ -31,14 +34,17 @@ def train(images: Tensor, labels: Tensor, criterion: nn.Module, seed: int) -> nn
 
 
 @torch.no_grad()
-def accuracy_and_ece(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[float, float]:
-    confidence, predicted = model(images).softmax(1).max(1)
-    correct = predicted == labels
-    return correct.float().mean().item(), expected_calibration_error(confidence, correct).item()
+def predict(model: nn.Module, tests: dict[str, Tensor], labels: Tensor, seed: int) -> cb.Predictions:
+    """The predictions of every test set, with a column that says which."""
+    logits = torch.cat([model(images / 16) for images in tests.values()])
+    names = [name for name in tests for _ in labels]
+    columns = {"test": names, "seed": [seed] * len(names), "image": list(range(len(labels))) * len(tests)}
+    return cb.Predictions.from_logits(logits, labels.repeat(len(tests)), columns=columns)
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     data = load_digits()
     images, labels = torch.tensor(data.data, dtype=torch.float32), torch.tensor(data.target)
     shuffled = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
@@ -46,7 +52,7 @@ def main() -> None:
     noise = NOISE * torch.randn(len(test_rows), 64, generator=torch.Generator().manual_seed(1))
     tests = {"clean": images[test_rows], "noisy": images[test_rows] + noise}
 
-    criteria: dict[str, nn.Module] = {"cross-entropy": nn.CrossEntropyLoss(), "focal": cb.LOSSES["focal"]()}
+    criteria: dict[str, nn.Module] = {"cross_entropy": nn.CrossEntropyLoss(), "focal": cb.LOSSES["focal"]()}
     for form in ("mean", "variance", "mean_variance"):
         criteria[f"maxent_{form}"] = cb.MaxEntLoss.from_labels(labels[train_rows], n_classes=10, form=form)
 
@@ -55,9 +61,12 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "loss" else "right", overflow="fold")
     for name, criterion in track(criteria.items(), description="training", transient=True):
         models = [train(images[train_rows] / 16, labels[train_rows], criterion, seed) for seed in SEEDS]
+        predictions = [predict(model, tests, labels[test_rows], seed) for seed, model in enumerate(models)]
+        cb.Predictions.concat(predictions).save(FOLDER / f"{name}.parquet")
         cells = []
-        for test in tests.values():
-            scores = torch.tensor([accuracy_and_ece(model, test / 16, labels[test_rows]) for model in models])
+        for test in tests:
+            cards = [cb.score(p.where(test=test), metrics=["accuracy", "ece"]) for p in predictions]
+            scores = torch.tensor([[card.accuracy, card.ece] for card in cards])
             means, errors = 100 * scores.mean(0), 100 * scores.std(0) / len(SEEDS) ** 0.5
             cells += [f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True)]
         table.add_row(name, *cells)
@@ -66,7 +75,7 @@ def main() -> None:
     console.print(
         f"Mean ± standard error over {len(SEEDS)} seeds, one split. Noisy: Gaussian noise on the test images (standard "
         f"deviation {NOISE:g} of 16). Tiny real data, to show the swap of one line; focal loss is MaxEnt without its "
-        "constraints. Which loss is better on your data, this does not show."
+        f"constraints. Which loss is better on your data, this does not show. Predictions: {FOLDER}/*.parquet"
     )
 
 

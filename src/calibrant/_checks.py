@@ -365,6 +365,13 @@ def check_has_mass(argument: str, logits: Tensor, first_row: int = 0) -> None:
 
 def check_probabilities(argument: str, probs: Tensor, first_row: int, *, total: float | None) -> None:
     """Probabilities (n, k) in [0, 1], and of this sum in every row."""
+    if probs.numel() == 0:
+        return
+    array = probs.numpy()  # whose small operations start several times as fast as torch's
+    sums = array.max(1) if total is None else array.sum(1) if array.flags.c_contiguous else probs.sum(1).numpy()
+    least, most = (0.0, 1.0) if total is None else (total - PRIOR_TOLERANCE, total + PRIOR_TOLERANCE)
+    if array.min() >= 0 and sums.min() >= least and sums.max() <= most:
+        return
     bad = ~((probs >= 0) & (probs <= 1 + PRIOR_TOLERANCE if total else probs <= 1))
     if bad.any():
         row, label = bad.nonzero()[0].tolist()
@@ -372,13 +379,8 @@ def check_probabilities(argument: str, probs: Tensor, first_row: int, *, total: 
         where = f"row {first_row + row}" + (f", class {label}" if probs.shape[1] > 1 else "")
         rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
         raise InvalidInputError(f"{argument} must {rule}, got {value:g} at {where}")
-    if total is None:
-        return
-    sums = probs.sum(1)
-    wrong = (sums - total).abs() > PRIOR_TOLERANCE
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise InvalidInputError(f"{argument} must sum to {total:g}, got {sums[row].item():g} at row {first_row + row}")
+    row = int(((sums < least) | (sums > most)).nonzero()[0][0])
+    raise InvalidInputError(f"{argument} must sum to {total:g}, got {sums[row]:g} at row {first_row + row}")
 
 
 def check_integer_labels(argument: str, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -436,38 +438,23 @@ def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
     return halves
 
 
-def check_top_probs(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities (n, k), at least float32, with labels (n,) that are classes."""
-    check_tensor("probs", probs)
+def check_labelled(argument: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers (n, k), at least float32, with labels (n,) that are classes."""
+    check_tensor(argument, values)
     check_tensor("labels", labels)
-    check_dense("probs", probs)
-    if probs.ndim != 2 or not probs.is_floating_point():
-        raise InvalidInputError(
-            f"probs must be floating point of shape (n, k), got {probs.dtype}, {tuple(probs.shape)}"
-        )
-    labels = check_integer_labels("labels", labels.detach().cpu(), (len(probs),))
-    check_label_range(labels, probs.shape[1], None)
-    probs = probs.detach().cpu()
-    probs = probs.float() if probs.dtype in (torch.float16, torch.bfloat16) else probs
-    sums = probs.sum(1)
-    if not bool(((sums - 1).abs() <= PRIOR_TOLERANCE).all()) or bool(probs.amin() < 0):
-        check_probabilities("probs", probs, 0, total=1.0)
-    return probs, labels
+    check_dense(argument, values)
+    if values.ndim != 2 or not values.is_floating_point() or len(values) == 0:
+        what = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {what}")
+    labels = check_integer_labels("labels", labels.detach().cpu(), (len(values),))
+    check_label_range(labels, values.shape[1], None)
+    values = values.detach().cpu()
+    return (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values), labels
 
 
 def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Rows to be measured: logits (n, k), at least float32, with labels (n,) that are classes; without weight 0."""
-    check_tensor("logits", logits)
-    check_tensor("labels", labels)
-    check_dense("logits", logits)
-    if logits.ndim != 2 or not logits.is_floating_point() or len(logits) == 0:
-        what = f"{logits.dtype} of shape {tuple(logits.shape)}"
-        raise InvalidInputError(f"logits must be floating point of shape (n, k) with n > 0, got {what}")
-    logits = logits.detach().cpu()
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
-    labels = check_integer_labels("labels", labels.detach().cpu(), (len(logits),))
-    check_label_range(labels, logits.shape[1], None)
+    logits, labels = check_labelled("logits", logits, labels)
     check_has_mass("logits", logits)
     if weights is None:
         return logits, labels, None

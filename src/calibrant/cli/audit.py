@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
 GATE_FAILED = 3
-IN_GROUPS = ("accuracy", "confidence", "ece", "nll", "brier")  # what the table by groups shows unless told
+IN_GROUPS = ("accuracy", "ece", "nll")  # what the table by groups shows unless told
 
 
 def audit(
@@ -257,9 +257,9 @@ def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="left" if column < n_left else "right", no_wrap=column >= n_left)
+        table.add_column(Text(heading), justify="left" if column < n_left else "right", no_wrap=column != 1)
     return table
 
 
@@ -308,7 +308,7 @@ def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", 
         *group,
         "this",
         "other",
-        "difference",
+        "less",
         f"{level:.0%} interval",
         "p" if by is None else "p (Holm)",
     ]

@@ -113,7 +113,7 @@ def equal_mass(cells: Tally, n_bins: int) -> Tally:
     A cell goes by the weight i of all cells below it, to bin ⌈i·n_bins/n⌉ − 1, and the least to the first: the bins of
     the published code, which drops the least sample.
     """
-    return cells.merged(equal_mass_numbers(cells, n_bins), n_bins)
+    return cells.runs(equal_mass_numbers(cells, n_bins), n_bins)
 
 
 def equal_mass_numbers(cells: Tally, n_bins: int) -> Tensor:
@@ -127,7 +127,7 @@ def strata(cells: Tally, n_strata: int) -> Tally:
     """At most this many neighbouring groups of cells, of about equal mass."""
     if len(cells.total) <= n_strata:
         return cells
-    merged = cells.merged(strata_numbers(cells, n_strata), n_strata)
+    merged = cells.runs(strata_numbers(cells, n_strata), n_strata)
     return merged[merged.total > 0]
 
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_bins, check_scored, check_top_probs
+from calibrant._checks import check_bins, check_labelled, check_probabilities, check_scored
 from calibrant.metrics.bins import cece
-from calibrant.metrics.outcomes import outcomes
+from calibrant.metrics.outcomes import BLOCK, SMALL, outcomes, top_class
 
 
 def classwise_calibration_error(
@@ -32,6 +32,25 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     >>> top_label(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
     (tensor([0.7500, 0.5000]), tensor([ True, False]))
     """
-    probs, labels = check_top_probs(probs, labels)
-    top = torch.from_numpy(probs.numpy().argmax(1))  # several times as fast as torch's
-    return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
+    probs, labels = check_labelled("probs", probs, labels)
+    confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
+    step = max(1, BLOCK // probs.shape[1])
+    for start in range(0, len(probs), step):
+        rows = slice(start, start + step)
+        block = probs[rows].t().contiguous().t() if probs.shape[1] < SMALL else probs[rows]
+        check_probabilities("probs", block, start, total=1.0)
+        confidence[rows], correct[rows] = _top(block, labels[rows])
+    return confidence, correct
+
+
+def _top(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a block, whose columns lie together in memory where the classes are few."""
+    of_label = probs.gather(1, labels.unsqueeze(1)).squeeze(1)
+    if probs.shape[1] >= SMALL:
+        top = top_class(probs)
+        return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
+    confidence = probs.amax(1)
+    correct = of_label == confidence
+    tied = ((probs == confidence.unsqueeze(1)).sum(1) > 1).nonzero().squeeze(1)
+    correct[tied] = top_class(probs[tied]) == labels[tied]
+    return confidence, correct

@@ -70,7 +70,7 @@ def interval(observed: float, noise: Noise, norm: Norm, level: float) -> tuple[f
     low = lower_limit(observed, *np.quantile(added, [(1 - level) / 2, level, (1 + level) / 2]))
     redrawn = norm(gap + anew)
     high = observed + float(redrawn.mean() - np.quantile(redrawn, (1 - level) / 2))
-    return low, high
+    return low, min(high, 1.0)
 
 
 def largest_interval(observed: float, noise: Noise, level: float) -> tuple[float, float]:
@@ -139,7 +139,7 @@ def ks_interval(cells: Tally, observed: float, seed: int, level: float) -> tuple
     noise = cumulative(cells, seed)
     coarse = float(largest(noise[0]))
     low, high = interval(coarse, noise, largest, level)
-    return low + (observed - coarse) * (low > 0), high + observed - coarse
+    return low + (observed - coarse) * (low > 0), min(high + observed - coarse, 1.0)
 
 
 def smooth_interval(cells: Tally, observed: float, seed: int, level: float) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def smooth_interval(cells: Tally, observed: float, seed: int, level: float) -> t
     noise = mapped(gaps(groups, seed), lambda gap: gap @ weights)
     middle, share = float(absolute_sum(noise[0])), share_of_width(cells, observed)
     low, high = interval(middle, noise, absolute_sum, level)
-    return max(observed - (middle - low) * share, 0.0) if low > 0 else 0.0, observed + (high - middle) * share
+    return max(observed - (middle - low) * share, 0.0) if low > 0 else 0.0, min(observed + (high - middle) * share, 1.0)
 
 
 def share_of_width(cells: Tally, width: float) -> float:
@@ -217,7 +217,7 @@ def classwise_interval(classes: Tally, observed: float, seed: int, level: float)
         1 - 2 * ndtr(-gap / deviation)
     )
     variance = np.maximum(gap**2 + anew - folded**2, 0.0).sum() + _shared_variance(classes, gap, anew, plain)
-    return low, observed + float(ndtri((1 + level) / 2) * np.sqrt(variance))
+    return low, min(observed + float(ndtri((1 + level) / 2) * np.sqrt(variance)), 1.0)
 
 
 def _class_gaps(classes: Tally) -> Floats:

@@ -62,19 +62,25 @@ def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
 
 def means(rows: Outcomes, weights: Tensor | None) -> Means:
     wrong = (~rows.correct).nonzero().squeeze(1)
-    w = torch.ones(len(rows.correct), dtype=torch.float64) if weights is None else weights
-    parts = []
-    for chosen in (None, wrong):
-        part = w if chosen is None else w[chosen]
-        sums = []
-        for name in COLUMNS:
-            column = getattr(rows, name)
-            x = (column if chosen is None else column[chosen]).double()
-            wx = part * x
-            sums.append(torch.stack([wx.sum(), wx @ part, wx @ wx]))
-        parts.append((part.sum(), part @ part, torch.stack(sums)))
-    weight, squared, sums_of = (torch.stack(column) for column in zip(*parts, strict=True))
-    return Means(torch.tensor([len(w), len(wrong)]), weight, squared, sums_of)
+    count = torch.tensor([len(rows.correct), len(wrong)])
+    columns = [getattr(rows, name).double() for name in COLUMNS]
+    if weights is None:
+        sums = torch.stack([_powers(columns), _powers([column[wrong] for column in columns])])
+        return Means(count, count.double(), count.double(), sums)
+    some = weights[wrong]
+    weight, squared = (torch.stack([power(weights), power(some)]) for power in (torch.sum, lambda w: w @ w))
+    sums = torch.stack([_powers(columns, weights), _powers([column[wrong] for column in columns], some)])
+    return Means(count, weight, squared, sums)
+
+
+def _powers(columns: list[Tensor], weights: Tensor | None = None) -> Tensor:
+    """(columns, 3): Σwx, Σw²x and Σw²x² of each."""
+    found = []
+    for x in columns:
+        wx = x if weights is None else weights * x
+        total = wx.sum()
+        found.append(torch.stack([total, total if weights is None else wx @ weights, wx @ wx]))
+    return torch.stack(found)
 
 
 def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None, *, errors: bool = False) -> Tensor:

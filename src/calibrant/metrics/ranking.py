@@ -107,7 +107,9 @@ def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Last place of each cell, errors before it, its error rate, and the sum of 1/i over its places."""
     total, errors = cells.total.flip(0), cells.weight[:, 0].flip(0)
     ends = total.cumsum(0)
-    harmonic = _harmonic(ends) - _harmonic(ends - total)
+    harmonic = _harmonic(ends)
+    harmonic[1:] -= harmonic[:-1].clone()
+    harmonic[0] -= torch.digamma(torch.ones((), dtype=torch.float64))
     return ends, errors.cumsum(0) - errors, errors / total, harmonic
 
 

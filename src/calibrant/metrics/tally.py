@@ -7,6 +7,7 @@ errors that depend on the order of the confidences. Counts are int64 and sums fl
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,6 +66,18 @@ class Tally:
             torch.bincount(into, self.confidence, n_cells),
             torch.bincount(into, self.squared, n_cells),
         )
+
+    def runs(self, number: Tensor, n_cells: int) -> Self:
+        """The same for numbers that never fall, so that a run of neighbouring cells goes into one: much faster."""
+        starts = np.flatnonzero(np.diff(number.numpy(), prepend=-1))
+        filled = number[torch.from_numpy(starts)]
+        parts = []
+        for name in self.__slots__:
+            part = getattr(self, name)
+            total = part.new_zeros(n_cells, *part.shape[1:])
+            total[filled] = torch.from_numpy(np.add.reduceat(part.numpy(), starts, axis=0))
+            parts.append(total)
+        return type(self)(*parts)
 
 
 def tally(cells: Tensor, n_cells: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> Tally:

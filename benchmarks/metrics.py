@@ -1,0 +1,167 @@
+"""Metrics against peers, as ratios; exactness and memory of long streams.
+
+Run: python benchmarks/metrics.py [--rounds 9] [--rows 1e6 1e7 1e8] [--drift 3e6 2e7]
+One thread, CPU time, interleaved rounds; median (least-greatest). The streams write Parquet files of 43 bytes a row
+into a temporary folder and need that much disk; peak memory is that of a process of its own, less what it held after
+its imports.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from timing import ratios
+from torchmetrics.classification import MulticlassCalibrationError
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+import calibrant as cb
+from calibrant.metrics import expected_calibration_error, top_label
+
+SHAPES = [(100_000, 10), (10_000, 1000)]
+FILE_ROWS = 1_000_000
+AUDIT = """
+import json, resource, sys, time, torch
+import calibrant as cb
+from calibrant.metrics.workers import score_files
+torch.set_num_threads(1)
+cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # what loads on first use is loaded
+before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+values = score_files(cb.Predictions.scan(sys.argv[1])).overall.values()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"seconds": time.process_time() - start, "mib": (peak - before) / 1024, "ece": values["ece"]}))
+"""
+
+
+def speed(n_rounds: int, console: Console) -> None:
+    table = Table(title="CPU time / torchmetrics' ECE, one thread; goal in brackets")
+    table.add_column("")
+    columns = []
+    for n, k in SHAPES:
+        table.add_column(f"({n:,}, {k:,})", justify="right")
+        logits, labels = 3 * torch.randn(n, k), torch.randint(k, (n,))
+        probs = logits.softmax(1)
+        functions = {
+            "torchmetrics, ECE alone, from probabilities": lambda p=probs, y=labels, k=k: multiclass_calibration_error(
+                p, y, num_classes=k, n_bins=15
+            ),
+            "torchmetrics, ECE alone, from logits": lambda z=logits, y=labels, k=k: multiclass_calibration_error(
+                z, y, num_classes=k, n_bins=15
+            ),
+            "netcal, ECE alone, from probabilities": netcal_ece(probs, labels),
+            "calibrant, ECE alone, from probabilities": lambda p=probs, y=labels: expected_calibration_error(
+                *top_label(p, y)
+            ),
+            "calibrant, whole scorecard, from logits": lambda z=logits, y=labels: cb.score(
+                cb.Predictions.from_logits(z, y)
+            ).values(),
+        }
+        columns.append(ratios(functions, n_rounds))
+    goals = {
+        "calibrant, ECE alone, from probabilities": ("0.5", "0.1"),
+        "calibrant, whole scorecard, from logits": ("4", "3"),
+    }
+    for name in columns[0]:
+        cells = [f"{m:.2f} ({low:.2f}-{high:.2f})" for m, low, high in (column[name] for column in columns)]
+        goal = goals.get(name, ("", ""))
+        table.add_row(name, *(cell + (f" \\[{g}]" if g else "") for cell, g in zip(cells, goal, strict=True)))
+    console.print(table)
+    for (n, k), column in zip(SHAPES, columns, strict=True):
+        times = (
+            column["netcal, ECE alone, from probabilities"][0] / column["calibrant, ECE alone, from probabilities"][0]
+        )
+        console.print(f"ECE alone at ({n:,}, {k:,}): {times:.1f} times as fast as netcal (goal 4)")
+
+
+def netcal_ece(probs: torch.Tensor, labels: torch.Tensor):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from netcal.metrics import ECE
+    p, y, ece = probs.numpy(), labels.numpy(), ECE(15)
+    return lambda: ece.measure(p, y)
+
+
+def batch_of(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Overconfident predictions of ten classes."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(rows, 10, generator=generator)
+    uniform = torch.rand(rows, 1, generator=generator)
+    return logits, ((0.8 * logits).softmax(1).cumsum(1) < uniform).sum(1).clamp_(max=9)
+
+
+def drift(sizes: list[int], console: Console) -> None:
+    """The ECE of a stream in batches of 100,000 rows; exact is the same sums in float64, all rows in memory."""
+    for size in sizes:
+        peer, cards, outcomes = MulticlassCalibrationError(10, n_bins=15, validate_args=False), None, []
+        for seed in track(range(size // 100_000), f"{size:,} rows", transient=True, console=console):
+            logits, labels = batch_of(100_000, seed)
+            probs = logits.softmax(1)
+            peer.update(probs, labels)
+            card = cb.score([cb.Predictions.from_logits(logits, labels)], metrics=["ece"])
+            cards = card if cards is None else cards + card
+            outcomes.append(top_label(probs.double(), labels))
+        confidence, correct = (torch.cat(column) for column in zip(*outcomes, strict=True))
+        exact = expected_calibration_error(confidence, correct).item()
+        theirs, ours = peer.compute().item() - exact, cards.ece - exact
+        console.print(f"{size:>12,} rows: ECE {exact:.6f}; torchmetrics off by {theirs:+.6f}, calibrant by {ours:+.1e}")
+
+
+def streams(sizes: list[int], console: Console) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        written = 0
+        table = Table(title="calibrant audit of Parquet files, ten classes, one thread")
+        for heading in ("rows", "GB", "seconds", "rows / second", "MiB above the interpreter", "ece"):
+            table.add_column(heading, justify="right")
+        for size in sorted(sizes):
+            start = time.time()
+            for number in track(
+                range(written, size // FILE_ROWS), f"writing {size:,} rows", transient=True, console=console
+            ):
+                cb.Predictions.from_logits(*batch_of(FILE_ROWS, number)).save(Path(folder) / f"{number:04}.parquet")
+            written = size // FILE_ROWS
+            console.print(f"wrote {size:,} rows in {time.time() - start:.0f} s", style="dim")
+            result = subprocess.run([sys.executable, "-c", AUDIT, folder], capture_output=True, text=True, check=True)
+            found = json.loads(result.stdout)
+            gigabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e9
+            per_second = f"{size / found['seconds']:,.0f}"
+            table.add_row(
+                f"{size:,}",
+                f"{gigabytes:.2f}",
+                f"{found['seconds']:.1f}",
+                per_second,
+                f"{found['mib']:.0f}",
+                f"{found['ece']:.6f}",
+            )
+        console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--rows", type=float, nargs="*", default=[1e6, 1e7], help="sizes of the streams; 1e8 takes 10 minutes"
+    )
+    parser.add_argument(
+        "--drift", type=float, nargs="*", default=[3e6], help="sizes of the comparison with torchmetrics"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    console = Console(width=140)
+    if arguments.rounds:
+        speed(arguments.rounds, console)
+    drift([int(size) for size in arguments.drift], console)
+    if arguments.rows:
+        streams([int(size) for size in arguments.rows], console)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Paired differences: against brute-force resampling, clusters, Holm's correction, and what two equal models give."""
+
+import math
+
+import pyarrow as pa
+import pytest
+import torch
+
+import calibrant
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.metrics import METRICS, Difference, compare
+from calibrant.metrics.compare import _holm
+from calibrant.predictions import Predictions
+
+PAIRED = [name for name, metric in METRICS.items() if not metric.binary]
+Columns = dict[str, list[object]]
+
+
+def pair_of(
+    n: int, n_classes: int, seed: int, sharpness: tuple[float, float] = (2.5, 0.4), columns: Columns | None = None
+) -> tuple[Predictions, Predictions]:
+    """Two models that saw the truth through noise of their own and are too sure, or too modest, of it."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = 1.5 * torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(truth.softmax(1), 1, generator=generator).squeeze(1)
+    seen = [truth + 0.5 * torch.randn(truth.shape, generator=generator, dtype=torch.float64) for _ in sharpness]
+    first, second = (
+        Predictions.from_logits(scale * logits, labels, columns=columns)
+        for scale, logits in zip(sharpness, seen, strict=True)
+    )
+    return first, second
+
+
+def width(row: Difference) -> float:
+    return row.interval[1] - row.interval[0]
+
+
+def rows_of(a: Predictions, b: Predictions, metrics: list[str], **options: object) -> dict[str, Difference]:
+    return {row.metric: row for row in compare(a, b, metrics=metrics, **options)}  # type: ignore[arg-type]
+
+
+# Values
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_difference_of_the_scores(n_classes: int) -> None:
+    a, b = pair_of(300, n_classes, 100)
+    cards = calibrant.score(a), calibrant.score(b)
+    found = compare(a, b)
+    assert [row.metric for row in found] == PAIRED
+    for row in found:
+        assert (row.a, row.b) == (cards[0][row.metric], cards[1][row.metric]), row.metric
+        assert row.difference == row.a - row.b
+        assert sum(row.interval) / 2 == pytest.approx(row.difference, abs=1e-12)
+        assert row.interval[0] < row.interval[1]
+        assert 0 <= row.p_value <= 1
+        assert row.p_holm == row.p_value
+        assert row.whole
+        assert row.group is None
+        assert row.n_rows == 300
+
+
+def test_the_other_way_round() -> None:
+    a, b = pair_of(200, 3, 101)
+    for there, back in zip(compare(a, b), compare(b, a), strict=True):
+        assert there.difference == -back.difference
+        assert width(there) == pytest.approx(width(back), rel=0.1), there.metric  # other draws of the same law
+
+
+def test_identical_models() -> None:
+    a, _ = pair_of(200, 3, 102)
+    for row in compare(a, a):
+        assert row.difference == 0
+        assert row.p_value == 1, row.metric
+        assert row.interval == pytest.approx((0, 0), abs=1e-9), row.metric
+
+
+def test_p_value_and_interval_say_the_same() -> None:
+    """An interval of level 1 − p just reaches 0."""
+    a, b = pair_of(200, 3, 103, sharpness=(1.2, 0.9))
+    for row in compare(a, b):
+        if 1e-6 < row.p_value < 1:
+            [again] = compare(a, b, metrics=[row.metric], level=1 - row.p_value)
+            assert min(map(abs, again.interval)) == pytest.approx(0, abs=1e-9), row.metric
+
+
+def test_level_and_seed() -> None:
+    a, b = pair_of(200, 3, 104)
+    assert compare(a, b, seed=3) == compare(a, b, seed=3)
+    wide, narrow = rows_of(a, b, ["ece"], level=0.99)["ece"], rows_of(a, b, ["ece"], level=0.9)["ece"]
+    assert width(wide) / width(narrow) == pytest.approx(2.575829 / 1.644854, rel=1e-5)
+    assert rows_of(a, b, ["ece"], seed=1)["ece"].interval != rows_of(a, b, ["ece"], seed=2)["ece"].interval
+
+
+def test_a_mean_by_hand() -> None:
+    """Paired NLL differences of log 2 · (1, 2, 3): Student's interval with 2 degrees of freedom."""
+    labels = [1, 1, 1]
+    a = Predictions.from_positive_probs(torch.tensor([0.25, 0.125, 0.0625], dtype=torch.float64), labels)
+    b = Predictions.from_positive_probs(torch.tensor([0.5, 0.5, 0.5], dtype=torch.float64), labels)
+    row = rows_of(a, b, ["nll"])["nll"]
+    error = math.log(2) / math.sqrt(3)
+    assert row.difference == pytest.approx(2 * math.log(2))
+    assert width(row) / 2 == pytest.approx(4.302653 * error, rel=1e-6)
+    assert row.p_value == pytest.approx(0.0741799, rel=1e-4)  # of t(2) at 2√3
+
+
+# Standard errors
+
+
+def test_standard_errors_against_a_bootstrap() -> None:
+    """The spread of 400 resamples of rows is known to 4 %."""
+    metrics = ["nll", "brier", "accuracy", "aurc", "ece", "cece", "adaece"]
+    n, reps = 1500, 400
+    a, b = pair_of(n, 4, 105)
+    generator = torch.Generator().manual_seed(106)
+    drawn = torch.empty(reps, len(metrics), dtype=torch.float64)
+    for i in range(reps):
+        index = torch.randint(0, n, (n,), generator=generator)
+        cards = [calibrant.score(model[index], metrics=metrics) for model in (a, b)]
+        drawn[i] = torch.tensor([cards[0][name] - cards[1][name] for name in metrics])
+    found = rows_of(a, b, metrics)
+    for name, spread in zip(metrics, drawn.std(0).tolist(), strict=True):
+        assert width(found[name]) / (2 * 1.959964) == pytest.approx(spread, rel=0.25), name
+
+
+def test_four_copies_of_a_row_are_one_row() -> None:
+    n, times = 400, 4
+    clusters: Columns = {"patient": [i // times for i in range(n * times)]}
+    a, b = pair_of(n, 3, 107)
+    copies = [
+        Predictions.from_logits(
+            model.logits.repeat_interleave(times, 0), model.labels.repeat_interleave(times), columns=clusters
+        )
+        for model in (a, b)
+    ]
+    plain, clustered = rows_of(a, b, PAIRED), rows_of(*copies, PAIRED, cluster="patient")
+    blind = rows_of(*copies, PAIRED)
+    for name in PAIRED:
+        assert width(clustered[name]) == pytest.approx(width(plain[name]), rel=0.05), name
+        assert width(blind[name]) == pytest.approx(width(plain[name]) / 2, rel=0.1), name
+
+
+def test_clusters_of_one_row_change_nothing() -> None:
+    a, b = pair_of(150, 3, 108, columns={"id": list(range(150))})
+    for name, row in rows_of(a, b, PAIRED, cluster="id").items():
+        assert row.interval == pytest.approx(rows_of(a, b, [name])[name].interval, abs=1e-12), name
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "brier", "aurc", "cece", "ece", "kse"])
+def test_one_cluster_proves_nothing(metric: str) -> None:
+    """From one cluster no spread can be told, so no difference is significant."""
+    a, b = pair_of(60, 3, 109, columns={"site": ["x"] * 60})
+    assert rows_of(a, b, [metric], cluster="site")[metric].p_value > 0.05
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "brier", "aurc", "cece", "ece", "kse"])
+def test_one_row_proves_nothing(metric: str) -> None:
+    a, b = pair_of(2, 3, 110)
+    assert rows_of(a[:1], b[:1], [metric])[metric].p_value > 0.05
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 2.0], ids=["calibrated", "overconfident"])
+def test_equally_good_models_differ_one_time_in_twenty(sharpness: float) -> None:
+    """Of 200 tests at 5 %, 4 to 18 reject (2 % to 9 %): fewer or more has a chance below 1.5 % on either side."""
+    metrics = ["nll", "ece"]
+    rejected, reps = dict.fromkeys(metrics, 0), 200
+    for seed in range(reps):
+        a, b = pair_of(600, 4, 10_000 + seed, sharpness=(sharpness, sharpness))
+        for name, row in rows_of(a, b, metrics).items():
+            rejected[name] += row.p_value < 0.05
+    for name, count in rejected.items():
+        assert 4 <= count <= 18, f"{name} rejects {count} of {reps}"
+
+
+# Groups and Holm's correction
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Each p-value times the number of those not smaller, and no smaller than that of any smaller one."""
+    corrected = []
+    for p in p_values:
+        steps = [q * sum(other >= q for other in p_values) for q in p_values if q <= p]
+        corrected.append(min(max(steps), 1.0))
+    return corrected
+
+
+def row_with(p: float) -> Difference:
+    return Difference("nll", None, False, 9, 1.0, 0.5, 0.5, (0.0, 1.0), p, p)
+
+
+def test_holm_by_hand() -> None:
+    """0.005 · 4, 0.01 · 3, 0.03 · 2, and 0.04 · 1 raised to the 0.06 before it."""
+    rows = _holm([row_with(p) for p in (0.5, 0.01, 0.04, 0.03, 0.005)])
+    assert [row.p_holm for row in rows] == pytest.approx([0.5, 0.03, 0.06, 0.06, 0.02])
+    assert [row.p_value for row in rows] == [0.5, 0.01, 0.04, 0.03, 0.005]
+    assert [row.whole for row in rows] == [True, False, False, False, False]
+    assert [row.p_holm for row in _holm([row_with(p) for p in (0.1, 0.6, 0.7)])] == pytest.approx([0.1, 1.0, 1.0])
+
+
+def test_groups() -> None:
+    sites = [["a", "b", None, "c", "d"][i % 5] for i in range(500)]
+    a, b = pair_of(500, 3, 111, sharpness=(1.3, 1.0), columns={"site": list(sites)})
+    metrics = ["accuracy", "nll", "ece", "aurc"]
+    found = compare(a, b, metrics=metrics, by="site")
+    whole = rows_of(a, b, metrics)
+    for name in metrics:
+        rows = [row for row in found if row.metric == name]
+        assert rows[0] == whole[name]
+        assert {row.group for row in rows[1:]} == {"a", "b", None, "c", "d"}
+        assert not any(row.whole for row in rows[1:])
+        assert [row.p_holm for row in rows[1:]] == pytest.approx(holm([row.p_value for row in rows[1:]]))
+        for row in rows[1:]:
+            index = torch.tensor([i for i, site in enumerate(sites) if site == row.group])
+            alone = rows_of(a[index], b[index], [name])[name]
+            assert (row.n_rows, row.a, row.b, row.p_value) == (100, alone.a, alone.b, alone.p_value)
+            assert row.interval == alone.interval
+
+
+def test_undefined_in_one_group() -> None:
+    """A group without errors has no NLL on errors: it is left out of that metric, and of its correction."""
+    columns: Columns = {"site": ["a", "a", "a", "b"]}
+    a = Predictions.from_positive_probs([0.9, 0.2, 0.7, 0.8], [1, 1, 0, 1], columns=columns)
+    b = Predictions.from_positive_probs([0.8, 0.4, 0.6, 0.9], [1, 1, 0, 1], columns=columns)
+    found = compare(a, b, metrics=["nll_on_errors", "nll"], by="site")
+    assert [(row.metric, row.group) for row in found if row.metric == "nll_on_errors"] == [
+        ("nll_on_errors", None),
+        ("nll_on_errors", "a"),
+    ]
+    assert len([row for row in found if row.metric == "nll"]) == 3
+
+
+# Refusals
+
+
+def test_refusals() -> None:
+    a, b = pair_of(40, 3, 112, columns={"site": ["x"] * 40})
+    with pytest.raises(InvalidInputError, match="got 40 rows of 3 classes and 39 of 3"):
+        compare(a, b[:39])
+    with pytest.raises(InvalidInputError, match="got 40 rows of 3 classes and 40 of 4"):
+        compare(a, pair_of(40, 4, 112)[1])
+    labels = b.labels.clone()
+    labels[17] = (labels[17] + 1) % 3
+    with pytest.raises(InvalidInputError, match=f"got labels {a.labels[17]} and {labels[17]} at row 17"):
+        compare(a, Predictions.from_logits(b.logits, labels))
+    with pytest.raises(UnknownNameError, match="unknown metric 'brierr'; did you mean 'brier'"):
+        compare(a, b, metrics=["brierr"])
+    with pytest.raises(UnknownNameError, match=r"'sitee'.*did you mean 'site'"):
+        compare(a, b, metrics=["nll"], by="sitee")
+    with pytest.raises(UnknownNameError, match=r"'sit'.*did you mean 'site'"):
+        compare(a, b, metrics=["nll"], cluster="sit")
+    for level in (0.0, 1.0):
+        with pytest.raises(InvalidInputError, match=f"level must lie between 0 and 1, got {level}"):
+            compare(a, b, level=level)
+
+
+def test_unlabelled_rows_are_refused() -> None:
+    """Wherever they are, not only at the first row."""
+    for row in (0, 5):
+        labels = pa.array([None if i == row else i % 3 for i in range(7)])
+        a, b = (Predictions.from_logits(scale * torch.eye(7, 3), labels) for scale in (1.0, 2.0))
+        with pytest.raises(InvalidInputError, match="predictions must have labels to be scored"):
+            compare(a, b, metrics=["nll", "ece"])
+
+
+def test_an_infinite_nll_cannot_be_compared() -> None:
+    a = Predictions.from_positive_probs([0.0, 0.5], [1, 1])
+    b = Predictions.from_positive_probs([0.5, 0.5], [1, 1])
+    with pytest.raises(InvalidInputError, match=r"nll cannot be compared: it is inf and 0\.69"):
+        compare(a, b, metrics=["nll"])

@@ -1,0 +1,266 @@
+"""Intervals cover the truth as often as they say, and noise floors are what a perfect model scores."""
+
+import math
+from functools import cache
+
+import pytest
+import torch
+from scipy.stats import binom, norm
+from torch import Tensor
+
+import calibrant
+from calibrant.errors import InvalidInputError, UndefinedMetricError
+from calibrant.metrics import METRICS, Scorecard
+
+ERRORS = [name for name, metric in METRICS.items() if metric.floor is not None]  # 0 for a perfect model
+SLOW = [name for name in METRICS if name.startswith(("kse", "smece"))]
+CONSERVATIVE = ("mce", "mce_positive", "cece")  # may cover more often than they say
+SOURCES = [(10, 2000, 1.0), (10, 2000, 0.6), (2, 1000, 1.0), (2, 1000, 0.6)]  # classes, rows, sharpness of the truth
+
+
+def draw(n: int, n_classes: int, sharpness: float, seed: int) -> calibrant.Predictions:
+    """Labels from softmax(sharpness · logits): at 1 the logits are calibrated, below it overconfident."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, n_classes, generator=generator)
+    labels = torch.multinomial((sharpness * logits).softmax(1), 1, generator=generator).squeeze(1)
+    return calibrant.Predictions.from_logits(logits, labels)
+
+
+def names_of(n_classes: int, *, slow: bool) -> list[str]:
+    return [n for n in METRICS if (n in SLOW) == slow and (n_classes == 2 or not METRICS[n].binary)]
+
+
+@cache
+def truth(n_classes: int, sharpness: float) -> dict[str, float]:
+    """Values of two million rows, a stream; 0 where the source has no such error."""
+    values = calibrant.score(draw(2**16, n_classes, sharpness, 10**6 + part) for part in range(32)).values()
+    known = {name: value for name, value in values.items() if value is not None}
+    if sharpness == 1:
+        known.update({name: 0.0 for name in known if name in ERRORS})
+    else:
+        known["underconfidence"] = 0.0
+    return known
+
+
+def covered(n_classes: int, n: int, sharpness: float, reps: int, *, slow: bool) -> dict[str, int]:
+    """How many of so many intervals of each metric hold the truth."""
+    names, wanted = names_of(n_classes, slow=slow), truth(n_classes, sharpness)
+    found = dict.fromkeys(names, 0)
+    for seed in range(reps):
+        card = calibrant.score(draw(n, n_classes, sharpness, seed), metrics=names)
+        for name in names:
+            low, high = card.interval(name, seed=seed)
+            found[name] += low <= wanted[name] <= high
+    return found
+
+
+def acceptance(reps: int, n_tests: int) -> tuple[int, int]:
+    """Counts that a coverage in [0.93, 0.97] leaves with a chance of 1/1000 at most, over all metrics at once."""
+    chance = 1e-3 / (2 * n_tests)
+    return int(binom.ppf(chance, reps, 0.93)), int(binom.isf(chance, reps, 0.97))
+
+
+def check_coverage(n_classes: int, n: int, sharpness: float, reps: int, *, slow: bool) -> None:
+    found = covered(n_classes, n, sharpness, reps, slow=slow)
+    least, most = acceptance(reps, len(found))
+    wanted = truth(n_classes, sharpness)
+    for name, count in found.items():
+        assert count >= least, f"{name} covers {count} of {reps}"
+        one_sided = name in ("overconfidence", "underconfidence") and wanted[name] == 0
+        if name not in CONSERVATIVE and not one_sided:
+            assert count <= most, f"{name} covers {count} of {reps}"
+
+
+@pytest.mark.parametrize(("n_classes", "n", "sharpness"), SOURCES)
+def test_coverage(n_classes: int, n: int, sharpness: float) -> None:
+    check_coverage(n_classes, n, sharpness, 200, slow=False)
+
+
+@pytest.mark.parametrize(("n_classes", "n", "sharpness"), SOURCES)
+def test_coverage_without_bins(n_classes: int, n: int, sharpness: float) -> None:
+    check_coverage(n_classes, n, sharpness, 30, slow=True)
+
+
+# Noise floors
+
+
+def perfect(n: int, n_classes: int, seed: int) -> calibrant.Predictions:
+    return draw(n, n_classes, 1.0, seed)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_floor_is_the_mean_of_a_perfect_model(n_classes: int) -> None:
+    """Within 4 standard errors of the simulated mean, the floor's own draws (1000, or 100 of smece) counted too."""
+    reps = 300
+    names = [name for name in ERRORS if n_classes == 2 or not METRICS[name].binary]
+    start = perfect(800, n_classes, 70)
+    generator = torch.Generator().manual_seed(71)
+    drawn: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(reps):
+        labels = torch.multinomial(start.probs(), 1, generator=generator).squeeze(1)
+        values = calibrant.score(calibrant.Predictions.from_logits(start.logits, labels), metrics=names).values()
+        for name in names:
+            value = values[name]
+            assert value is not None
+            drawn[name].append(value)
+    card = calibrant.score(start, metrics=names)
+    for name in names:
+        sample = torch.tensor(drawn[name], dtype=torch.float64)
+        n_draws = 100 if name.startswith("smece") else 1000
+        error = float(sample.std()) * math.sqrt(1 / reps + 1 / n_draws)
+        assert card.noise_floor(name) == pytest.approx(float(sample.mean()), abs=4 * error), name
+
+
+@pytest.mark.parametrize("n", [200, 1000, 5000, 50_000])
+def test_floor_of_evenly_spread_confidences(n: int) -> None:
+    """E|gap| of a bin of m rows is about √(2/π · m p (1 − p)), so the floor is √(2/π) · Σ_b √(mass_b p (1 − p)) / √n."""
+    probs = torch.linspace(0.5 / n, 1 - 0.5 / n, n, dtype=torch.float64)
+    card = calibrant.score(
+        calibrant.Predictions.from_positive_probs(probs, (probs > 0.5).long()), metrics=["ece_positive"]
+    )
+    middles = (torch.arange(15, dtype=torch.float64) + 0.5) / 15
+    wanted = math.sqrt(2 / math.pi / n / 15) * float((middles * (1 - middles)).sqrt().sum())
+    assert card.noise_floor("ece_positive") == pytest.approx(wanted, rel=0.05)
+
+
+def test_floor_only_for_calibration_errors() -> None:
+    card = calibrant.score(perfect(50, 3, 72))
+    for name in card.names:
+        if name in ERRORS:
+            assert 0 <= card.noise_floor(name) <= 1
+        else:
+            with pytest.raises(InvalidInputError, match=f"{name} has no noise floor"):
+                card.noise_floor(name)
+
+
+# What an interval is
+
+
+def card_of(n: int, n_classes: int, seed: int, sharpness: float = 0.6) -> Scorecard:
+    card: Scorecard = calibrant.score(draw(n, n_classes, sharpness, seed))
+    return card
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_same_seed_same_interval(n_classes: int) -> None:
+    first, second = card_of(300, n_classes, 73), card_of(300, n_classes, 73)
+    for name in first.names:
+        assert first.interval(name, seed=5) == second.interval(name, seed=5), name
+        assert first.interval(name) == first.interval(name, seed=0), name
+    assert first.interval("ece", seed=5) != first.interval("ece", seed=6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("sharpness", [1.0, 0.3])
+def test_wider_at_a_higher_level_and_around_the_value(n_classes: int, sharpness: float) -> None:
+    """The upper limit is never below the value; the lower one is below it, or both are at the edge of the range."""
+    card = card_of(300, n_classes, 74, sharpness)
+    for name in card.names:
+        limits = [card.interval(name, level=level) for level in (0.5, 0.8, 0.95, 0.99)]
+        for (low, high), (lower, higher) in zip(limits, limits[1:], strict=False):
+            assert lower <= low + 1e-12, name
+            assert high <= higher + 1e-12, name
+        low, high = limits[2]
+        assert 0 <= low <= high, name
+        assert high >= card[name] - 1e-12, name
+        assert low <= card[name] + 1e-12, name
+
+
+def test_intervals_shrink_with_rows() -> None:
+    few, many = card_of(500, 4, 75), card_of(8000, 4, 75)
+    for name in few.names:
+        widths = [high - low for low, high in (card.interval(name) for card in (few, many))]
+        assert widths[1] < 0.5 * widths[0], name  # √16 = 4 where nothing else happens
+
+
+@pytest.mark.parametrize(("right", "n"), [(7, 10), (0, 12), (12, 12), (450, 1000)])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_accuracy_by_wilson(right: int, n: int, level: float) -> None:
+    """Both limits p solve (share − p)² = z² p (1 − p) / n."""
+    probs = torch.full((n, 2), 0.5, dtype=torch.float64)
+    probs[:, 0], probs[:, 1] = 0.8, 0.2
+    labels = (torch.arange(n) >= right).long()
+    low, high = calibrant.score(calibrant.Predictions.from_probs(probs, labels)).interval("accuracy", level=level)
+    z2, share = norm.ppf((1 + level) / 2) ** 2, right / n
+    for limit in (low, high):
+        assert (share - limit) ** 2 == pytest.approx(z2 * limit * (1 - limit) / n, abs=1e-9)
+    assert 0 <= low <= share <= high <= 1
+    assert low < high
+
+
+def test_mean_by_student() -> None:
+    """NLL of −log p for p = 0.5, 0.25, 0.125: mean 2 log 2, standard error log 2 / √3, t(2) = 4.3027."""
+    probs = [[0.5, 0.5], [0.75, 0.25], [0.875, 0.125]]
+    card = calibrant.score(calibrant.Predictions.from_probs(torch.tensor(probs, dtype=torch.float64), [1, 1, 1]))
+    reach = 4.302653 * math.log(2) / math.sqrt(3)
+    assert card.interval("nll") == pytest.approx((max(2 * math.log(2) - reach, 0), 2 * math.log(2) + reach), abs=1e-6)
+
+
+def test_infinite_nll() -> None:
+    logits = torch.tensor([[0.0, -math.inf], [0.0, -1.0], [0.0, -2.0]])
+    card = calibrant.score(calibrant.Predictions.from_logits(logits, [1, 0, 0]))
+    assert card.nll == math.inf
+    assert card.interval("nll") == (math.inf, math.inf)
+    assert card.interval("nll_on_errors") == (math.inf, math.inf)
+    assert all(map(math.isfinite, card.interval("brier")))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_one_row(n_classes: int) -> None:
+    card = card_of(1, n_classes, 76)
+    for name in card.names:
+        if card.get(name) is None:
+            with pytest.raises(UndefinedMetricError):
+                card.interval(name)
+            continue
+        low, high = card.interval(name)
+        assert not math.isnan(low + high), name
+        assert low <= card[name] + 1e-12, name
+        assert card[name] <= high + 1e-12, name
+        if name in ERRORS:
+            assert math.isfinite(card.noise_floor(name)), name
+    assert card.interval("confidence") == (0.0, 1.0)
+    assert card.interval("nll") == (0.0, math.inf)
+
+
+def weighted(predictions: calibrant.Predictions, weights: Tensor) -> Scorecard:
+    rows = calibrant.Predictions.from_logits(predictions.logits, predictions.labels, columns={"w": weights.numpy()})
+    card: Scorecard = calibrant.score(rows, weights="w")
+    return card
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("weight", [2.0, 0.25])
+def test_a_constant_weight_changes_no_interval(n_classes: int, weight: float) -> None:
+    """AURC and the debiased error take weights as numbers of rows, so only these may move, by their 1/n."""
+    rows = draw(400, n_classes, 0.6, 77)
+    plain, heavy = calibrant.score(rows), weighted(rows, torch.full((400,), weight, dtype=torch.float64))
+    for name in plain.names:
+        counts_rows = name.startswith(("l2ce", "aurc"))
+        tolerance = 0.02 if counts_rows else 1e-9
+        assert heavy.interval(name) == pytest.approx(plain.interval(name), abs=tolerance), name
+        if name in ERRORS and not name.startswith("l2ce"):
+            assert heavy.noise_floor(name) == pytest.approx(plain.noise_floor(name), abs=1e-9), name
+
+
+def test_uneven_weights_are_worth_fewer_rows() -> None:
+    rows = draw(2000, 4, 0.6, 78)
+    weights = torch.ones(2000, dtype=torch.float64)
+    weights[:200] = 30.0  # (Σw)² / Σw² = 337 rows
+    plain, uneven = calibrant.score(rows), weighted(rows, weights)
+    for name in plain.names:
+        widths = [high - low for low, high in (card.interval(name) for card in (plain, uneven))]
+        assert widths[1] > 1.5 * widths[0], name
+
+
+def test_refusals() -> None:
+    card = calibrant.score(perfect(20, 3, 79), metrics=["ece"])
+    for level in (0.0, 1.0, 1.5, -0.1):
+        with pytest.raises(InvalidInputError, match=f"level must lie between 0 and 1, got {level}"):
+            card.interval("ece", level=level)
+    with pytest.raises(InvalidInputError, match="nll was not asked for"):
+        card.interval("nll")
+    with pytest.raises(LookupError, match="did you mean 'ece'"):
+        card.interval("ecee")
+    with pytest.raises(LookupError, match="unknown metric 'xyzzy'"):
+        card.noise_floor("xyzzy")
