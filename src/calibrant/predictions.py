@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._arrays import (
+    UNKNOWN,
+    Array,
+    as_float32,
+    as_lists,
+    as_logits,
+    as_tensor,
+    first_null,
+    floats,
+    integers,
+    label_column,
+    list_matrix,
+    row_hashes,
+    two_classes,
+)
 from calibrant._checks import (
     check_choice,
     check_class_names,
@@ -27,12 +42,10 @@ from calibrant._checks import (
     check_has_mass,
     check_integer_labels,
     check_label_range,
-    check_probabilities,
 )
 from calibrant._parquet import BATCH_ELEMENTS, Chunk, ParquetFile, Part, find_files, read_footer, read_part, write
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
-UNKNOWN = -1  # the label of a row whose label is not known
 KINDS = (
     "logits",
     "log_probs",
@@ -41,9 +54,17 @@ KINDS = (
 )  # the columns that can hold a prediction; the name says what it is
 RESERVED = (*KINDS, "label", "features")
 METADATA_KEY = b"calibrant"
-Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
-Hashes: TypeAlias = NDArray[np.uint64]
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+class Options(TypedDict, total=False):
+    """What every constructor takes beside predictions and labels."""
+
+    columns: Mapping[str, Any] | pa.Table | None
+    features: Array | None
+    class_names: Sequence[str] | None
+    metadata: Mapping[str, Any] | None
+    ignore_index: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,43 +86,34 @@ class Predictions:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed: whatever JSON can hold
 
     @classmethod
-    def from_logits(
-        cls,
-        logits: Array,
-        labels: Array | None = None,
-        *,
-        columns: Mapping[str, Any] | pa.Table | None = None,
-        features: Array | None = None,
-        class_names: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        ignore_index: int = -100,
-    ) -> Self:
+    def from_logits(cls, logits: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Predictions from logits (n, k), or (n, k, d1, …) where every position becomes a row.
 
-        labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Rows labelled
-        ``ignore_index`` are left out. Half precision becomes float32. columns: n values each, by name.
+        labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Half precision
+        becomes float32. Options, for every constructor: ``columns``, n values each, by name; ``features`` (n, f) of
+        the penultimate layer; ``class_names``; ``metadata``, what JSON can hold; ``ignore_index``, by default −100:
+        rows of that label are left out.
         """
-        options = (columns, features, class_names, metadata, ignore_index)
-        return cls._build("logits", _floats("logits", logits), labels, *options)
+        return cls._build("logits", floats("logits", logits), labels, **options)
 
     @classmethod
-    def from_log_probs(cls, log_probs: Array, labels: Array | None = None, **options: Any) -> Self:
+    def from_log_probs(cls, log_probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Predictions from log-probabilities that sum to 1; options as in `from_logits`."""
-        return cls._build("log_probs", _floats("log_probs", log_probs), labels, **_defaults(options))
+        return cls._build("log_probs", floats("log_probs", log_probs), labels, **options)
 
     @classmethod
-    def from_probs(cls, probs: Array, labels: Array | None = None, **options: Any) -> Self:
+    def from_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); options as in `from_logits`."""
-        return cls._build("probs", _floats("probs", probs), labels, **_defaults(options))
+        return cls._build("probs", floats("probs", probs), labels, **options)
 
     @classmethod
-    def from_positive_probs(cls, probs: Array, labels: Array | None = None, **options: Any) -> Self:
+    def from_positive_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Two classes, from the probability (n,) of class 1; options as in `from_logits`.
 
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
         """
-        return cls._build("positive_probs", _floats("probs", probs), labels, **_defaults(options))
+        return cls._build("positive_probs", floats("probs", probs), labels, **options)
 
     @classmethod
     def _build(
@@ -109,24 +121,25 @@ class Predictions:
         kind: str,
         values: Tensor,
         labels: Array | None,
-        columns: Mapping[str, Any] | pa.Table | None,
-        features: Array | None,
-        class_names: Sequence[str] | None,
-        metadata: Mapping[str, Any] | None,
-        ignore_index: int,
+        *,
+        columns: Mapping[str, Any] | pa.Table | None = None,
+        features: Array | None = None,
+        class_names: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore_index: int = -100,
     ) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
         if kind == "positive_probs":
-            values = _two_classes(values, argument, 0)
+            values = two_classes(values, argument, 0)
         check_dense(argument, values)
         n, n_classes, *extent = values.shape
         names = check_class_names(class_names, n_classes)
         table = check_columns(columns, n, RESERVED)
-        known = None if labels is None else check_integer_labels("labels", _integers(labels), (n, *extent))
+        known = None if labels is None else check_integer_labels("labels", integers(labels), (n, *extent))
         unknown = UNKNOWN if labels is None or isinstance(labels, pa.Array | pa.ChunkedArray) else None
-        halves = None if features is None else check_features16(_floats("features", features), n, extent)
+        halves = None if features is None else check_features16(floats("features", features), n, extent)
         if halves is not None and "feature_norm" not in table.column_names:
-            norms = _floats("features", features).float().norm(dim=1)
+            norms = floats("features", features).float().norm(dim=1)
             table = table.append_column("feature_norm", pa.array(norms.numpy()))
         if extent:
             n_positions = int(np.prod(extent))
@@ -134,7 +147,7 @@ class Predictions:
             table = table.take(pa.array(np.repeat(np.arange(n), n_positions)))
         flat = torch.full((len(values),), UNKNOWN) if known is None else known.flatten()
         all_count = check_label_range(flat, n_classes, None if known is None else ignore_index, unknown)
-        logits = values if kind == "logits" else _as_logits(kind, values, argument, 0)
+        logits = values if kind == "logits" else as_logits(kind, values, argument, 0)
         predictions = cls(logits, flat, table, halves, names, dict(metadata or {}))
         if not all_count:
             predictions = predictions[flat != ignore_index]
@@ -166,7 +179,7 @@ class Predictions:
     def __getitem__(self, rows: slice | Tensor | Sequence[int] | NDArray[Any]) -> Self:
         """The rows of a slice, a boolean mask or a list of row numbers."""
         index = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
-        chosen = index.cpu() if isinstance(index, Tensor) else _tensor(np.asarray(index))
+        chosen = index.cpu() if isinstance(index, Tensor) else as_tensor(np.asarray(index))
         chosen = chosen.long() if chosen.numel() == 0 else chosen
         if chosen.ndim != 1 or chosen.is_floating_point() or (chosen.dtype == torch.bool and len(chosen) != len(self)):
             what = f"{chosen.dtype} of shape {tuple(chosen.shape)}"
@@ -273,8 +286,8 @@ class Predictions:
         for start in range(0, len(self), step):
             rows = slice(start, start + step)
             labels = self.labels[rows].numpy()
-            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), _lists(_single(self.logits[rows]))]
-            arrays += [] if self.features is None else [_lists(self.features[rows])]
+            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), as_lists(as_float32(self.logits[rows]))]
+            arrays += [] if self.features is None else [as_lists(self.features[rows])]
             for column in self.columns.slice(start, step).columns:
                 arrays.append(column.combine_chunks())
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -423,15 +436,15 @@ def _from_chunk(
 ) -> Predictions:
     try:
         values = _read_values(chunk, kind, n_classes)
-        labels = _read_labels(chunk)
+        labels = label_column(chunk.batch.column("label"), chunk.first_row)
         known = check_integer_labels("label", labels, (len(values),))
         check_label_range(known, values.shape[1], None, UNKNOWN, argument="label", first_row=chunk.first_row)
-        logits = values if kind == "logits" else _as_logits(kind, values, kind, chunk.first_row)
+        logits = values if kind == "logits" else as_logits(kind, values, kind, chunk.first_row)
         check_has_mass(kind, logits, chunk.first_row)
         class_names = check_class_names(names, values.shape[1])
         features = None
         if "features" in chunk.batch.schema.names:
-            features = _list_matrix(chunk.batch.column("features"), "features", chunk.first_row, None).half()
+            features = list_matrix(chunk.batch.column("features"), "features", chunk.first_row, None).half()
     except CalibrantError as error:
         raise CorruptFileError(f"{chunk.url}: {error}") from None
     kept = [name for name in chunk.batch.schema.names if name not in RESERVED]
@@ -442,160 +455,15 @@ def _from_chunk(
 def _read_values(chunk: Chunk, kind: str, n_classes: int | None) -> Tensor:
     column = chunk.batch.column(kind)
     if kind != "positive_probs":
-        matrix = _list_matrix(column, kind, chunk.first_row, n_classes)
+        matrix = list_matrix(column, kind, chunk.first_row, n_classes)
         check_dense(kind, matrix)
         return matrix
     if not pa.types.is_floating(column.type):
         raise InvalidInputError(f"{kind} must be floating point, got {column.type}")
     if column.null_count:
-        raise InvalidInputError(f"{kind} must not be null, got null at row {chunk.first_row + _first_null(column)}")
-    return _two_classes(_floats(kind, column), kind, chunk.first_row)
-
-
-def _read_labels(chunk: Chunk) -> Tensor:
-    column = chunk.batch.column("label")
-    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
-        raise InvalidInputError(f"label must be integers, got {column.type}")
-    if pa.types.is_null(column.type):
-        return torch.full((len(column),), UNKNOWN)
-    column = column.cast(pa.int64(), safe=False)
-    if column.null_count == 0:
-        return _tensor(column.to_numpy())
-    known = column.drop_null().to_numpy()
-    if (known == UNKNOWN).any():
-        row = chunk.first_row + int(np.flatnonzero(column.fill_null(0).to_numpy() == UNKNOWN)[0])
-        raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
-    return _tensor(column.fill_null(UNKNOWN).to_numpy())
-
-
-def _list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | None) -> Tensor:
-    """The (n, k) numbers of a list column whose lists have one length."""
-    if column.null_count:
-        raise InvalidInputError(f"{name} must not be null, got null at row {first_row + _first_null(column)}")
-    if pa.types.is_fixed_size_list(column.type):
-        length = column.type.list_size
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        lengths = np.diff(column.offsets.to_numpy())
-        length = int(lengths[0]) if n_columns is None else n_columns
-        if (lengths != length).any():
-            row = int(np.flatnonzero(lengths != length)[0])
-            raise InvalidInputError(
-                f"{name} must have {length} numbers in every row, got {lengths[row]} at row {first_row + row}"
-            )
-    else:
-        raise InvalidInputError(f"{name} must be lists of numbers, got {column.type}")
-    values = column.flatten()
-    if values.null_count:
-        place = _first_null(values)
-        where = f"row {first_row + place // length}, class {place % length}"
-        raise InvalidInputError(f"{name} must not be null, got null at {where}")
-    if not pa.types.is_floating(values.type):
-        raise InvalidInputError(f"{name} must be floating point, got {values.type}")
-    return _floats(name, values.to_numpy(zero_copy_only=False).reshape(len(column), length))
-
-
-def _first_null(column: pa.Array) -> int:
-    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    """Shares memory where numpy and torch both allow it, copies otherwise."""
-    shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
-    return torch.from_numpy(array if shared else array.copy())
-
-
-def _floats(argument: str, values: Array) -> Tensor:
-    """Numbers as a float32 or float64 tensor on the CPU; features and half precision are float32."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.Array):
-        if pa.types.is_floating(values.type):
-            values = values.to_numpy(zero_copy_only=False)
-        else:
-            return _list_matrix(values, argument, 0, None)
-    try:
-        tensor: Tensor = values.detach().cpu() if isinstance(values, Tensor) else _tensor(np.asarray(values))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
-    if tensor.dtype == torch.bool or tensor.is_complex():
-        raise InvalidInputError(f"{argument} must be real numbers, got {tensor.dtype}")
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-
-
-def _integers(labels: Array) -> Tensor:
-    if isinstance(labels, pa.ChunkedArray):
-        labels = labels.combine_chunks()
-    if isinstance(labels, pa.Array):
-        batch = pa.RecordBatch.from_arrays([labels], ["label"])
-        return _read_labels(Chunk("", 0, batch))
-    try:
-        tensor: Tensor = labels.detach().cpu() if isinstance(labels, Tensor) else _tensor(np.asarray(labels))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"labels must be integers: {error}") from None
-    return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
-
-
-def _two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
-    """(n, 2) probabilities from those of class 1."""
-    if positive.ndim != 1:
-        raise InvalidInputError(f"{argument} must have shape (n,), got {tuple(positive.shape)}")
-    check_probabilities(argument, positive.unsqueeze(1), first_row, total=None)
-    return torch.stack([1 - positive, positive], dim=1)
-
-
-def _as_logits(kind: str, values: Tensor, argument: str, first_row: int) -> Tensor:
-    """Log-probabilities up to a constant, from probabilities or log-probabilities."""
-    if kind == "log_probs":
-        check_has_mass(argument, values, first_row)
-        check_probabilities(argument, values.exp(), first_row, total=1.0)
-        return values
-    check_probabilities(argument, values, first_row, total=1.0)
-    return values.log()
-
-
-def _single(logits: Tensor) -> Tensor:
-    """As float32; a row that is too large for it is shifted, which its probabilities do not feel."""
-    single = logits.float()
-    beyond = ~single.amax(1).isfinite() if len(single) else torch.zeros(0, dtype=torch.bool)
-    if beyond.any():
-        rows = logits[beyond]
-        single[beyond] = (rows - rows.amax(1, keepdim=True)).float()
-    return single
-
-
-def _lists(matrix: Tensor) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.contiguous().numpy().reshape(-1)), matrix.shape[1])
+        raise InvalidInputError(f"{kind} must not be null, got null at row {chunk.first_row + first_null(column)}")
+    return two_classes(floats(kind, column), kind, chunk.first_row)
 
 
 def _describe(schema: pa.Schema) -> str:
     return "(" + ", ".join(f"{column.name}: {column.type}" for column in schema) + ")"
-
-
-def _defaults(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `from_logits`, by name; a misspelt one is refused."""
-    defaults = {"columns": None, "features": None, "class_names": None, "metadata": None, "ignore_index": -100}
-    for name in options:
-        check_choice("option", name, defaults)
-    return defaults | options
-
-
-def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
-    """Two 64-bit hashes of each row's logits (in float32) and label."""
-    bits = (_single(logits) + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
-    factors = _mixed(np.arange(1, 2 * logits.shape[1] + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
-    found = []
-    for factor in factors:
-        total = np.empty(len(bits), dtype=np.uint64)
-        for start in range(0, len(bits), 2**14):
-            block = bits[start : start + 2**14].astype(np.uint64) * factor
-            total[start : start + 2**14] = (block ^ (block >> np.uint64(29))).sum(1, dtype=np.uint64)
-        found.append(_mixed(total ^ _mixed(labels.numpy().astype(np.uint64) + factor[0])))
-    return found[0], found[1]
-
-
-def _mixed(x: Hashes) -> Hashes:
-    """Scrambles 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -76,7 +76,7 @@ def audit(
         raise InvalidInputError("give at least one file, folder or glob of predictions")
     gates = [parse_gate(text) for text in fail_if]
     from calibrant._checks import check_choice, check_level
-    from calibrant.metrics.scorecard import METRICS
+    from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
 
@@ -167,7 +167,7 @@ def card_record(card: "Scorecard", level: float, seed: int) -> dict[str, Any]:
 
 
 def metric_record(card: "Scorecard", name: str, level: float, seed: int) -> dict[str, Any]:
-    from calibrant.metrics.scorecard import METRICS
+    from calibrant.metrics.table import METRICS
 
     value = card.get(name)
     return {
@@ -264,7 +264,7 @@ def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
 
 
 def card_table(title: str, card: "Scorecard", level: float, seed: int) -> "Table":
-    from calibrant.metrics.scorecard import METRICS
+    from calibrant.metrics.table import METRICS
 
     table = new_table(title, ("metric", "", "value", f"{level:.0%} interval", "noise floor"), n_left=2)
     for name in card.names:
@@ -281,7 +281,7 @@ def groups_table(by: str, groups: "Groups", level: float, seed: int) -> "Table":
     """The worst group by the first calibration error comes first."""
     from rich.text import Text
 
-    from calibrant.metrics.scorecard import METRICS
+    from calibrant.metrics.table import METRICS
 
     names = [name for name in groups.overall.names if name in IN_GROUPS] or list(groups.overall.names)[:5]
     key = next((name for name in names if METRICS[name].floor is not None), names[0])
@@ -308,7 +308,7 @@ def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", 
         *group,
         "this",
         "other",
-        "less",
+        "difference",
         f"{level:.0%} interval",
         "p" if by is None else "p (Holm)",
     ]

@@ -12,8 +12,10 @@ from torch import Tensor
 from calibrant._checks import check_bins, check_choice, check_classes
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.cells import N_GRID, sparse
+from calibrant.metrics.events import Events
 from calibrant.metrics.means import COLUMNS, Means
-from calibrant.metrics.scorecard import METRICS, Events, Scorecard, check_metrics
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.table import METRICS, check_metrics
 from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 

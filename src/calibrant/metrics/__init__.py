@@ -25,9 +25,9 @@ from calibrant.metrics.ranking import RiskCoverageCurve as RiskCoverageCurve
 from calibrant.metrics.ranking import area_under_risk_coverage as area_under_risk_coverage
 from calibrant.metrics.ranking import ks_error as ks_error
 from calibrant.metrics.ranking import risk_coverage_curve as risk_coverage_curve
-from calibrant.metrics.scorecard import METRICS as METRICS
-from calibrant.metrics.scorecard import Groups as Groups
-from calibrant.metrics.scorecard import Metric as Metric
 from calibrant.metrics.scorecard import Scorecard as Scorecard
-from calibrant.metrics.scorecard import score as score
+from calibrant.metrics.scoring import Groups as Groups
+from calibrant.metrics.scoring import score as score
 from calibrant.metrics.smooth import smooth_calibration_error as smooth_calibration_error
+from calibrant.metrics.table import METRICS as METRICS
+from calibrant.metrics.table import Metric as Metric

@@ -22,8 +22,9 @@ from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, exact_keys, st
 from calibrant.metrics.means import COLUMNS
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding
 from calibrant.metrics.ranking import aurc_influence
-from calibrant.metrics.scorecard import METRICS, Scorecard, check_metrics
+from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.smooth import Floats, smooth
+from calibrant.metrics.table import METRICS, check_metrics
 from calibrant.metrics.tally import Tally, tally
 from calibrant.predictions import Predictions
 

@@ -135,11 +135,15 @@ def cumulative(cells: Tally, seed: int) -> Noise:
 
 
 def ks_interval(cells: Tally, observed: float, seed: int, level: float) -> tuple[float, float]:
-    """Limits of the largest cumulative gap, of which the groups see a little less than the cells."""
+    """Limits of the largest cumulative gap, of which the groups see a little less than the cells.
+
+    The lower one subtracts the largest cumulative noise: a band of even width around all cumulative gaps.
+    """
     noise = cumulative(cells, seed)
     coarse = float(largest(noise[0]))
-    low, high = interval(coarse, noise, largest, level)
-    return low + (observed - coarse) * (low > 0), min(high + observed - coarse, 1.0)
+    band = max(float(np.quantile(largest(drawn), level)) for drawn in noise[1:])
+    high = interval(coarse, noise, largest, level)[1]
+    return max(observed - band, 0.0) if coarse > band else 0.0, min(high + observed - coarse, 1.0)
 
 
 def smooth_interval(cells: Tally, observed: float, seed: int, level: float) -> tuple[float, float]:

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import check_class_names, check_multilabel
+from calibrant.metrics.events import Events
 from calibrant.metrics.means import Means
-from calibrant.metrics.scorecard import Events, Groups, Scorecard, merge
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scoring import Groups, merge
 from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 

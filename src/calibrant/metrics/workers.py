@@ -17,7 +17,8 @@ import torch
 from calibrant._checks import check_choice, check_jobs
 from calibrant._parquet import Part
 from calibrant.errors import InvalidInputError, NoDataError
-from calibrant.metrics.scorecard import NO_ROWS, Groups, Scorecard, is_small, score_batch
+from calibrant.metrics.scorecard import NO_ROWS, Scorecard
+from calibrant.metrics.scoring import Groups, is_small, score_batch
 from calibrant.predictions import Scan
 
 Report = Callable[[int], None]  # called with the number of bytes that have been scored

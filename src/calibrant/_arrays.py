@@ -1,0 +1,152 @@
+"""From lists, numpy and Arrow to tensors and back, and what a row of numbers is as logits or as a hash."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._checks import check_has_mass, check_probabilities
+from calibrant.errors import InvalidInputError
+
+Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
+Hashes: TypeAlias = NDArray[np.uint64]
+UNKNOWN = -1  # the label of a row whose label is not known
+
+
+def floats(argument: str, values: Array) -> Tensor:
+    """Numbers as a float32 or float64 tensor on the CPU; features and half precision are float32."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        if pa.types.is_floating(values.type):
+            values = values.to_numpy(zero_copy_only=False)
+        else:
+            return list_matrix(values, argument, 0, None)
+    try:
+        tensor: Tensor = values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise InvalidInputError(f"{argument} must be real numbers, got {tensor.dtype}")
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def integers(labels: Array) -> Tensor:
+    if isinstance(labels, pa.ChunkedArray):
+        labels = labels.combine_chunks()
+    if isinstance(labels, pa.Array):
+        return label_column(labels, 0)
+    try:
+        tensor: Tensor = labels.detach().cpu() if isinstance(labels, Tensor) else as_tensor(np.asarray(labels))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"labels must be integers: {error}") from None
+    return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
+
+
+def label_column(column: pa.Array, first_row: int) -> Tensor:
+    """Integer labels, UNKNOWN where they are null."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
+        raise InvalidInputError(f"label must be integers, got {column.type}")
+    if pa.types.is_null(column.type):
+        return torch.full((len(column),), UNKNOWN)
+    column = column.cast(pa.int64(), safe=False)
+    if column.null_count == 0:
+        return as_tensor(column.to_numpy())
+    known = column.drop_null().to_numpy()
+    if (known == UNKNOWN).any():
+        row = first_row + int(np.flatnonzero(column.fill_null(0).to_numpy() == UNKNOWN)[0])
+        raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
+    return as_tensor(column.fill_null(UNKNOWN).to_numpy())
+
+
+def list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | None) -> Tensor:
+    """The (n, k) numbers of a list column whose lists have one length."""
+    if column.null_count:
+        raise InvalidInputError(f"{name} must not be null, got null at row {first_row + first_null(column)}")
+    if pa.types.is_fixed_size_list(column.type):
+        length = column.type.list_size
+    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy())
+        length = int(lengths[0]) if n_columns is None else n_columns
+        if (lengths != length).any():
+            row = int(np.flatnonzero(lengths != length)[0])
+            raise InvalidInputError(
+                f"{name} must have {length} numbers in every row, got {lengths[row]} at row {first_row + row}"
+            )
+    else:
+        raise InvalidInputError(f"{name} must be lists of numbers, got {column.type}")
+    values = column.flatten()
+    if values.null_count:
+        place = first_null(values)
+        where = f"row {first_row + place // length}, class {place % length}"
+        raise InvalidInputError(f"{name} must not be null, got null at {where}")
+    if not pa.types.is_floating(values.type):
+        raise InvalidInputError(f"{name} must be floating point, got {values.type}")
+    return floats(name, values.to_numpy(zero_copy_only=False).reshape(len(column), length))
+
+
+def first_null(column: pa.Array) -> int:
+    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """Shares memory where numpy and torch both allow it, copies otherwise."""
+    shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if shared else array.copy())
+
+
+def two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
+    """(n, 2) probabilities from those of class 1."""
+    if positive.ndim != 1:
+        raise InvalidInputError(f"{argument} must have shape (n,), got {tuple(positive.shape)}")
+    check_probabilities(argument, positive.unsqueeze(1), first_row, total=None)
+    return torch.stack([1 - positive, positive], dim=1)
+
+
+def as_logits(kind: str, values: Tensor, argument: str, first_row: int) -> Tensor:
+    """Log-probabilities up to a constant, from probabilities or log-probabilities."""
+    if kind == "log_probs":
+        check_has_mass(argument, values, first_row)
+        check_probabilities(argument, values.exp(), first_row, total=1.0)
+        return values
+    check_probabilities(argument, values, first_row, total=1.0)
+    return values.log()
+
+
+def as_float32(logits: Tensor) -> Tensor:
+    """As float32; a row that is too large for it is shifted, which its probabilities do not feel."""
+    single = logits.float()
+    beyond = ~single.amax(1).isfinite() if len(single) else torch.zeros(0, dtype=torch.bool)
+    if beyond.any():
+        rows = logits[beyond]
+        single[beyond] = (rows - rows.amax(1, keepdim=True)).float()
+    return single
+
+
+def as_lists(matrix: Tensor) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.contiguous().numpy().reshape(-1)), matrix.shape[1])
+
+
+def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
+    """Two 64-bit hashes of each row's logits (in float32) and label."""
+    bits = (as_float32(logits) + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
+    factors = _mixed(np.arange(1, 2 * logits.shape[1] + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
+    found = []
+    for factor in factors:
+        total = np.empty(len(bits), dtype=np.uint64)
+        for start in range(0, len(bits), 2**14):
+            block = bits[start : start + 2**14].astype(np.uint64) * factor
+            total[start : start + 2**14] = (block ^ (block >> np.uint64(29))).sum(1, dtype=np.uint64)
+        found.append(_mixed(total ^ _mixed(labels.numpy().astype(np.uint64) + factor[0])))
+    return found[0], found[1]
+
+
+def _mixed(x: Hashes) -> Hashes:
+    """Scrambles 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,48 @@
+"""Events: probabilities of something that then happened or not, as the tallies of one question."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor
+
+from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.cells import TIE_BITS, Cells, exact_cells, grid_cells
+from calibrant.metrics.outcomes import rounding
+from calibrant.metrics.tally import Tally, tally
+
+
+@dataclass(frozen=True)
+class Events:
+    """Probabilities of something that then happened or not: the tallies of one question."""
+
+    bins: Tally | None = None
+    cells: Cells | None = None
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(plus(self.bins, other.bins), plus(self.cells, other.cells))
+
+
+def events(
+    confidence: Tensor,
+    doubt: Tensor,
+    happened: Tensor,
+    weights: Tensor | None,
+    n_bins: int,
+    parts: set[str],
+    exact: bool,
+) -> Events:
+    """The tallies of computed probabilities, whose last digits are rounding."""
+    bins = cells = None
+    if "bins" in parts:
+        numbers = bin_numbers(confidence, n_bins, rounding(confidence.dtype))
+        bins = tally(numbers, n_bins, confidence, happened, weights)
+    if "cells" in parts and exact:
+        cells = exact_cells(confidence, doubt, happened, weights, TIE_BITS[confidence.dtype])
+    elif "cells" in parts:
+        cells = grid_cells(confidence, doubt, happened, weights)
+    return Events(bins, cells)
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two parts of a scorecard, if there are such parts."""
+    return None if a is None else a + b

@@ -1,0 +1,215 @@
+"""The table of metrics: for each a formula over a part of a scorecard, its interval and its noise floor.
+
+A part is sums that merge by addition: means, bins, classes (the bins of every class) and cells (the fine histogram).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import Tensor
+
+from calibrant._checks import check_choice
+from calibrant.errors import InvalidInputError
+from calibrant.metrics import intervals
+from calibrant.metrics.bins import cece, debiased, ece, mce, over, rmsce, under
+from calibrant.metrics.cells import Cells, equal_mass
+from calibrant.metrics.events import Events
+from calibrant.metrics.ranking import adaptive_bound, aurc, aurc_bound, aurc_interval, ks, ks_bound
+from calibrant.metrics.smooth import smooth, smooth_bound
+from calibrant.metrics.tally import Tally
+
+if TYPE_CHECKING:
+    from calibrant.metrics.scorecard import Scorecard
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table: how to read a metric, and what it is worth, from a scorecard."""
+
+    title: str
+    parts: tuple[str, ...]
+    value: Callable[["Scorecard"], float]
+    interval: Callable[["Scorecard", float, int], tuple[float, float]]
+    floor: Callable[["Scorecard", int], float] | None = None
+    bound: Callable[["Scorecard"], float] | None = None
+    higher_is_better: bool = False
+    binary: bool = False
+
+
+def needed(part: Any, name: str) -> Any:
+    if part is None:
+        raise InvalidInputError(f"this scorecard was made for metrics that need no {name}")
+    return part
+
+
+def _mean(title: str, column: str, *, errors: bool = False, higher_is_better: bool = False) -> Metric:
+    def value(card: "Scorecard") -> float:
+        return card.means.value(column, errors=errors)  # type: ignore[union-attr]
+
+    def interval(card: "Scorecard", level: float, _: int) -> tuple[float, float]:
+        return card.means.interval(column, level, errors=errors)  # type: ignore[union-attr]
+
+    return Metric(title, ("means",), value, interval, higher_is_better=higher_is_better)
+
+
+Side: TypeAlias = Callable[["Scorecard"], Events]
+Reading: TypeAlias = Callable[[Events, int], Tally]  # the tally that a metric reads, of events and the number of bins
+
+
+def _top(card: "Scorecard") -> Events:
+    return card.top
+
+
+def _positive(card: "Scorecard") -> Events:
+    return needed(card.positive, "probability of class 1")  # type: ignore[no-any-return]
+
+
+def _bins(events: Events, _: int) -> Tally:
+    return needed(events.bins, "bins")  # type: ignore[no-any-return]
+
+
+def _cells(events: Events) -> Cells:
+    return needed(events.cells, "cells")  # type: ignore[no-any-return]
+
+
+def _mass_bins(events: Events, n_bins: int) -> Tally:
+    return equal_mass(_cells(events).tally, n_bins)
+
+
+def _classes(card: "Scorecard") -> Tally:
+    return needed(card.classes, "classes")  # type: ignore[no-any-return]
+
+
+def _binned(
+    title: str,
+    side: Side,
+    reading: Reading,
+    formula: Callable[[Tally], Tensor],
+    norm: intervals.Norm,
+    scaled: Callable[[intervals.Noise, Tally], intervals.Noise] | None = None,
+    floor: Callable[[Tally, int], float] | None = None,
+) -> Metric:
+    """A norm of the gaps of bins, each gap scaled by its bin's mass where the norm asks for it."""
+
+    def noise(bins: Tally, seed: int) -> intervals.Noise:
+        plain = intervals.gaps(bins, seed)
+        return plain if scaled is None else scaled(plain, bins)
+
+    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
+        drawn = noise(reading(side(card), card.n_bins), seed)
+        observed = float(norm(drawn[0]))
+        if norm is intervals.largest:
+            return intervals.largest_interval(observed, drawn, level)
+        return intervals.interval(observed, drawn, norm, level)
+
+    def noise_floor(card: "Scorecard", seed: int) -> float:
+        bins = reading(side(card), card.n_bins)
+        return intervals.floor(noise(bins, seed), norm) if floor is None else floor(bins, seed)
+
+    def bound(card: "Scorecard") -> float:
+        return float(adaptive_bound(_cells(side(card)), card.n_bins))
+
+    return Metric(
+        title,
+        ("bins",) if reading is _bins else ("cells",),
+        lambda card: float(formula(reading(side(card), card.n_bins))),
+        interval,
+        noise_floor,
+        None if reading is _bins else bound,
+        binary=side is _positive,
+    )
+
+
+def _ks(title: str, side: Side) -> Metric:
+    def cells(card: "Scorecard") -> Cells:
+        return _cells(side(card))
+
+    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
+        return intervals.ks_interval(cells(card).tally, float(ks(cells(card).tally)), seed, level)
+
+    return Metric(
+        title,
+        ("cells",),
+        lambda card: float(ks(cells(card).tally)),
+        interval,
+        lambda card, seed: intervals.floor(intervals.cumulative(cells(card).tally, seed), intervals.largest),
+        lambda card: float(ks_bound(cells(card))),
+        binary=side is _positive,
+    )
+
+
+def _smooth(title: str, side: Side) -> Metric:
+    def cells(card: "Scorecard") -> Cells:
+        return _cells(side(card))
+
+    return Metric(
+        title,
+        ("cells",),
+        lambda card: float(smooth(cells(card).tally)),
+        lambda card, level, seed: intervals.smooth_interval(
+            cells(card).tally, float(smooth(cells(card).tally)), seed, level
+        ),
+        lambda card, seed: intervals.smooth_floor(cells(card).tally, seed),
+        lambda card: float(smooth_bound(cells(card))),
+        binary=side is _positive,
+    )
+
+
+def _calibration(side: Side, suffix: str, of: str) -> dict[str, Metric]:
+    """The calibration errors of one question."""
+    root, mass = intervals.per_root_mass, intervals.per_mass
+    return {
+        f"ece{suffix}": _binned(f"expected error{of}", side, _bins, ece, intervals.absolute_sum),
+        f"mce{suffix}": _binned(f"error of the worst bin{of}", side, _bins, mce, intervals.largest, mass),
+        f"rmsce{suffix}": _binned(f"root mean square{of}", side, _bins, rmsce, intervals.root_sum, root),
+        f"adaece{suffix}": _binned(f"bins of equal mass{of}", side, _mass_bins, ece, intervals.absolute_sum),
+        f"l2ce{suffix}": _binned(
+            f"L2, without chance{of}", side, _mass_bins, debiased, intervals.root_sum, root, intervals.debiased_floor
+        ),
+        f"kse{suffix}": _ks(f"Kolmogorov-Smirnov{of}", side),
+        f"smece{suffix}": _smooth(f"without bins{of}", side),
+    }
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": _mean("share of right rows", "correct", higher_is_better=True),
+    "confidence": _mean("mean of the largest", "confidence"),
+    **_calibration(_top, "", ""),
+    "overconfidence": _binned("overconfident part", _top, _bins, over, intervals.negative_sum),
+    "underconfidence": _binned("underconfident part", _top, _bins, under, intervals.positive_sum),
+    "cece": Metric(
+        "mean over classes",
+        ("classes",),
+        lambda card: float(cece(_classes(card))),
+        lambda card, level, seed: intervals.classwise_interval(
+            _classes(card), float(cece(_classes(card))), seed, level
+        ),
+        lambda card, _: intervals.classwise_floor(_classes(card)),
+    ),
+    "nll": _mean("log-likelihood", "nll"),
+    "brier": _mean("Brier score", "brier"),
+    "nll_on_errors": _mean("NLL of the errors", "nll", errors=True),
+    "brier_on_errors": _mean("Brier of the errors", "brier", errors=True),
+    "entropy": _mean("mean entropy", "entropy"),
+    "aurc": Metric(
+        "risk-coverage area",
+        ("cells",),
+        lambda card: float(aurc(card.top_cells)),
+        lambda card, level, _: aurc_interval(card.top_cells, level),
+        bound=lambda card: float(aurc_bound(_cells(card.top))),
+    ),
+    **_calibration(_positive, "_positive", ", P(y = 1)"),
+}
+
+
+def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:
+    """The metrics asked for, in the order of the table; by default all that two, or more, classes have."""
+    wanted = set(METRICS) if metrics is None else set([metrics] if isinstance(metrics, str) else metrics)
+    for name in sorted(wanted):
+        check_choice("metric", name, METRICS)
+        if METRICS[name].binary and n_classes != 2 and metrics is not None:
+            raise InvalidInputError(f"{name} is for two classes, the predictions have {n_classes}")
+    if not wanted:
+        raise InvalidInputError("metrics must name at least one metric")
+    return tuple(name for name in METRICS if name in wanted and (n_classes == 2 or not METRICS[name].binary))
