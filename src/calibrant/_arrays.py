@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import check_has_mass, check_probabilities
+from calibrant._checks import PRIOR_TOLERANCE, check_has_mass, check_probabilities
 from calibrant.errors import InvalidInputError
 
 Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
@@ -52,12 +52,14 @@ def label_column(column: pa.Array, first_row: int) -> Tensor:
         raise InvalidInputError(f"label must be integers, got {column.type}")
     if pa.types.is_null(column.type):
         return torch.full((len(column),), UNKNOWN)
-    column = column.cast(pa.int64(), safe=False)
-    if column.null_count == 0:
-        return as_tensor(column.to_numpy())
-    known = column.drop_null().to_numpy()
+    beyond = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64) >= 2**63
+    if pa.types.is_unsigned_integer(column.type) and beyond.any():
+        row = int(np.flatnonzero(beyond)[0])
+        raise InvalidInputError(f"label must be less than 2^63, got {column[row]} at row {first_row + row}")
+    column = column.cast(pa.int64())
+    known = column.fill_null(0).to_numpy()
     if (known == UNKNOWN).any():
-        row = first_row + int(np.flatnonzero(column.fill_null(0).to_numpy() == UNKNOWN)[0])
+        row = first_row + int(np.flatnonzero(known == UNKNOWN)[0])
         raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
     return as_tensor(column.fill_null(UNKNOWN).to_numpy())
 
@@ -106,13 +108,20 @@ def two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
     return torch.stack([1 - positive, positive], dim=1)
 
 
-def as_logits(kind: str, values: Tensor, argument: str, first_row: int) -> Tensor:
-    """Log-probabilities up to a constant, from probabilities or log-probabilities."""
-    if kind == "log_probs":
+def sum_tolerance(values: Array) -> float:
+    """How far probabilities of this type may be from the sum 1."""
+    half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
+    return 2 * torch.finfo(values.dtype).eps if half else PRIOR_TOLERANCE
+
+
+def as_logits(kind: str, values: Tensor, argument: str, first_row: int, tolerance: float = PRIOR_TOLERANCE) -> Tensor:
+    """Checked log-probabilities up to a constant, of their own memory, from what the kind says they are."""
+    if kind in ("logits", "log_probs"):
         check_has_mass(argument, values, first_row)
-        check_probabilities(argument, values.exp(), first_row, total=1.0)
-        return values
-    check_probabilities(argument, values, first_row, total=1.0)
+        if kind == "log_probs":
+            check_probabilities(argument, values.exp(), first_row, total=1.0, tolerance=tolerance)
+        return values.clone(memory_format=torch.contiguous_format)
+    check_probabilities(argument, values, first_row, total=1.0, tolerance=tolerance)
     return values.log()
 
 

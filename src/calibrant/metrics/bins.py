@@ -48,8 +48,9 @@ def debiased(bins: Tally) -> Tensor:
 
 def _without_bias(bins: Tally) -> Tensor:
     """The squared error less what chance adds to it; bins of fewer than two rows say nothing."""
-    enough = bins.total > 2 - 1e-9
-    chance = bins.accuracy * (1 - bins.accuracy) / (bins.total - 1)
+    rows = bins.rows.sum(-1)
+    enough = rows > 2 - 1e-9
+    chance = bins.accuracy * (1 - bins.accuracy) / (rows - 1)
     terms = bins.mass * ((bins.mean_confidence - bins.accuracy) ** 2 - chance)
     return torch.where(enough, terms, 0.0).sum(-1)
 

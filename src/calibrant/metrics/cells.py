@@ -28,7 +28,7 @@ N_GRID = 2 * _N_SIDE
 TIE_BITS = {torch.float32: 18, torch.float64: 42}  # bits of a confidence that the rounding of a softmax leaves alone
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cells:
     """Occupied cells in the order of confidence."""
 

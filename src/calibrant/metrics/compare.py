@@ -2,7 +2,8 @@
 
 Every metric is, near its value, a mean over rows, so the variance of a difference is that of a mean of paired terms;
 rows of one cluster (a patient, a camera, a seed) are summed first. Norms of gaps are not differentiable at 0: for them
-the gaps of both models are drawn together from their joint normal law, and the spread of the norms is measured.
+the gaps of both models are drawn together from their joint normal law, and the spread of the norms is measured. Noise
+adds more to the norm of one model than to that of the other; the interval holds the difference with and without that.
 """
 
 import math
@@ -10,11 +11,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 import torch
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from torch import Tensor
 
-from calibrant._checks import check_bins, check_choice, check_level, check_same_rows
+from calibrant._arrays import UNKNOWN
+from calibrant._checks import (
+    check_all_labelled,
+    check_bins,
+    check_choice,
+    check_counting,
+    check_level,
+    check_same_rows,
+    check_seed,
+)
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import bin_numbers
@@ -22,7 +33,7 @@ from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, exact_keys, st
 from calibrant.metrics.means import COLUMNS
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding
 from calibrant.metrics.ranking import aurc_influence
-from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.smooth import Floats, smooth
 from calibrant.metrics.table import METRICS, check_metrics
 from calibrant.metrics.tally import Tally, tally
@@ -68,6 +79,7 @@ def compare(
     metrics: Iterable[str] | None = None,
     by: str | None = None,
     cluster: str | None = None,
+    weights: str | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
@@ -75,8 +87,8 @@ def compare(
     """Metric by metric, model a less model b on the same rows in the same order.
 
     by: a column of a; each of its values is compared too, the p-values corrected for their number (Holm). cluster: a
-    column of a; rows that share its value are not independent. metrics: by default all of the table but those of
-    P(y = 1).
+    column of a; rows that share its value are not independent. weights: a column of a. metrics: by default all of the
+    table but those of P(y = 1), and but those that are infinite for either model.
 
     >>> a = Predictions.from_positive_probs([0.9, 0.2, 0.8, 0.7], [1, 0, 1, 0])
     >>> b = Predictions.from_positive_probs([0.6, 0.4, 0.6, 0.6], [1, 0, 1, 0])
@@ -87,10 +99,17 @@ def compare(
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
     check_bins(n_bins)
     check_level(level)
-    names = check_metrics([n for n in METRICS if not METRICS[n].binary] if metrics is None else metrics, a.n_classes)
+    check_seed(seed)
+    check_all_labelled(a.labels == UNKNOWN)
+    comparable = [name for name in METRICS if not METRICS[name].binary]
+    names = check_metrics(comparable if metrics is None else metrics, a.n_classes)
     for name in names:
-        check_choice("metric", name, [n for n in METRICS if not METRICS[n].binary])
-    models = [_model(predictions) for predictions in (a, b)]
+        check_choice("metric that can be compared", name, comparable)
+    if weights is not None:
+        counts = check_counting(row_weights(a, weights))
+        a, b = a[counts], b[counts]
+        b = replace(b, columns=pa.table({weights: a.column(weights)}))
+    models = [_model(predictions, weights) for predictions in (a, b)]
     clusters = torch.arange(len(a)) if cluster is None else torch.from_numpy(a.groups(cluster)[0])
     groups: list[tuple[object, Tensor]] = [(None, torch.arange(len(a)))]
     if by is not None:
@@ -99,37 +118,47 @@ def compare(
     found = []
     for group, index in groups:
         pair = [model[index] for model in models]
-        cards = [Scorecard.of(model.predictions, metrics=names, n_bins=n_bins) for model in pair]
+        cards = [Scorecard.of(model.predictions, metrics=names, n_bins=n_bins, weights=weights) for model in pair]
         for name in names:
-            values = [card.get(name) for card in cards]
-            if None not in values:
-                error, freedom = _standard_error(name, pair, cards, clusters[index], seed)
-                found.append(_difference(name, group, len(index), values[0], values[1], error, freedom, level))  # type: ignore[arg-type]
+            values = [value for card in cards if (value := card.get(name)) is not None]
+            if len(values) < 2 or (metrics is None and not all(map(math.isfinite, values))):
+                continue
+            evidence = _evidence(name, pair, cards, clusters[index], seed)
+            found.append(_difference(name, group, len(index), values[0], values[1], evidence, level))
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
 
 
-def _model(predictions: Predictions) -> _Model:
-    Scorecard.of(predictions[:1], metrics=["accuracy"])  # refuses what cannot be scored
+def _model(predictions: Predictions, weights: str | None) -> _Model:
     rows, _ = outcomes(predictions.logits, predictions.labels)
-    return _Model(predictions, rows, torch.ones(len(predictions), dtype=torch.float64))
+    ones = torch.ones(len(predictions), dtype=torch.float64)
+    return _Model(predictions, rows, ones if weights is None else row_weights(predictions, weights))
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of a difference beside its value."""
+
+    error: float  # its standard error
+    freedom: float  # the degrees of freedom of that
+    noise: float = 0.0  # at most so much of it is what noise adds to one norm more than to the other
 
 
 def _difference(
-    name: str, group: object, n_rows: int, a: float, b: float, error: float, freedom: float, level: float
+    name: str, group: object, n_rows: int, a: float, b: float, evidence: _Evidence, level: float
 ) -> Difference:
-    difference = a - b
+    difference, error, freedom = a - b, evidence.error, evidence.freedom
     if not math.isfinite(difference):
         raise InvalidInputError(f"{name} cannot be compared: it is {a:g} and {b:g}")
-    known = math.isinf(freedom)  # the standard error, as if from infinitely many clusters
-    quantile = ndtri((1 + level) / 2) if known else stdtrit(max(freedom, 1), (1 + level) / 2)
-    reach, p_value = float(quantile) * error, float(difference == 0)
+    if freedom < 1:  # a single cluster says nothing of how clusters differ
+        return Difference(name, group, False, n_rows, a, b, difference, (-math.inf, math.inf), 1.0, 1.0)
+    low, high = sorted((difference, difference - evidence.noise))
+    reach = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
+    nearest = max(low, -high, 0.0)  # how far 0 is from what the difference may be
+    p_value = float(nearest == 0)
     if error > 0:
-        p_value = 2 * float(
-            ndtr(-abs(difference) / error) if known else stdtr(max(freedom, 1), -abs(difference) / error)
-        )
-    return Difference(
-        name, group, False, n_rows, a, b, difference, (difference - reach, difference + reach), p_value, p_value
-    )
+        z = -nearest / error
+        p_value = 2 * float(ndtr(z) if math.isinf(freedom) else stdtr(freedom, z))
+    return Difference(name, group, False, n_rows, a, b, difference, (low - reach, high + reach), p_value, p_value)
 
 
 def _holm(rows: list[Difference]) -> list[Difference]:
@@ -143,20 +172,21 @@ def _holm(rows: list[Difference]) -> list[Difference]:
     return whole + corrected
 
 
-def _standard_error(
-    name: str, pair: list[_Model], cards: list[Scorecard], clusters: Tensor, seed: int
-) -> tuple[float, float]:
-    """Standard error of a difference, and the degrees of freedom it is known to."""
+def _evidence(name: str, pair: list[_Model], cards: list[Scorecard], clusters: Tensor, seed: int) -> _Evidence:
     _, cluster = clusters.unique(return_inverse=True)
     n_clusters = int(cluster.max()) + 1
-    correction = n_clusters / max(n_clusters - 1, 1)
+    if n_clusters == 1:
+        return _Evidence(math.inf, 0.0)
+    correction = n_clusters / (n_clusters - 1)
     if name in _GAPS:
         sides = [_GAPS[name](model, card) for model, card in zip(pair, cards, strict=True)]
-        covariance = _joint_covariance(sides, cluster) * correction
-        return _spread_of_norms(sides, covariance, seed), math.inf
-    terms = [_influence(name, model, card) for model, card in zip(pair, cards, strict=True)]
+        return _spread_of_norms(sides, _joint_covariance(sides, cluster) * correction, seed)
+    weights = pair[0].weights
+    terms = [weights * _influence(name, model, card) for model, card in zip(pair, cards, strict=True)]
     summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, terms[0] - terms[1])
-    return math.sqrt(float(summed @ summed) * correction) / len(cluster), n_clusters - 1.0
+    error = math.sqrt(float(summed @ summed) * correction) / float(weights.sum())
+    noise = [intervals.classwise_noise(card.classes) for card in cards if card.classes is not None and name == "cece"]
+    return _Evidence(error, n_clusters - 1.0, noise[0] - noise[1] if noise else 0.0)
 
 
 def _influence(name: str, model: _Model, card: Scorecard) -> Tensor:
@@ -173,7 +203,8 @@ def _influence(name: str, model: _Model, card: Scorecard) -> Tensor:
     deviation: Tensor = getattr(model.rows, column).double() - value
     if not name.endswith("_on_errors"):
         return deviation
-    return torch.where(model.rows.correct, 0.0, deviation) / (~model.rows.correct).double().mean()
+    wrong = (~model.rows.correct).double()
+    return wrong * deviation * model.weights.sum() / (model.weights @ wrong)
 
 
 def _classwise_influence(model: _Model, card: Scorecard) -> Tensor:
@@ -189,7 +220,7 @@ def _classwise_influence(model: _Model, card: Scorecard) -> Tensor:
         residual = -probs.double()
         residual[torch.arange(len(probs)), model.predictions.labels[rows]] += 1
         found[rows] = (sign[cell] * residual).sum(1) / k
-    return found - found.mean()
+    return found - model.weights @ found / model.weights.sum()
 
 
 @dataclass(frozen=True)
@@ -197,29 +228,45 @@ class _Gaps:
     """A model's gaps: the cell and the residual of each row, and the metric as a function of the gaps."""
 
     cell: Tensor  # (n,)
-    residual: Tensor  # (n,) correct less confidence
+    residual: Tensor  # (n,) weighted: correct less confidence
     n_cells: int
+    total: float  # of the weights
     metric: Callable[[Floats], Floats]
+    by_cell: bool  # whether the metric looks at each gap by itself
+
+    @property
+    def gap(self) -> Floats:
+        return np.bincount(self.cell.numpy(), self.residual.numpy(), self.n_cells) / self.total
+
+    def added_by(self, noise: Floats) -> float:
+        """What noise adds to the metric where gaps that are no more than noise are taken for none."""
+        if self.by_cell:
+            base = np.where(np.abs(self.gap) > intervals.SIGNIFICANT * noise.std(0), self.gap, 0.0)
+        else:
+            plain = self.metric(self.gap) > np.quantile(self.metric(noise), 0.95)
+            base = self.gap if plain else np.zeros_like(self.gap)
+        return float(self.metric(base + noise).mean() - self.metric(base))
 
 
 def _exact(model: _Model) -> tuple[Tensor, Tally]:
     """The exact cell of each row, and their tally."""
     rows = model.rows
     keys, cell = exact_keys(rows.confidence, rows.doubt, TIE_BITS[rows.confidence.dtype]).unique(return_inverse=True)
-    return cell, tally(cell, len(keys), rows.confidence, rows.correct, None)
+    return cell, tally(cell, len(keys), rows.confidence, rows.correct, model.weights)
 
 
-def _with(model: _Model, cell: Tensor, n_cells: int, metric: Callable[[Floats], Floats]) -> _Gaps:
-    return _Gaps(cell, model.rows.correct.double() - model.rows.confidence.double(), n_cells, metric)
+def _with(model: _Model, cell: Tensor, n_cells: int, metric: Callable[[Floats], Floats], by_cell: bool) -> _Gaps:
+    residual = model.weights * (model.rows.correct.double() - model.rows.confidence.double())
+    return _Gaps(cell, residual, n_cells, float(model.weights.sum()), metric, by_cell)
 
 
 def _over_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Scorecard], _Gaps]:
     def gaps(model: _Model, card: Scorecard) -> _Gaps:
         confidence = model.rows.confidence
         cell = bin_numbers(confidence, card.n_bins, rounding(confidence.dtype))
-        mass = np.maximum(torch.bincount(cell, minlength=card.n_bins).numpy() / len(cell), 1e-300)
-        scale = np.where(mass > 1e-300, mass**power, np.inf)
-        return _with(model, cell, card.n_bins, lambda gap: norm(gap / scale))
+        mass = torch.bincount(cell, model.weights, card.n_bins).numpy() / float(model.weights.sum())
+        scale = np.where(mass > 0, np.maximum(mass, 1e-300) ** power, np.inf)
+        return _with(model, cell, card.n_bins, lambda gap: norm(gap / scale), True)
 
     return gaps
 
@@ -229,7 +276,7 @@ def _over_mass_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Sco
         cell, cells = _exact(model)
         numbers = equal_mass_numbers(cells, card.n_bins)
         mass = np.maximum(cells.merged(numbers, card.n_bins).mass.numpy(), 1e-300)
-        return _with(model, numbers[cell], card.n_bins, lambda gap: norm(gap / mass**power))
+        return _with(model, numbers[cell], card.n_bins, lambda gap: norm(gap / mass**power), True)
 
     return gaps
 
@@ -243,16 +290,16 @@ def _over_strata(model: _Model, card: Scorecard) -> tuple[Tensor, Tally, Tally]:
 
 def _ks_gaps(model: _Model, card: Scorecard) -> _Gaps:
     cell, groups, _ = _over_strata(model, card)
-    return _with(model, cell, len(groups.total), lambda gap: intervals.largest(np.cumsum(gap, -1)))
+    return _with(model, cell, len(groups.total), lambda gap: intervals.largest(np.cumsum(gap, -1)), False)
 
 
 def _smooth_gaps(model: _Model, card: Scorecard) -> _Gaps:
     cell, groups, cells = _over_strata(model, card)
     width = float(smooth(cells))
     if width == 0:
-        return _with(model, cell, len(groups.total), intervals.absolute_sum)
+        return _with(model, cell, len(groups.total), intervals.absolute_sum, False)
     kernel, share = intervals.kernel(groups, width), intervals.share_of_width(cells, width)
-    return _with(model, cell, len(groups.total), lambda gap: share * intervals.absolute_sum(gap @ kernel))
+    return _with(model, cell, len(groups.total), lambda gap: share * intervals.absolute_sum(gap @ kernel), False)
 
 
 _GAPS: dict[str, Callable[[_Model, Scorecard], _Gaps]] = {
@@ -287,13 +334,13 @@ def _joint_covariance(sides: list[_Gaps], cluster: Tensor) -> Floats:
     return total.numpy()
 
 
-def _spread_of_norms(sides: list[_Gaps], covariance: Floats, seed: int) -> float:
+def _spread_of_norms(sides: list[_Gaps], covariance: Floats, seed: int) -> _Evidence:
     """Standard deviation of metric(a) − metric(b) when the gaps of both are drawn from their joint normal law."""
     first, second = sides
-    n = len(first.cell)
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise = np.random.default_rng(seed).standard_normal((N_DRAWS, len(root))) @ root.T / n
-    gap = [np.bincount(side.cell.numpy(), side.residual.numpy(), side.n_cells) / n for side in sides]
-    drawn = first.metric(gap[0] + noise[:, : first.n_cells]) - second.metric(gap[1] + noise[:, first.n_cells :])
-    return float(drawn.std(ddof=1))
+    noise = np.random.default_rng(seed).standard_normal((N_DRAWS, len(root))) @ root.T / first.total
+    noises = noise[:, : first.n_cells], noise[:, first.n_cells :]
+    drawn = first.metric(first.gap + noises[0]) - second.metric(second.gap + noises[1])
+    added = [side.added_by(own) for side, own in zip(sides, noises, strict=True)]
+    return _Evidence(float(drawn.std(ddof=1)), math.inf, added[0] - added[1])

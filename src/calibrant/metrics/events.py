@@ -11,7 +11,7 @@ from calibrant.metrics.outcomes import rounding
 from calibrant.metrics.tally import Tally, tally
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Events:
     """Probabilities of something that then happened or not: the tallies of one question."""
 

@@ -28,6 +28,7 @@ from calibrant.metrics.tally import Tally
 N_DRAWS = 1000
 N_STRATA = 256  # groups of cells that are drawn together where a metric needs the order of confidences
 N_WIDTHS = 256  # points at which smoothed gaps are compared
+FAR = 1e6  # so many times a gap, noise does not change its sign
 SIGNIFICANT = 3.0  # standard deviations from which a gap is taken to be more than noise
 
 Norm = Callable[[Floats], Floats]  # of gaps (…, m), over the last dimension
@@ -44,14 +45,16 @@ def gaps(bins: Tally, seed: int, n_draws: int = N_DRAWS) -> Noise:
     gap = (right - total * confidence) / n
     rows = np.maximum(np.rint(filled.effective.numpy()), 1)  # equally weighted rows that tell as much
     unit = total / rows
+    half = total / n / 2  # half a row more of either outcome: rows that are all right do not know that for certain
     perfect = (
         (generator.binomial(rows.astype(np.int64), confidence, (n_draws, len(rows))) - rows * confidence) * unit / n
     )
-    drawn_right = generator.poisson(right / unit, (n_draws, len(rows))) * unit
-    drawn_wrong = generator.poisson((total - right) / unit, (n_draws, len(rows))) * unit
+    rates = right / unit + half, np.maximum(total - right, 0.0) / unit + half
+    drawn_right, drawn_wrong = (generator.poisson(rate, (n_draws, len(rows))) * unit for rate in rates)
     drawn = drawn_right * (1 - confidence) - drawn_wrong * confidence
     sizes = np.maximum((drawn_right + drawn_wrong).sum(1, keepdims=True), unit.min())
-    return gap, perfect, drawn / sizes - gap
+    centre = (rates[0] * (1 - confidence) - rates[1] * confidence) * unit
+    return gap, perfect, drawn / sizes - centre / (n + unit.mean())
 
 
 def mapped(noise: Noise, function: Norm) -> Noise:
@@ -60,8 +63,10 @@ def mapped(noise: Noise, function: Norm) -> Noise:
     return function(gap), function(perfect), function(anew)
 
 
-def interval(observed: float, noise: Noise, norm: Norm, level: float) -> tuple[float, float]:
-    """Limits of a norm of gaps."""
+def interval(
+    observed: float, noise: Noise, norm: Norm, level: float, *, of_one_sign: bool = False
+) -> tuple[float, float]:
+    """Limits of a norm of gaps; ``of_one_sign`` where the norm looks at gaps of one sign only."""
     gap, perfect, anew = noise
     spread = np.maximum(anew.std(0), perfect.std(0))
     plain = np.abs(gap) > SIGNIFICANT * spread
@@ -69,8 +74,11 @@ def interval(observed: float, noise: Noise, norm: Norm, level: float) -> tuple[f
     added = norm(base + np.where(plain, anew, perfect)) - norm(base)
     low = lower_limit(observed, *np.quantile(added, [(1 - level) / 2, level, (1 + level) / 2]))
     redrawn = norm(gap + anew)
-    high = observed + float(redrawn.mean() - np.quantile(redrawn, (1 - level) / 2))
-    return low, min(high, 1.0)
+    reach = redrawn.mean() - np.quantile(redrawn, (1 - level) / 2)
+    # Where gaps are small, their signs change in the draws, and the norm varies less than it would for larger ones.
+    afar = FAR * (base if of_one_sign else gap)
+    reach = max(reach, np.quantile(norm(afar + anew) - norm(afar), (1 + level) / 2))
+    return low, min(observed + float(reach), 1.0)
 
 
 def largest_interval(observed: float, noise: Noise, level: float) -> tuple[float, float]:
@@ -89,7 +97,7 @@ def lower_limit(observed: float, least: float, one_sided: float, two_sided: floa
     """
     reach = max(two_sided - least, 1e-300)
     near = (observed - one_sided) / (1 + (two_sided - one_sided) / reach)
-    return max(near if near < reach else observed - two_sided, 0.0)
+    return max(float(near if near < reach else observed - two_sided), 0.0)
 
 
 def floor(noise: Noise, norm: Norm) -> float:
@@ -186,7 +194,7 @@ def kernel(groups: Tally, width: float) -> Floats:
 def debiased_floor(bins: Tally, seed: int) -> float:
     """The debiased error of a perfect model: half of the time it is 0."""
     filled = bins[bins.total > 0]
-    mass, rows = filled.mass.numpy(), filled.total.numpy()
+    mass, rows = filled.mass.numpy(), filled.rows.sum(-1).numpy()
     _, perfect, _ = gaps(bins, seed)
     difference = perfect / mass
     accuracy = np.clip(filled.mean_confidence.numpy() + difference, 0.0, 1.0)
@@ -200,28 +208,38 @@ def classwise_floor(classes: Tally) -> float:
     return float(_perfect_deviation(classes).sum())
 
 
-def classwise_interval(classes: Tally, observed: float, seed: int, level: float) -> tuple[float, float]:
+def classwise_noise(classes: Tally) -> float:
+    """What noise adds to the classwise error where gaps that are no more than noise are taken for none."""
+    gap, variance = _class_gaps(classes), np.maximum(_anew_variance(classes), _perfect_variance(classes))
+    return float(_perfect_deviation(classes)[np.abs(gap) <= SIGNIFICANT * np.sqrt(variance)].sum())
+
+
+def classwise_interval(
+    classes: Tally, observed: float, seed: int, level: float, *, exclusive: bool
+) -> tuple[float, float]:
     """The limits of `interval` for a sum over so many gaps that it is nearly normal.
 
     The classes of a row are not independent: what one class has too much, the others have too little. A row's
     likeliest class (its bins above ½) and its label otherwise (below) are taken together; of two classes, either says
-    all.
+    all. Classes that do not exclude each other are taken to vary together, which is the widest.
     """
-    if len(classes.total) == 2:
+    if exclusive and len(classes.total) == 2:
         return interval(observed, gaps(classes[1], seed), absolute_sum, level)
     gap = _class_gaps(classes)
     perfect, anew = _perfect_variance(classes), _anew_variance(classes)
     plain = np.abs(gap) > SIGNIFICANT * np.sqrt(np.maximum(anew, perfect))
     chance = np.where(plain, 0.0, _perfect_deviation(classes))
     noise = chance.sum()
-    spread = np.sqrt(np.where(plain, anew, perfect - chance**2).sum() + _shared_variance(classes, gap, anew, plain))
+    shared = _shared_variance(classes, gap, anew, plain)
+
+    def deviation(variances: Floats) -> float:
+        if not exclusive:
+            return float(np.sqrt(variances.sum(1)).sum())
+        return float(np.sqrt(variances.sum() + shared))
+
+    spread = deviation(np.where(plain, anew, np.maximum(perfect - chance**2, 0.0)))
     low = lower_limit(observed, *(noise + ndtri([(1 - level) / 2, level, (1 + level) / 2]) * spread))
-    deviation = np.sqrt(np.maximum(anew, 1e-300))
-    folded = deviation * np.sqrt(2 / np.pi) * np.exp(-((gap / deviation) ** 2) / 2) + gap * (
-        1 - 2 * ndtr(-gap / deviation)
-    )
-    variance = np.maximum(gap**2 + anew - folded**2, 0.0).sum() + _shared_variance(classes, gap, anew, plain)
-    return low, min(observed + float(ndtri((1 + level) / 2) * np.sqrt(variance)), 1.0)
+    return low, min(observed + float(ndtri((1 + level) / 2)) * deviation(anew), 1.0)
 
 
 def _class_gaps(classes: Tally) -> Floats:

@@ -15,7 +15,7 @@ from calibrant.metrics.outcomes import Outcomes, outcomes
 COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Means:
     """Sums over all rows [0] and over the errors [1]; adding two of them is adding their data."""
 

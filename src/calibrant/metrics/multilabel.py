@@ -46,7 +46,9 @@ def score_multilabel(
     if pooled.classes is not None:
         by_class = [card.classes[1] for card in cards.values() if card.classes is not None]
         pooled = replace(
-            pooled, classes=Tally(*(torch.stack([getattr(c, n) for c in by_class]) for n in Tally.__slots__))
+            pooled,
+            exclusive=False,
+            classes=Tally(*(torch.stack([getattr(c, n) for c in by_class]) for n in Tally.__slots__)),
         )
     return Groups("class", cards, pooled)
 

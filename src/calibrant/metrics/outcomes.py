@@ -10,6 +10,7 @@ from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.tally import Tally
 
 BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
+PENDING = 2**20  # probabilities that are counted together
 SMALL = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
 
 
@@ -62,6 +63,7 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     share = below.exp()
     others = share.scatter_(dim, top.unsqueeze(dim), 0.0).sum(dim)  # without the 1 of the top, beside which they vanish
     total = 1 + others
+    squares = torch.linalg.vecdot(share, share, dim=dim).div_(total * total)
     entropy_part = (share * below).sum(dim)
     share.scatter_(dim, top.unsqueeze(dim), 1.0).div_(total.unsqueeze(dim))
     torch.reciprocal(total, out=out["confidence"])
@@ -70,10 +72,9 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     log_total = others.log1p()
     torch.sub(log_total, label_logit, out=out["nll"])
     torch.sub(log_total, entropy_part.div_(total), out=out["entropy"])
-    label_share = label_logit.exp() / total
-    label_gap = torch.where(out["correct"], out["doubt"], 1 - label_share)
-    squares = torch.linalg.vecdot(share, share, dim=dim).sub_(label_share**2).clamp_(min=0.0)
-    torch.addcmul(squares, label_gap, label_gap, out=out["brier"])
+    # (1 − p_y)² is (1 − r)² where the top is right; where it is wrong, r² is added and p_y² replaced by (1 − p_y)².
+    wrong = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
+    torch.add(squares, torch.where(out["correct"], out["doubt"] ** 2, wrong), out=out["brier"])
     return share
 
 
@@ -90,6 +91,8 @@ class _ClassBins:
         self.count = torch.zeros(2 * size, dtype=torch.int64)
         self.sums = torch.zeros(size, dtype=torch.float64)
         self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+        self.pending: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []  # slots, cells, values, weights
+        self.n_pending = 0
         self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
 
     def add(self, probs: Tensor, rows: slice) -> None:
@@ -102,19 +105,33 @@ class _ClassBins:
         values = probs.view(-1)[torch.from_numpy(large)]
         cell = label * self.n_bins + bin_numbers(values, self.n_bins, slack)
         slot = 2 * cell + (self.labels[rows][row] == label)
+        if self.weights is None:
+            self.all_probs += probs.sum(1 if by_class else 0)
+            self.pending.append((slot, cell, values, None))
+        else:
+            weights = self.weights[rows]
+            self.all_probs += probs.double() @ weights if by_class else weights @ probs.double()
+            self.pending.append((slot, cell, values, weights[row]))
+        self.n_pending += len(slot)
+        if self.n_pending >= PENDING:
+            self._count()
+
+    def _count(self) -> None:
+        """Add up what is pending: together, since a count costs as much as there are bins of all classes."""
+        slot, cell, values = (torch.cat([part[i] for part in self.pending]) for i in range(3))  # type: ignore[misc]
         self.count += torch.bincount(slot, minlength=len(self.count))
         if self.weights is None:
             self.sums += torch.bincount(cell, weights=values.double(), minlength=len(self.sums))
-            self.all_probs += probs.sum(1 if by_class else 0)
-            return
-        weights = self.weights[rows]
-        chosen = weights[row]
-        self.sums += torch.bincount(cell, weights=values * chosen, minlength=len(self.sums))
-        self.weight += torch.bincount(slot, weights=chosen, minlength=len(self.weight))
-        self.squared += torch.bincount(cell, weights=chosen**2, minlength=len(self.squared))
-        self.all_probs += probs.double() @ weights if by_class else weights @ probs.double()
+        else:
+            weights = torch.cat([part[3] for part in self.pending if part[3] is not None])
+            self.sums += torch.bincount(cell, weights=values * weights, minlength=len(self.sums))
+            self.weight += torch.bincount(slot, weights=weights, minlength=len(self.weight))
+            self.squared += torch.bincount(cell, weights=weights**2, minlength=len(self.squared))
+        self.pending, self.n_pending = [], 0
 
     def tally(self) -> Tally:
+        if self.pending:
+            self._count()
         shape = (self.n_classes, self.n_bins)
         count, sums = self.count.view(*shape, 2), self.sums.view(shape)
         _fill_first(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))

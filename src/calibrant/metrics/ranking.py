@@ -47,13 +47,29 @@ def _rise_and_fall(cells: Cells) -> tuple[Tensor, Tensor]:
 
 
 def adaptive_bound(cells: Cells, n_bins: int) -> Tensor:
-    """A bin that ends inside a cell could take or leave its rows: twice what they rise or fall at most."""
-    numbers = equal_mass_numbers(cells.tally, n_bins)
-    ends_bin = torch.zeros_like(numbers, dtype=torch.bool)
-    ends_bin[:-1] = numbers[:-1] != numbers[1:]
-    unsplit = cells.tally.count.sum(-1) > 1
+    """A bin that ends inside a cell could take or leave its rows: twice all that they rise and fall."""
     rise, fall = _rise_and_fall(cells)
-    return 2 * torch.maximum(rise, fall)[ends_bin & unsplit].sum()
+    return 2 * (rise + fall)[_split_by_bins(cells, n_bins)].sum()
+
+
+def debiased_bound(cells: Cells, n_bins: int, value: float) -> float:
+    """The same for the root of Σ g²/m less chance, whose slope in g is at most 2, and in the mass m at most 1."""
+    split = _split_by_bins(cells, n_bins)
+    rise, fall = _rise_and_fall(cells)
+    moved = float((4 * (rise + fall) + 2 * cells.tally.mass)[split].sum())
+    if moved == 0:
+        return 0.0
+    moved += n_bins / float(cells.tally.rows.sum())
+    return min(math.sqrt(moved), moved / value if value > 0 else math.inf)
+
+
+def _split_by_bins(cells: Cells, n_bins: int) -> Tensor:
+    """Cells of several rows whose first and last place are in different bins of equal mass."""
+    ends = cells.tally.total.cumsum(0)
+    count = cells.tally.count.sum(-1)
+    last = ends - cells.tally.total / count  # where the last of equal rows would begin
+    last_bin = (last * n_bins / ends[-1]).ceil().long() - 1
+    return (count > 1) & (last_bin.clamp(0, n_bins - 1) != equal_mass_numbers(cells.tally, n_bins))
 
 
 @dataclass(frozen=True)
@@ -91,21 +107,21 @@ def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Te
 def aurc(cells: Tally) -> Tensor:
     """Errors spread evenly over the places of their cell: a sum of 1/i over these places, by harmonic numbers."""
     ends, errors_before, rate, harmonic = _from_most_confident(cells)
-    starts = ends - cells.total.flip(0)
-    area = rate * cells.total.flip(0) + (errors_before - rate * starts) * harmonic
+    places = cells.rows.sum(-1).flip(0)
+    area = rate * places + (errors_before - rate * (ends - places)) * harmonic
     return area.sum() / ends[-1]
 
 
 def aurc_bound(cells: Cells) -> Tensor:
     """The errors of a cell may all come first or last: at most right·wrong/all away from even."""
     ends, _, rate, harmonic = _from_most_confident(cells.tally)
-    away = rate * cells.tally.weight[:, 1].flip(0)
+    away = rate * cells.tally.rows[:, 1].flip(0)
     return (away * harmonic).sum() / ends[-1]
 
 
 def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Last place of each cell, errors before it, its error rate, and the sum of 1/i over its places."""
-    total, errors = cells.total.flip(0), cells.weight[:, 0].flip(0)
+    errors, total = cells.rows[:, 0].flip(0), cells.rows.sum(-1).flip(0)
     ends = total.cumsum(0)
     harmonic = _harmonic(ends)
     harmonic[1:] -= harmonic[:-1].clone()
@@ -137,9 +153,14 @@ def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
 
 
 def aurc_interval(cells: Tally, level: float) -> tuple[float, float]:
-    """Normal limits, from the variance of the influence of a row."""
+    """Normal limits, from the variance of the influence of a row; with half a row more of either outcome.
+
+    Without that, rows that are all right would seem to know their error rate for certain.
+    """
     right, wrong = aurc_influence(cells)
     unit = cells.squared / cells.total
-    variance = ((cells.weight[:, 1] * right**2 + cells.weight[:, 0] * wrong**2) * unit).sum() / cells.total.sum() ** 2
+    half = cells.mass * unit / 2
+    squares = (cells.weight[:, 1] + half) * right**2 + (cells.weight[:, 0] + half) * wrong**2
+    variance = (squares * unit).sum() / cells.total.sum() ** 2
     value, reach = float(aurc(cells)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
     return max(value - reach, 0.0), min(value + reach, 1.0)

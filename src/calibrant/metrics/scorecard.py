@@ -10,21 +10,29 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN
-from calibrant._checks import check_bins, check_choice, check_counting, check_level, check_row_weights
+from calibrant._checks import (
+    check_all_labelled,
+    check_bins,
+    check_choice,
+    check_counting,
+    check_level,
+    check_row_weights,
+    check_seed,
+)
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.bins import ReliabilityCurve, reliability
 from calibrant.metrics.events import Events, events, plus
 from calibrant.metrics.means import Means, means
-from calibrant.metrics.outcomes import outcomes
+from calibrant.metrics.outcomes import Outcomes, outcomes
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.table import METRICS, Metric, check_metrics, needed
+from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, needed
 from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scorecard:
     """Sums over rows from which every metric is read; ``a + b`` is the scorecard of both sets of rows.
 
@@ -39,6 +47,7 @@ class Scorecard:
     top: Events = field(default_factory=Events)  # the largest probability, and whether its class is the label
     positive: Events | None = None  # with two classes: the probability of class 1, and whether it is the label
     classes: Tally | None = None  # (n_classes, n_bins)
+    exclusive: bool = True  # whether a row has one class only
 
     @classmethod
     def of(
@@ -55,11 +64,7 @@ class Scorecard:
         check_bins(n_bins)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
-        unknown = predictions.labels == UNKNOWN
-        if unknown.any():
-            first = int(unknown.nonzero()[0])
-            got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is row {first}"
-            raise InvalidInputError(f"predictions must have labels to be scored; {got}")
+        check_all_labelled(predictions.labels == UNKNOWN)
         w = None
         if weights is not None:
             w = row_weights(predictions, weights)
@@ -69,13 +74,6 @@ class Scorecard:
         rows, classes = outcomes(
             predictions.logits, predictions.labels, n_bins=n_bins if "classes" in parts else None, weights=w
         )
-        positive = None
-        if any(METRICS[name].binary for name in names):
-            happened = predictions.labels == 1
-            likelier = rows.correct == happened  # class 1 is the likelier one where it is rightly or wrongly predicted
-            probability = torch.where(likelier, rows.confidence, rows.doubt)
-            complement = torch.where(likelier, rows.doubt, rows.confidence)
-            positive = events(probability, complement, happened, w, n_bins, parts, exact)
         return cls(
             names,
             len(predictions),
@@ -83,12 +81,12 @@ class Scorecard:
             n_bins,
             means(rows, w) if "means" in parts else None,
             events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, exact),
-            positive,
+            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, exact) if is_binary(names) else None,
             classes,
         )
 
     def __add__(self, other: Self) -> Self:
-        for name in ("names", "n_classes", "n_bins"):
+        for name in ("n_classes", "n_bins", "names", "exclusive"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
                 raise InvalidInputError(f"scorecards must agree in {name} to be added, got {got}")
@@ -100,6 +98,9 @@ class Scorecard:
             positive=plus(self.positive, other.positive),
             classes=plus(self.classes, other.classes),
         )
+
+    def __radd__(self, other: int) -> Self:
+        return self if other == 0 else NotImplemented  # so that sum() adds scorecards
 
     def __getitem__(self, name: str) -> float:
         return self._metric(name).value(self)
@@ -125,7 +126,7 @@ class Scorecard:
     def interval(self, name: str, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Limits between which the metric's true value lies, `level` of the time. Raises: UndefinedMetricError."""
         check_level(level)
-        return self._metric(name).interval(self, level, seed)
+        return self._metric(name).interval(self, level, check_seed(seed))
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
@@ -135,10 +136,13 @@ class Scorecard:
         floor = self._metric(name).floor
         if floor is None:
             raise InvalidInputError(f"{name} has no noise floor: it is no calibration error")
-        return floor(self, seed)
+        return floor(self, check_seed(seed))
 
     def error_bound(self, name: str) -> float:
-        """How far a value that comes from a stream's histogram may be from the exact one; 0.0 where it is exact."""
+        """How far a value that comes from a stream's histogram may be from the exact one; 0.0 where it is exact.
+
+        Exact up to the rounding of a softmax: confidences that agree to 18 bits (float32; 42 in float64) are equal.
+        """
         bound = self._metric(name).bound
         events = self.positive if METRICS[name].binary else self.top
         return 0.0 if bound is None or events is None or events.cells is None or events.cells.exact else bound(self)
@@ -153,6 +157,8 @@ class Scorecard:
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)
+        if METRICS[name].binary and self.n_classes != 2:
+            raise InvalidInputError(f"{name} is for two classes, these predictions have {self.n_classes}")
         if name not in self.names:
             raise InvalidInputError(f"{name} was not asked for; this scorecard has {', '.join(self.names)}")
         return METRICS[name]
@@ -171,6 +177,16 @@ class Scorecard:
     def _short(self) -> Iterator[str]:
         for name, value in list(self.values().items())[:3]:
             yield f"{name} –" if value is None else f"{name} {value:.4g}"
+
+
+def positive(rows: Outcomes, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of two classes: the probability of class 1, of class 0, and whether it was class 1."""
+    likelier = rows.correct == happened  # class 1 is the likelier one where it is rightly or wrongly predicted
+    return (
+        torch.where(likelier, rows.confidence, rows.doubt),
+        torch.where(likelier, rows.doubt, rows.confidence),
+        happened,
+    )
 
 
 def row_weights(predictions: Predictions, name: str) -> Tensor:

@@ -17,7 +17,7 @@ from calibrant.predictions import Predictions, Scan
 EXACT_ROWS = 2**20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Groups(Mapping[Any, Scorecard]):
     """One scorecard for each value of a column, in the order of the values, and one of all rows."""
 
@@ -45,7 +45,8 @@ class Groups(Mapping[Any, Scorecard]):
         return worst, self.cards[worst]
 
     def __add__(self, other: Self) -> Self:
-        check_group_count(self.by, len(self.cards.keys() | other.cards.keys()))
+        size = self.overall.n_classes * self.overall.n_bins
+        check_group_count(self.by, len(self.cards.keys() | other.cards.keys()), size)
         cards = dict(self.cards)
         for group, card in other.cards.items():
             cards[group] = cards[group] + card if group in cards else card
@@ -83,7 +84,20 @@ def score(
     if isinstance(predictions, Predictions):
         return merge([score_batch(predictions, by, names, n_bins, weights, exact=True)])
     exact = is_small(predictions)
-    return merge(score_batch(batch, by, names, n_bins, weights, exact=exact) for batch in predictions)
+    batches = (
+        predictions.batches([c for c in (by, weights) if c is not None])
+        if isinstance(predictions, Scan)
+        else predictions
+    )
+    return merge(score_batch(_checked(batch), by, names, n_bins, weights, exact=exact) for batch in batches)
+
+
+def _checked(batch: object) -> Predictions:
+    if isinstance(batch, Predictions):
+        return batch
+    what = type(batch).__name__
+    hint = "build them with Predictions.from_logits(logits, labels), or read files with Predictions.scan(path)"
+    raise InvalidInputError(f"predictions must be Predictions, or several of them, got {what}; {hint}")
 
 
 def is_small(predictions: Iterable[Predictions]) -> bool:
@@ -122,7 +136,7 @@ def score_batch(
     if by is None:
         return card_of(predictions)
     number, values = predictions.groups(by)
-    check_group_count(by, len(values))
+    check_group_count(by, len(values), predictions.n_classes * n_bins)
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
     lean = predictions.select([] if weights is None else [weights])

@@ -67,6 +67,8 @@ def fixed_width(transform: Floats) -> float:
     most = excess(0.0)
     if most <= 1e-12:
         return 0.0
+    if excess(most) >= -1e-12:  # residuals of one sign: smoothing cancels nothing
+        return most
     return float(scipy.optimize.brentq(excess, 0.0, most, xtol=1e-9))
 
 

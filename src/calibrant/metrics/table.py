@@ -15,7 +15,7 @@ from calibrant.metrics import intervals
 from calibrant.metrics.bins import cece, debiased, ece, mce, over, rmsce, under
 from calibrant.metrics.cells import Cells, equal_mass
 from calibrant.metrics.events import Events
-from calibrant.metrics.ranking import adaptive_bound, aurc, aurc_bound, aurc_interval, ks, ks_bound
+from calibrant.metrics.ranking import adaptive_bound, aurc, aurc_bound, aurc_interval, debiased_bound, ks, ks_bound
 from calibrant.metrics.smooth import smooth, smooth_bound
 from calibrant.metrics.tally import Tally
 
@@ -97,18 +97,25 @@ def _binned(
         return plain if scaled is None else scaled(plain, bins)
 
     def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
-        drawn = noise(reading(side(card), card.n_bins), seed)
-        observed = float(norm(drawn[0]))
+        bins = reading(side(card), card.n_bins)
+        drawn = noise(bins, seed)
+        observed, value = float(norm(drawn[0])), float(formula(bins))
         if norm is intervals.largest:
-            return intervals.largest_interval(observed, drawn, level)
-        return intervals.interval(observed, drawn, norm, level)
+            low, high = intervals.largest_interval(observed, drawn, level)
+        else:
+            one_sign = norm in (intervals.negative_sum, intervals.positive_sum)
+            low, high = intervals.interval(observed, drawn, norm, level, of_one_sign=one_sign)
+        return min(low, value), max(high, value)  # a value without what chance adds may lie below
 
     def noise_floor(card: "Scorecard", seed: int) -> float:
         bins = reading(side(card), card.n_bins)
         return intervals.floor(noise(bins, seed), norm) if floor is None else floor(bins, seed)
 
     def bound(card: "Scorecard") -> float:
-        return float(adaptive_bound(_cells(side(card)), card.n_bins))
+        cells = _cells(side(card))
+        if formula is debiased:
+            return debiased_bound(cells, card.n_bins, float(debiased(equal_mass(cells.tally, card.n_bins))))
+        return float(adaptive_bound(cells, card.n_bins))
 
     return Metric(
         title,
@@ -183,7 +190,7 @@ METRICS: dict[str, Metric] = {
         ("classes",),
         lambda card: float(cece(_classes(card))),
         lambda card, level, seed: intervals.classwise_interval(
-            _classes(card), float(cece(_classes(card))), seed, level
+            _classes(card), float(cece(_classes(card))), seed, level, exclusive=card.exclusive
         ),
         lambda card, _: intervals.classwise_floor(_classes(card)),
     ),
@@ -213,3 +220,8 @@ def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, .
     if not wanted:
         raise InvalidInputError("metrics must name at least one metric")
     return tuple(name for name in METRICS if name in wanted and (n_classes == 2 or not METRICS[name].binary))
+
+
+def is_binary(names: Iterable[str]) -> bool:
+    """Whether one of the metrics asks for the probability of class 1."""
+    return any(METRICS[name].binary for name in names)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tally:
     """Sums over the rows of each cell; adding two of them is adding their data."""
 
@@ -31,6 +31,14 @@ class Tally:
     def total(self) -> Tensor:
         """The weight of each cell."""
         return self.weight[..., 0] + self.weight[..., 1]
+
+    @property
+    def rows(self) -> Tensor:
+        """(…, 2) the weights as numbers of rows: as they are, or made larger so that they are as many as the rows.
+
+        For what depends on the number of rows and not only on their shares; weights that sum to 1 are no single row.
+        """
+        return self.weight * max(1.0, float(self.count.sum() / self.weight.sum()))
 
     @property
     def mass(self) -> Tensor:

@@ -16,11 +16,12 @@ import torch
 
 from calibrant._checks import check_choice, check_jobs
 from calibrant._parquet import Part
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard
 from calibrant.metrics.scoring import Groups, is_small, score_batch
 from calibrant.predictions import Scan
 
+_job: "_Job"  # of a local process that was started for it
 Report = Callable[[int], None]  # called with the number of bytes that have been scored
 
 
@@ -50,8 +51,15 @@ class _Job:
         """The scorecard of a part, then its groups by each column; None where no row counts."""
         options = (self.metrics, self.n_bins, self.weights)
         total: list[Any] | None = None
+        first_row = part.first_row
         for batch in self.scan.read_part(part, self.columns()):
-            total = _added(total, [score_batch(batch, by, *options, exact=self.exact) for by in (None, *self.by)])
+            try:
+                cards = [score_batch(batch, by, *options, exact=self.exact) for by in (None, *self.by)]
+            except InvalidInputError as error:
+                where = f", counting rows from {first_row}" if first_row else ""
+                raise InvalidInputError(f"{part.url}{where}: {error}") from None
+            total = _added(total, cards)
+            first_row += len(batch)
         return total
 
 
@@ -80,6 +88,9 @@ def score_files(
     run = _on_ray(ray) if ray is not None else _in_processes(jobs) if jobs > 1 else _in_process
     total: list[Any] | None = None
     for part, cards in zip(scan.parts, run(job, scan.parts), strict=True):
+        if total is not None and cards is not None and cards[0].n_classes != total[0].n_classes:
+            got = f"{cards[0].n_classes} classes, the files before it have {total[0].n_classes}"
+            raise CorruptFileError(f"{part.url} has {got}")
         total = _added(total, cards)
         report(part.n_bytes)
     if total is None:
@@ -91,16 +102,32 @@ Run = Callable[[_Job, list[Part]], Iterator[list[Any] | None]]
 
 
 def _in_process(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
-    return map(job, parts)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the workers: another number adds in another order
+    try:
+        yield from map(job, parts)
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def _in_processes(jobs: int) -> Run:
     def run(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
         # Started afresh: a fork of a process that has torch's threads can hang.
-        with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-            yield from _in_order(parts, lambda part: pool.submit(job, part), lambda future: future.result(), 2 * jobs)
+        with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (job,)) as pool:
+            yield from _in_order(parts, lambda part: pool.submit(_work, part), lambda future: future.result(), 2 * jobs)
 
     return run
+
+
+def _start(job: _Job) -> None:
+    """Give a local process its job once, not with every part."""
+    global _job
+    torch.set_num_threads(1)
+    _job = job
+
+
+def _work(part: Part) -> list[Any] | None:
+    return _job(part)
 
 
 def _on_ray(address: str) -> Run:
@@ -119,7 +146,7 @@ def _on_ray(address: str) -> Run:
             shared, score_part = ray.put(job), ray.remote(_score_part)
             n_cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
             window = 2 * max(1, int(n_cpus))
-            yield from _in_order(parts, lambda part: score_part.remote(shared, part), ray.get, window)
+            yield from _in_order(parts, lambda part: score_part.remote(shared, part), _result, window)
         finally:
             if started:
                 ray.shutdown()
@@ -128,7 +155,18 @@ def _on_ray(address: str) -> Run:
 
 
 def _score_part(job: _Job, part: Part) -> list[Any] | None:
+    torch.set_num_threads(1)
     return job(part)
+
+
+def _result(reference: Any) -> list[Any] | None:
+    """What Ray's task gave; its own error instead of a report of it."""
+    import ray
+
+    try:
+        return ray.get(reference)  # type: ignore[no-any-return]
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, CalibrantError) else error from None
 
 
 def _in_order(

@@ -1,0 +1,256 @@
+"""Scores by the values of a column: each group is scored as if it were alone."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+import calibrant
+from calibrant.errors import InvalidInputError, UndefinedMetricError, UnknownNameError
+from calibrant.metrics import METRICS, Groups, Scorecard
+from calibrant.predictions import Predictions
+
+SITES = ["north", "south", "east"]
+
+
+def rows_with(column: Any, n_classes: int = 3, seed: int = 200, weights: Any = None) -> Predictions:
+    """Predictions with a column "site", and a column "w" where there are weights."""
+    n = len(column)
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((0.6 * logits).softmax(1), 1, generator=generator).squeeze(1)
+    columns = {"site": column} if weights is None else {"site": column, "w": weights}
+    return Predictions.from_logits(logits, labels, columns=columns)
+
+
+def sites(n: int, seed: int = 201) -> list[str]:
+    chosen = torch.randint(0, len(SITES), (n,), generator=torch.Generator().manual_seed(seed))
+    return [SITES[i] for i in chosen.tolist()]
+
+
+def assert_same(card: Scorecard, other: Scorecard) -> None:
+    assert card.n_rows == other.n_rows
+    assert card.values() == pytest.approx(other.values(), abs=1e-12)
+
+
+def only(rows: Predictions, column: list[Any], value: object) -> Predictions:
+    return rows[torch.tensor([i for i, got in enumerate(column) if got == value])]
+
+
+# Values
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_each_group_as_if_alone(n_classes: int) -> None:
+    column = sites(300)
+    rows = rows_with(column, n_classes)
+    groups = calibrant.score(rows, by="site")
+    assert isinstance(groups, Groups)
+    assert groups.by == "site"
+    assert list(groups) == sorted(SITES)
+    assert len(groups) == 3
+    for site in SITES:
+        assert_same(groups[site], calibrant.score(only(rows, column, site)))
+        assert groups[site].interval("ece") == calibrant.score(only(rows, column, site)).interval("ece")
+    assert_same(groups.overall, calibrant.score(rows))
+    assert sum(card.n_rows for card in groups.values()) == groups.overall.n_rows == 300
+
+
+def test_options_reach_every_group() -> None:
+    column = sites(200)
+    weights = torch.rand(200, generator=torch.Generator().manual_seed(202), dtype=torch.float64).tolist()
+    rows = rows_with(column, weights=weights)
+    groups = calibrant.score(rows, by="site", metrics=["ece", "adaece"], n_bins=7, weights="w")
+    for site in SITES:
+        alone = calibrant.score(only(rows, column, site), metrics=["ece", "adaece"], n_bins=7, weights="w")
+        assert_same(groups[site], alone)
+        assert groups[site].names == ("ece", "adaece")
+        assert groups[site].n_bins == 7
+
+
+def test_a_group_without_weight_is_not_there() -> None:
+    rows = rows_with(["a", "b", "a", "b"], weights=[1.0, 0.0, 2.0, 0.0])
+    groups = calibrant.score(rows, by="site", weights="w")
+    assert list(groups) == ["a"]
+    assert groups.overall.n_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "order"),
+    [
+        ([3, 1, 2, 10, 1], [1, 2, 3, 10]),
+        ([2.5, -1.0, 2.5, 0.0, 10.0], [-1.0, 0.0, 2.5, 10.0]),
+        ([True, False, True, True, False], [False, True]),
+        (["b", None, "a", "b", None], ["a", "b", None]),
+        ([None, 2, 1, None, 2], [1, 2, None]),
+        ([None] * 5, [None]),
+    ],
+    ids=["integers", "floats", "booleans", "strings", "integers with nulls", "nulls"],
+)
+def test_groups_in_the_order_of_their_values(column: list[Any], order: list[Any]) -> None:
+    rows = rows_with(pa.array(column))
+    for groups in (calibrant.score(rows, by="site"), calibrant.score([rows[:2], rows[2:]], by="site")):
+        assert list(groups) == order
+        assert {group: card.n_rows for group, card in groups.items()} == {value: column.count(value) for value in order}
+
+
+def test_rows_without_a_value_are_a_group() -> None:
+    column = ["a", None, "b", None, "a", None]
+    rows = rows_with(pa.array(column))
+    groups = calibrant.score(rows, by="site")
+    assert groups[None].n_rows == 3
+    assert_same(groups[None], calibrant.score(only(rows, column, None)))
+
+
+DICTIONARIES = {
+    "nulls among the indices": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0, 1, None]), pa.array(["a", "b"])),
+        {"a": 2, "b": 2, None: 2},
+    ),
+    "null in the dictionary": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0, 1, 2]), pa.array(["a", "b", None])),
+        {"a": 2, "b": 2, None: 2},
+    ),
+    "a value that no row has": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 0, 1, 1]), pa.array(["a", "b", "c"])),
+        {"a": 3, "b": 3},
+    ),
+    "a value twice": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0, 1, 2]), pa.array(["a", "b", "a"])),
+        {"a": 4, "b": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DICTIONARIES)
+def test_dictionary_columns(case: str) -> None:
+    column, counts = DICTIONARIES[case]
+    groups = calibrant.score(rows_with(column), by="site")
+    assert {group: card.n_rows for group, card in groups.items()} == counts
+
+
+def test_rows_that_are_no_number_are_one_group_in_a_stream_too() -> None:
+    rows = rows_with(pa.array([1.0, float("nan"), 1.0, float("nan")]))
+    counts = [
+        sorted(card.n_rows for card in calibrant.score(source, by="site").values())
+        for source in (rows, [rows[:2], rows[2:]])
+    ]
+    assert counts == [[2, 2], [2, 2]]
+
+
+# The worst
+
+
+def test_worst() -> None:
+    """Confidence 0.8 everywhere; north is always right, south half of the time, east never."""
+    rates = {"north": [0] * 4, "south": [0, 0, 1, 1], "east": [1] * 4}
+    column = [site for site in rates for _ in range(4)]
+    labels = [label for labels in rates.values() for label in labels]
+    rows = Predictions.from_probs(torch.tensor([[0.8, 0.2]] * 12).double(), labels, columns={"site": column})
+    groups = calibrant.score(rows, by="site")
+    for metric in ("accuracy", "ece", "nll", "brier", "overconfidence", "aurc", "kse"):
+        name, card = groups.worst(metric)
+        assert name == "east", metric
+        assert card is groups["east"]
+    assert groups.worst("underconfidence")[0] == "north"
+    assert METRICS["accuracy"].higher_is_better
+    assert not METRICS["ece"].higher_is_better
+    assert groups.worst("nll_on_errors")[0] in ("south", "east")  # north has no error, so no value
+
+
+def test_worst_refusals() -> None:
+    rows = Predictions.from_probs([[0.8, 0.2]] * 2, [0, 0], columns={"site": ["a", "b"]})
+    groups = calibrant.score(rows, by="site", metrics=["nll_on_errors", "ece"])
+    with pytest.raises(UndefinedMetricError, match="nll_on_errors is undefined in every group of site"):
+        groups.worst("nll_on_errors")
+    with pytest.raises(UnknownNameError, match="unknown metric 'ecee'; did you mean 'ece'"):
+        groups.worst("ecee")
+    with pytest.raises(InvalidInputError, match="nll was not asked for"):
+        groups.worst("nll")
+    with pytest.raises(KeyError):
+        groups["c"]
+
+
+# Streams and sums
+
+
+def counts_of(card: Scorecard) -> list[list[int]]:
+    assert card.means is not None
+    assert card.classes is not None
+    return [card.means.count.tolist(), card.top_bins.count.flatten().tolist(), card.classes.count.flatten().tolist()]
+
+
+@pytest.mark.parametrize("size", [1, 37, 100])
+def test_streamed_groups_count_the_same(size: int) -> None:
+    column = [None if i % 11 == 0 else site for i, site in enumerate(sites(150))]
+    rows = rows_with(pa.array(column))
+    exact = calibrant.score(rows, by="site")
+    streamed = calibrant.score((rows[i : i + size] for i in range(0, 150, size)), by="site")
+    assert list(streamed) == list(exact)
+    for group, card in [*streamed.items(), ("overall", streamed.overall)]:
+        wanted = exact.overall if group == "overall" else exact[group]
+        assert card.n_rows == wanted.n_rows
+        assert counts_of(card) == counts_of(wanted)
+        for name in card.names:
+            value, known = card.get(name), wanted.get(name)
+            if known is None:
+                assert value is None
+            else:
+                assert value == pytest.approx(known, abs=card.error_bound(name) + 1e-6), name
+
+
+def test_adding_groups() -> None:
+    column = sites(240)
+    rows = rows_with(column)
+    first, second = rows[:100], rows[100:]
+    total = calibrant.score(first, by="site") + calibrant.score(second, by="site")
+    for site in SITES:
+        assert_same(total[site], calibrant.score(only(rows, column, site)))
+    assert_same(total.overall, calibrant.score(rows))
+
+
+def test_adding_groups_of_other_values() -> None:
+    a, b = rows_with(["x", "y"]), rows_with(["y", "a"], seed=203)
+    total = calibrant.score(a, by="site") + calibrant.score(b, by="site")
+    assert list(total) == ["a", "x", "y"]
+    assert [card.n_rows for card in total.values()] == [1, 1, 2]
+    assert_same(total["a"], calibrant.score(b[1:]))
+    assert_same(total["y"], calibrant.score(Predictions.concat([a[1:], b[:1]])))
+
+
+def test_adding_changes_neither() -> None:
+    a, b = (calibrant.score(rows_with(["x", "y"], seed=seed), by="site") for seed in (204, 205))
+    before = a["x"].values()
+    assert (a + b)["x"].n_rows == 2
+    assert a["x"].n_rows == 1
+    assert a["x"].values() == before
+
+
+# Refusals
+
+
+def test_too_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match="at most 10,000 values, got more in 'site'"):
+        calibrant.score(rows_with(list(range(10_001))), by="site", metrics=["accuracy"])
+    monkeypatch.setattr("calibrant._checks.MOST_GROUPS", 5)
+    rows = rows_with([0, 1, 2, 3, 4, 5])
+    calibrant.score([rows[:4], rows[1:5]], by="site", metrics=["accuracy"])
+    with pytest.raises(InvalidInputError, match="at most 5 values, got more in 'site'"):
+        calibrant.score([rows[:4], rows[3:]], by="site", metrics=["accuracy"])
+
+
+def test_refusals() -> None:
+    rows = rows_with(["a", "b"])
+    with pytest.raises(UnknownNameError, match=r"'sites'.*did you mean 'site'"):
+        calibrant.score(rows, by="sites")
+    with pytest.raises(InvalidInputError, match="at least one row that counts"):
+        calibrant.score(rows[:0], by="site")
+    other = calibrant.score(rows, by="site", n_bins=10)
+    with pytest.raises(InvalidInputError, match="agree in n_bins to be added, got 15 and 10"):
+        calibrant.score(rows, by="site") + other
+
+
+def test_a_column_of_lists_has_no_groups() -> None:
+    with pytest.raises(InvalidInputError, match="site"):
+        calibrant.score(rows_with(pa.array([[1], [2]])), by="site")

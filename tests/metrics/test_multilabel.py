@@ -1,0 +1,187 @@
+"""Multi-label scores: each class is a two-class question, and the pooled answers of a row are not independent."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+import calibrant
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.metrics import METRICS, Scorecard, score_multilabel
+from calibrant.predictions import Predictions
+
+
+def draw(n: int, k: int, seed: int, sharpness: float = 0.6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = (torch.rand(n, k, generator=generator, dtype=torch.float64) < (sharpness * logits).sigmoid()).long()
+    return logits, labels
+
+
+def binary(logits: Tensor, labels: Tensor) -> Scorecard:
+    card: Scorecard = calibrant.score(Predictions.from_positive_probs(logits.sigmoid(), labels))
+    return card
+
+
+def assert_close(card: Scorecard, other: Scorecard, tolerance: float = 1e-9) -> None:
+    assert card.n_rows == other.n_rows
+    assert card.names == other.names
+    for name in card.names:
+        assert card.get(name) == pytest.approx(other.get(name), abs=tolerance), name
+
+
+# Values
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_each_class_is_a_binary_question(k: int) -> None:
+    logits, labels = draw(300, k, 300)
+    scores = score_multilabel(logits, labels)
+    assert list(scores) == list(range(k))
+    for number in range(k):
+        alone = binary(logits[:, number], labels[:, number])
+        assert_close(scores[number], alone)
+        assert scores[number].interval("ece_positive") == pytest.approx(alone.interval("ece_positive"), abs=1e-9)
+
+
+def test_pooled_answers() -> None:
+    """All n·k answers together, but for the classwise error, which is a mean over the classes."""
+    logits, labels = draw(200, 4, 301)
+    scores = score_multilabel(logits, labels)
+    pooled = binary(logits.flatten(), labels.flatten())
+    for name in METRICS:
+        if name != "cece":
+            assert scores.overall[name] == pytest.approx(pooled[name], abs=1e-9), name
+    assert scores.overall.cece == pytest.approx(sum(card.ece_positive for card in scores.values()) / 4, abs=1e-9)
+
+
+def test_values_by_hand() -> None:
+    """Sigmoids of 0.5 and 0.75, both there in the first row; of 0.5 and 0.25, none in the second."""
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, -math.log(3)]], dtype=torch.float64)
+    scores = score_multilabel(logits, torch.tensor([[1, 1], [0, 0]]), class_names=["cat", "dog"])
+    assert list(scores) == ["cat", "dog"]
+    assert scores["cat"].ece_positive == pytest.approx(0)
+    assert scores["dog"].ece_positive == pytest.approx(0.25)
+    assert scores["dog"].accuracy == 1
+    assert scores["cat"].accuracy == 0.5
+    assert scores.overall.accuracy == 0.75
+    assert scores.overall.cece == pytest.approx(0.125)
+    assert scores.overall.brier == pytest.approx((2 * 2 * 0.25 + 2 * 2 * 0.0625) / 4)
+    assert scores.worst("ece_positive")[0] == "dog"
+    assert scores.worst("accuracy")[0] == "cat"
+
+
+def test_options() -> None:
+    logits, labels = draw(100, 3, 302)
+    scores = score_multilabel(logits, labels, metrics=["ece", "ece_positive"], n_bins=5)
+    for number, card in scores.items():
+        rows = Predictions.from_positive_probs(logits[:, number].sigmoid(), labels[:, number])
+        assert_close(card, calibrant.score(rows, metrics=["ece", "ece_positive"], n_bins=5))
+    assert scores.overall.names == ("ece", "ece_positive")
+    assert scores.overall.n_bins == 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_lower_precision(dtype: torch.dtype) -> None:
+    logits, labels = draw(100, 2, 303)
+    rounded = logits.to(dtype)
+    wanted = score_multilabel(rounded.double(), labels).overall
+    assert score_multilabel(rounded, labels.bool().int()).overall.nll == pytest.approx(wanted.nll, abs=1e-6)
+
+
+def test_logits_that_saturate() -> None:
+    """A sigmoid of 40 is 1 in float32, yet the NLL of a wrong answer is 40."""
+    scores = score_multilabel(torch.tensor([[40.0], [-40.0]]), torch.tensor([[0], [0]]))
+    assert scores.overall.nll == pytest.approx(20)
+
+
+# Intervals
+
+
+def test_pooled_intervals_count_rows() -> None:
+    """Wilson's interval of the pooled accuracy has n rows, not n·k answers."""
+    logits, labels = draw(150, 6, 304)
+    overall = score_multilabel(logits, labels).overall
+    z2, share = norm.ppf(0.975) ** 2, overall.accuracy
+    for limit in overall.interval("accuracy"):
+        assert (share - limit) ** 2 == pytest.approx(z2 * limit * (1 - limit) / 150, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_copies_of_a_class_tell_nothing_new(name: str) -> None:
+    """A class three times over has the interval of the class once.
+
+    The debiased error takes off the chance of as many rows as there are answers, and AURC has its 1/n.
+    """
+    logits, labels = draw(400, 1, 305)
+    once = score_multilabel(logits, labels, metrics=[name]).overall.interval(name)
+    thrice = score_multilabel(logits.repeat(1, 3), labels.repeat(1, 3), metrics=[name]).overall.interval(name)
+    assert thrice == pytest.approx(once, abs=1e-3)
+
+
+def test_pooled_floors_count_rows() -> None:
+    logits, labels = draw(400, 1, 306)
+    names = [name for name in METRICS if name.startswith(("ece", "rmsce", "adaece", "kse"))]
+    once = score_multilabel(logits, labels, metrics=names).overall
+    thrice = score_multilabel(logits.repeat(1, 3), labels.repeat(1, 3), metrics=names).overall
+    for name in names:
+        assert thrice.noise_floor(name) == pytest.approx(once.noise_floor(name), rel=1e-6), name
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_the_order_of_classes_does_not_matter(k: int) -> None:
+    """One class is far off and the others are calibrated; where the first one stands changes no interval."""
+    logits, labels = draw(500, k, 307, sharpness=1.0)
+    logits[:, 0] += 3
+    forth, back = score_multilabel(logits, labels), score_multilabel(logits.flip(1), labels.flip(1))
+    for name in ("accuracy", "nll", "ece", "ece_positive", "adaece", "kse", "aurc", "cece"):
+        assert back.overall[name] == pytest.approx(forth.overall[name], abs=1e-9), name
+        interval = back.overall.interval(name)
+        assert interval == pytest.approx(forth.overall.interval(name), abs=1e-6), name
+
+
+def test_calibrated_classes_are_not_called_miscalibrated() -> None:
+    """The lower limit is above 0 for one in twenty: of 150 more than 17 are, by chance, one time in a thousand."""
+    above = dict.fromkeys(["cece", "ece_positive", "ece"], 0)
+    for seed in range(150):
+        overall = score_multilabel(*draw(300, 5, 3000 + seed, sharpness=1.0), metrics=above).overall
+        for name in above:
+            above[name] += overall.interval(name)[0] > 0
+    assert max(above.values()) <= 17, above
+
+
+# Refusals
+
+
+def test_refusals() -> None:
+    logits, labels = draw(5, 3, 308)
+    with pytest.raises(InvalidInputError, match="logits must be a tensor, got list"):
+        score_multilabel(logits.tolist(), labels)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"of shape \(n, k\), got torch.float64, \(5,\)"):
+        score_multilabel(logits[:, 0], labels[:, 0])
+    with pytest.raises(InvalidInputError, match=r"got torch.float64, \(0, 3\)"):
+        score_multilabel(logits[:0], labels[:0])
+    with pytest.raises(InvalidInputError, match=r"got torch\.int64"):
+        score_multilabel(labels, labels)
+    with pytest.raises(InvalidInputError, match=r"\(5, 2\)"):
+        score_multilabel(logits, labels[:, :2])
+    with pytest.raises(InvalidInputError, match="labels"):
+        score_multilabel(logits, labels + 0.5)
+    for value in (2, -1):
+        wrong = labels.clone()
+        wrong[3, 1] = value
+        with pytest.raises(InvalidInputError, match=rf"labels must lie in \[0, 1\], got {value}"):
+            score_multilabel(logits, wrong)
+    for number in (math.nan, math.inf, -math.inf):
+        wrong_logits = logits.clone()
+        wrong_logits[2, 1] = number
+        with pytest.raises(InvalidInputError, match=f"logits must be finite, got {number} at row 2, class 1"):
+            score_multilabel(wrong_logits, labels)
+    with pytest.raises(InvalidInputError, match="class_names"):
+        score_multilabel(logits, labels, class_names=["a", "b"])
+    with pytest.raises(UnknownNameError, match="unknown metric 'ecee'; did you mean 'ece'"):
+        score_multilabel(logits, labels, metrics=["ecee"])
+    with pytest.raises(InvalidInputError, match="n_bins"):
+        score_multilabel(logits, labels, n_bins=0)
