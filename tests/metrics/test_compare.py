@@ -51,8 +51,9 @@ def test_the_difference_of_the_scores(n_classes: int) -> None:
     for row in found:
         assert (row.a, row.b) == (cards[0][row.metric], cards[1][row.metric]), row.metric
         assert row.difference == row.a - row.b
-        assert sum(row.interval) / 2 == pytest.approx(row.difference, abs=1e-12)
-        assert row.interval[0] < row.interval[1]
+        assert row.interval[0] < row.difference < row.interval[1]
+        reach = min(row.difference - row.interval[0], row.interval[1] - row.difference)
+        assert reach == pytest.approx(1.96 * row.standard_error, rel=0.01)
         assert 0 <= row.p_value <= 1
         assert row.p_holm == row.p_value
         assert row.whole
@@ -89,7 +90,7 @@ def test_level_and_seed() -> None:
     a, b = pair_of(200, 3, 104)
     assert compare(a, b, seed=3) == compare(a, b, seed=3)
     wide, narrow = rows_of(a, b, ["ece"], level=0.99)["ece"], rows_of(a, b, ["ece"], level=0.9)["ece"]
-    assert width(wide) / width(narrow) == pytest.approx(2.575829 / 1.644854, rel=1e-5)
+    assert width(wide) - width(narrow) == pytest.approx(2 * (2.575829 - 1.644854) * wide.standard_error, rel=1e-5)
     assert rows_of(a, b, ["ece"], seed=1)["ece"].interval != rows_of(a, b, ["ece"], seed=2)["ece"].interval
 
 
@@ -121,7 +122,7 @@ def test_standard_errors_against_a_bootstrap() -> None:
         drawn[i] = torch.tensor([cards[0][name] - cards[1][name] for name in metrics])
     found = rows_of(a, b, metrics)
     for name, spread in zip(metrics, drawn.std(0).tolist(), strict=True):
-        assert width(found[name]) / (2 * 1.959964) == pytest.approx(spread, rel=0.25), name
+        assert found[name].standard_error == pytest.approx(spread, rel=0.25), name
 
 
 def test_four_copies_of_a_row_are_one_row() -> None:
@@ -137,8 +138,8 @@ def test_four_copies_of_a_row_are_one_row() -> None:
     plain, clustered = rows_of(a, b, PAIRED), rows_of(*copies, PAIRED, cluster="patient")
     blind = rows_of(*copies, PAIRED)
     for name in PAIRED:
-        assert width(clustered[name]) == pytest.approx(width(plain[name]), rel=0.05), name
-        assert width(blind[name]) == pytest.approx(width(plain[name]) / 2, rel=0.1), name
+        assert clustered[name].standard_error == pytest.approx(plain[name].standard_error, rel=0.05), name
+        assert blind[name].standard_error == pytest.approx(plain[name].standard_error / 2, rel=0.1), name
 
 
 def test_clusters_of_one_row_change_nothing() -> None:

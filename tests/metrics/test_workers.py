@@ -198,7 +198,7 @@ def test_an_error_in_a_worker_names_the_file(tmp_path: Path, jobs: int) -> None:
 
 def test_results_come_in_the_order_of_the_parts_whichever_is_slow() -> None:
     """The first part ends only after the last one has."""
-    parts = [Part("x", number, 0, 1, 1) for number in range(4)]
+    parts = [Part("x", "x", number, 0, 1, 1) for number in range(4)]
     last_is_done, finished = Event(), list[int]()
 
     def work(part: Part) -> list[Any]:
@@ -218,7 +218,7 @@ def test_results_come_in_the_order_of_the_parts_whichever_is_slow() -> None:
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 def test_no_more_parts_than_the_window_are_under_way(window: int) -> None:
-    parts = [Part("x", number, 0, 1, 1) for number in range(10)]
+    parts = [Part("x", "x", number, 0, 1, 1) for number in range(10)]
     under_way, most = set[int](), 0
 
     def submit(part: Part) -> int:
@@ -312,16 +312,6 @@ class TestTwoNodesOfARayCluster:
         assert len([node for node in cluster.nodes() if node["Alive"]]) == 2
         found = score_files(scan, ray="auto", **OPTIONS)
         assert cluster.is_initialized()
-        assert_same_bits(found, score_files(scan, **OPTIONS))
-
-    @pytest.mark.usefixtures("cluster")
-    def test_the_same_bits_where_rows_are_too_many_for_exact_cells(
-        self, scan: Scan, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(workers, "is_small", lambda _: False)
-        found = score_files(scan, ray="auto", **OPTIONS)
-        assert found.overall.top.cells is not None
-        assert not found.overall.top.cells.exact
         assert_same_bits(found, score_files(scan, **OPTIONS))
 
     @pytest.mark.usefixtures("cluster")

@@ -104,7 +104,9 @@ def audit(
             "level": level,
             "seed": seed,
         }
-        names = metrics or None
+        names = [name for name in metrics if not METRICS[name].binary] or None
+        if metrics and names is None:
+            raise InvalidInputError(f"--compare cannot compare {', '.join(metrics)}: it compares the top label only")
         differences = {column: compare_models(*pair, metrics=names, by=column, **options) for column in by or (None,)}
     failed = [describe_gate(gate, scores.overall) for gate in gates if gate_fails(gate, scores.overall)]
     if as_json:
@@ -113,7 +115,7 @@ def audit(
             **card_record(scores.overall, level, seed),
             "reliability": reliability_record(scores.overall),
             "groups": {name: groups_record(groups, level, seed) for name, groups in scores.groups.items()},
-            "comparison": [difference_record(by, row) for by, rows in differences.items() for row in rows],
+            "comparison": comparison_record(differences),
             "failed": failed,
         }
         print(json.dumps(finite(record), indent=2, allow_nan=False))
@@ -212,8 +214,15 @@ def worst_groups(groups: "Groups") -> Iterator[tuple[str, object]]:
             continue
 
 
+def comparison_record(differences: "dict[str | None, list[Difference]]") -> list[dict[str, Any]]:
+    """All rows once, then the groups of each column."""
+    whole = [row for row in next(iter(differences.values()), []) if row.whole]
+    parts = [(by, row) for by, rows in differences.items() for row in rows if not row.whole]
+    return [difference_record(by, row) for by, row in [*((None, row) for row in whole), *parts]]
+
+
 def difference_record(by: str | None, row: "Difference") -> dict[str, Any]:
-    fields = ("metric", "n_rows", "a", "b", "difference", "p_value", "p_holm")
+    fields = ("metric", "n_rows", "a", "b", "difference", "standard_error", "p_value", "p_holm")
     return {
         "by": None if row.whole else by,
         "group": as_text(row.group),

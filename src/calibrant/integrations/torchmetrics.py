@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from calibrant._checks import check_bins, check_choice, check_classes
 from calibrant.errors import InvalidInputError
-from calibrant.metrics.cells import N_GRID, sparse
+from calibrant.integrations.grid import N_GRID, grid_numbers, occupied
 from calibrant.metrics.events import Events
 from calibrant.metrics.means import COLUMNS, Means
 from calibrant.metrics.scorecard import Scorecard
@@ -102,7 +102,7 @@ class CalibrationScore(Metric):
             raise InvalidInputError(f"predictions must have {self.n_classes} classes, got {batch.n_classes}")
         if len(batch) == 0:
             return
-        card = Scorecard.of(batch, metrics=self.names, n_bins=self.n_bins, exact=False)
+        card = Scorecard.of(batch, metrics=self.names, n_bins=self.n_bins)
         self.n_rows += card.n_rows
         for part, sums, rows in _parts(card):
             for name in sums.__slots__:
@@ -138,7 +138,7 @@ class CalibrationScore(Metric):
 
     def _events(self, side: str) -> Events:
         cells = self._sums(f"{side}_cells", Tally)
-        return Events(self._sums(f"{side}_bins", Tally), None if cells is None else sparse(cells))
+        return Events(self._sums(f"{side}_bins", Tally), None if cells is None else occupied(cells))
 
     def _sums(self, part: str, kind: type[Any]) -> Any:
         if not hasattr(self, f"{part}_count"):
@@ -156,7 +156,7 @@ def _parts(card: Scorecard) -> Iterable[tuple[str, Means | Tally, Tensor | None]
         if events is not None and events.bins is not None:
             yield f"{side}_bins", events.bins, None
         if events is not None and events.cells is not None:
-            yield f"{side}_cells", events.cells.tally, events.cells.key
+            yield f"{side}_cells", events.cells.tally, grid_numbers(events.cells)
 
 
 class CalibrationMetric(CalibrationScore):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import check_outcomes
-from calibrant.metrics.cells import equal_mass, exact_cells
+from calibrant.metrics.cells import cells_of, equal_mass
 from calibrant.metrics.tally import Tally, tally
 
 
@@ -66,7 +66,7 @@ def outcome_bins(
     """The checked tally behind every function of this file."""
     confidence, correct, weights = check_outcomes(confidence, correct, weights, n_bins)
     if equal_mass_bins:
-        return equal_mass(exact_cells(confidence, 1 - confidence, correct, weights).tally, n_bins)
+        return equal_mass(cells_of(confidence, 1 - confidence, correct, weights).tally, n_bins)
     return tally(bin_numbers(confidence, n_bins), n_bins, confidence, correct, weights)
 
 

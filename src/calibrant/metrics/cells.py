@@ -1,10 +1,10 @@
 """Cells: a tally so fine, and sorted, that the metrics that depend on the order of confidences can be read from it.
 
-Exact cells hold the rows of one confidence each; they are as many as there are distinct confidences. Grid cells are
-those of a fixed grid, so their number is bounded and two of them add up cell by cell: the state of a stream. The grid
-is even in the confidence where that is moderate (2^-18 wide) and even in the logarithm of the doubt, 1 − confidence,
-near 1 (128 cells per factor of 2, down to 2^-126), and the same near 0: a confidence that float32 rounds to 1 still
-has its place.
+A cell holds the rows of one confidence. In a stream the cells are limited in number: when there are more, confidences
+are put on a scale and its last bit is dropped, and another, until they fit. The scale is even in the fourth root of the
+distance to 0 or to 1, whichever is nearer, plus a little of its logarithm, so that a confidence that float32 rounds to
+1 still has its place; and data that lie close together keep more bits. How many are dropped depends on all rows
+together and not on their order: cells add up in any order to the same.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,13 @@ from torch import Tensor
 
 from calibrant.metrics.tally import Tally, tally
 
-FINEST = 2.0**-18  # width of a grid cell where the scale is even
-KNEE = 2.0**-7  # below this distance from 0 or 1 the scale is logarithmic
-OCTAVE_BITS = 7  # 128 cells per octave there
-SMALLEST = 2.0**-126  # the least distance from 0 or 1 that is told apart
-_HALF_BITS, _KNEE, _SMALLEST = torch.tensor([0.5, KNEE, SMALLEST], dtype=torch.float64).view(torch.int64).tolist()
-_KNEE_BITS, _SMALLEST_BITS = _KNEE >> (52 - OCTAVE_BITS), _SMALLEST >> (52 - OCTAVE_BITS)
-_N_LOGARITHMIC = _KNEE_BITS - _SMALLEST_BITS
-_N_EVEN = round((0.5 - KNEE) / FINEST)
-_N_SIDE = _N_LOGARITHMIC + _N_EVEN + 1  # the last cell of a side holds ½ alone
-N_GRID = 2 * _N_SIDE
+MOST_CELLS = 2**18  # of a stream
+MOST_GROUP_CELLS = 2**15  # of each group in a stream
 TIE_BITS = {torch.float32: 18, torch.float64: 42}  # bits of a confidence that the rounding of a softmax leaves alone
+SCALE_BITS = 62  # of a number on the scale
+_SCALE = 2.0**60
+_HALF = int(torch.tensor(0.5, dtype=torch.float64).view(torch.int64))
+_TOP = int(0.5**0.25 * _SCALE) + (_HALF >> 4) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,77 +30,85 @@ class Cells:
 
     key: Tensor  # (m,) int64, increasing
     tally: Tally  # of m cells
-    exact: bool  # whether a cell holds one confidence only
+    limit: int | None  # the most cells there may be
+    dropped: int = 0  # bits of the scale, to keep that limit; 0 where every cell holds one confidence only
+
+    @property
+    def exact(self) -> bool:
+        return self.dropped == 0
+
+    def width(self) -> Tensor:
+        """(m,) how far apart the confidences of a cell may be: 4 u³ du, where u is the fourth root of the distance."""
+        confidence = self.tally.mean_confidence
+        root = torch.minimum(confidence, 1 - confidence).clamp_min(0) ** 0.25
+        step = 2.0**self.dropped / _SCALE
+        return 4 * (root + step) ** 3 * step
 
     def __add__(self, other: Self) -> Self:
-        if self.exact != other.exact:
-            return self.on_grid() + other.on_grid()  # type: ignore[return-value]
-        key, into = torch.cat([self.key, other.key]).unique(return_inverse=True)
-        both = (torch.cat([getattr(self.tally, n), getattr(other.tally, n)]) for n in Tally.__slots__)
-        return type(self)(key, Tally(*both).merged(into, len(key)), self.exact)
+        dropped = max(self.dropped, other.dropped)
+        keys = torch.cat([cells.key_without(dropped) for cells in (self, other)])
+        both = Tally(*(torch.cat([getattr(self.tally, n), getattr(other.tally, n)]) for n in Tally.__slots__))
+        limit = min((limit for limit in (self.limit, other.limit) if limit is not None), default=None)
+        key, into = keys.unique(return_inverse=True)
+        return type(self)(key, both.merged(into, len(key)), limit, dropped).limited()
 
-    def on_grid(self) -> "Cells":
-        """The same rows in the cells of the grid."""
-        if not self.exact:
+    def limited(self) -> Self:
+        """The same rows in no more cells than the limit."""
+        if self.limit is None or len(self.key) <= self.limit:
             return self
-        low = self.key <= _HALF_BITS
-        nearest = torch.where(low, self.key, 2 * _HALF_BITS - self.key).view(torch.float64)
-        key, into = _grid_keys(nearest, low).unique(return_inverse=True)
-        return Cells(key, self.tally.merged(into, len(key)), False)
+        dropped, key = self.dropped, self.key
+        while len(key) > self.limit:
+            dropped += 1
+            key = self.key_without(dropped).unique_consecutive()
+        key, into = self.key_without(dropped).unique_consecutive(return_inverse=True)
+        return type(self)(key, self.tally.runs(into, len(key)), self.limit, dropped)
+
+    def key_without(self, dropped: int) -> Tensor:
+        """The keys with so many bits of the scale dropped; exact ones for none."""
+        if dropped == 0:
+            return self.key
+        on_scale = _on_scale(self.key) if self.exact else self.key
+        return on_scale >> dropped << dropped
 
 
-def exact_cells(
-    confidence: Tensor, doubt: Tensor, correct: Tensor, weights: Tensor | None, tie_bits: int | None = None
+def _on_scale(key: Tensor) -> Tensor:
+    """Exact keys as whole numbers on the scale."""
+    low = key <= _HALF
+    distance = torch.where(low, key, 2 * _HALF - key).view(torch.float64)
+    side = (distance.sqrt().sqrt() * _SCALE).long() + (
+        distance.view(torch.int64) >> 4
+    )  # an octave is 2^-12 of the root
+    return torch.where(low, side, 2 * _TOP - side)
+
+
+def cells_of(
+    confidence: Tensor,
+    doubt: Tensor,
+    correct: Tensor,
+    weights: Tensor | None,
+    *,
+    tie_bits: int | None = None,
+    limit: int | None = None,
 ) -> Cells:
     """A cell for each distinct confidence, or for those that agree to this many bits of confidence and doubt."""
-    keys, order = exact_keys(confidence, doubt, tie_bits).sort()
+    keys, order = keys_of(confidence, doubt, tie_bits).sort()
     starts = torch.ones_like(keys, dtype=torch.bool)
     starts[1:] = keys[1:] != keys[:-1]
     cell = starts.cumsum(0) - 1
     key = keys[starts]
     ordered = (confidence[order], correct[order], None if weights is None else weights[order])
-    return Cells(key, tally(cell, len(key), *ordered), True)
+    return Cells(key, tally(cell, len(key), *ordered), limit).limited()
 
 
-def exact_keys(confidence: Tensor, doubt: Tensor, tie_bits: int | None = None) -> Tensor:
+def keys_of(confidence: Tensor, doubt: Tensor, tie_bits: int | None = None) -> Tensor:
     """Integers in the order of the confidences, equal where these are: the bits of the distance to 0 or to 1."""
-    nearest, low = _nearest(confidence, doubt)
-    bits = nearest.view(torch.int64)
+    confidence, doubt = confidence.double(), doubt.double()
+    low = confidence <= doubt
+    bits = torch.where(low, confidence, doubt).clamp_(0.0, 0.5).view(torch.int64)
     if tie_bits is not None:
         dropped = 52 - tie_bits
         bits = (bits + (1 << (dropped - 1))) >> dropped << dropped
-    return torch.where(low, bits, 2 * _HALF_BITS - bits)
-
-
-def grid_cells(confidence: Tensor, doubt: Tensor, correct: Tensor, weights: Tensor | None) -> Cells:
-    key, cell = _grid_keys(*_nearest(confidence, doubt)).unique(return_inverse=True)
-    return Cells(key, tally(cell, len(key), confidence, correct, weights), False)
-
-
-def sparse(dense: Tally) -> Cells:
-    """The occupied ones of all the cells of the grid."""
-    key = dense.count.any(-1).nonzero().squeeze(1)
-    return Cells(key, dense[key], False)
-
-
-def dense(cells: Cells) -> Tally:
-    """All the cells of the grid: of one size for any data, so that processes can add them up."""
-    on_grid = cells.on_grid()
-    return on_grid.tally.merged(on_grid.key, N_GRID)
-
-
-def _nearest(confidence: Tensor, doubt: Tensor) -> tuple[Tensor, Tensor]:
-    """The distance to the nearer of 0 and 1, and whether that is 0."""
-    confidence, doubt = confidence.double(), doubt.double()
-    low = confidence <= doubt
-    return torch.where(low, confidence, doubt).clamp_(0.0, 0.5), low
-
-
-def _grid_keys(nearest: Tensor, low: Tensor) -> Tensor:
-    logarithmic = (nearest.clamp_min(SMALLEST).view(torch.int64) >> (52 - OCTAVE_BITS)) - _SMALLEST_BITS
-    even = ((nearest - KNEE) / FINEST).long() + _N_LOGARITHMIC
-    side = torch.where(nearest < KNEE, logarithmic, even)
-    return torch.where(low, side, N_GRID - 1 - side)
+    return torch.where(low, bits, 2 * _HALF - bits)
 
 
 def equal_mass(cells: Tally, n_bins: int) -> Tally:

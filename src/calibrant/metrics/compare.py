@@ -29,7 +29,7 @@ from calibrant._checks import (
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, exact_keys, strata_numbers
+from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, keys_of, strata_numbers
 from calibrant.metrics.means import COLUMNS
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding
 from calibrant.metrics.ranking import aurc_influence
@@ -55,6 +55,7 @@ class Difference:
     b: float
     difference: float
     interval: tuple[float, float]
+    standard_error: float
     p_value: float  # of the difference being 0
     p_holm: float  # the same, corrected for the number of groups compared
 
@@ -150,7 +151,7 @@ def _difference(
     if not math.isfinite(difference):
         raise InvalidInputError(f"{name} cannot be compared: it is {a:g} and {b:g}")
     if freedom < 1:  # a single cluster says nothing of how clusters differ
-        return Difference(name, group, False, n_rows, a, b, difference, (-math.inf, math.inf), 1.0, 1.0)
+        return Difference(name, group, False, n_rows, a, b, difference, (-math.inf, math.inf), math.inf, 1.0, 1.0)
     low, high = sorted((difference, difference - evidence.noise))
     reach = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
     nearest = max(low, -high, 0.0)  # how far 0 is from what the difference may be
@@ -158,7 +159,9 @@ def _difference(
     if error > 0:
         z = -nearest / error
         p_value = 2 * float(ndtr(z) if math.isinf(freedom) else stdtr(freedom, z))
-    return Difference(name, group, False, n_rows, a, b, difference, (low - reach, high + reach), p_value, p_value)
+    return Difference(
+        name, group, False, n_rows, a, b, difference, (low - reach, high + reach), error, p_value, p_value
+    )
 
 
 def _holm(rows: list[Difference]) -> list[Difference]:
@@ -251,7 +254,7 @@ class _Gaps:
 def _exact(model: _Model) -> tuple[Tensor, Tally]:
     """The exact cell of each row, and their tally."""
     rows = model.rows
-    keys, cell = exact_keys(rows.confidence, rows.doubt, TIE_BITS[rows.confidence.dtype]).unique(return_inverse=True)
+    keys, cell = keys_of(rows.confidence, rows.doubt, TIE_BITS[rows.confidence.dtype]).unique(return_inverse=True)
     return cell, tally(cell, len(keys), rows.confidence, rows.correct, model.weights)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import TIE_BITS, Cells, exact_cells, grid_cells
+from calibrant.metrics.cells import TIE_BITS, Cells, cells_of
 from calibrant.metrics.outcomes import rounding
 from calibrant.metrics.tally import Tally, tally
 
@@ -29,17 +29,16 @@ def events(
     weights: Tensor | None,
     n_bins: int,
     parts: set[str],
-    exact: bool,
+    limit: int | None,
 ) -> Events:
     """The tallies of computed probabilities, whose last digits are rounding."""
     bins = cells = None
     if "bins" in parts:
         numbers = bin_numbers(confidence, n_bins, rounding(confidence.dtype))
         bins = tally(numbers, n_bins, confidence, happened, weights)
-    if "cells" in parts and exact:
-        cells = exact_cells(confidence, doubt, happened, weights, TIE_BITS[confidence.dtype])
-    elif "cells" in parts:
-        cells = grid_cells(confidence, doubt, happened, weights)
+    if "cells" in parts:
+        tie_bits = TIE_BITS[confidence.dtype]
+        cells = cells_of(confidence, doubt, happened, weights, tie_bits=tie_bits, limit=limit)
     return Events(bins, cells)
 
 

@@ -10,6 +10,7 @@ from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.tally import Tally
 
 BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
+LANES = 32  # rows come in multiples of the processor's lanes, so that a row's last bit does not depend on its place
 PENDING = 2**20  # probabilities that are counted together
 SMALL = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
 
@@ -43,7 +44,7 @@ def outcomes(
     n, n_classes = logits.shape
     columns = {f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(Outcomes)}
     classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
-    step = max(1, BLOCK // n_classes)
+    step = max(LANES, BLOCK // n_classes // LANES * LANES)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         shares = _fill({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
@@ -54,7 +55,14 @@ def outcomes(
 
 def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     """Write the outcomes of a block; its probabilities, (k, rows) where the classes are few, else (rows, k)."""
-    dim = 0 if logits.shape[1] < SMALL else 1
+    n, dim = len(logits), 0 if logits.shape[1] < SMALL else 1
+    if n % LANES:
+        whole = {name: column.new_empty(n + -n % LANES) for name, column in out.items()}
+        padding = (logits[-1:].expand(-n % LANES, -1), labels[-1:].expand(-n % LANES))
+        shares = _fill(whole, torch.cat([logits, padding[0]]), torch.cat([labels, padding[1]]))
+        for name, column in out.items():
+            column.copy_(whole[name][:n])
+        return shares.narrow(1 - dim, 0, n).contiguous()
     top = top_class(logits)
     highest = logits.gather(1, top.unsqueeze(1)).squeeze(1)
     label_logit = logits.gather(1, labels.unsqueeze(1)).squeeze(1) - highest

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant._checks import check_outcomes
-from calibrant.metrics.cells import Cells, equal_mass_numbers, exact_cells
+from calibrant.metrics.cells import Cells, cells_of, equal_mass_numbers
 from calibrant.metrics.tally import Tally
 
 
@@ -27,7 +27,7 @@ def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = No
     tensor(0.0667, dtype=torch.float64)
     """
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return ks(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+    return ks(cells_of(confidence, 1 - confidence, correct, weights).tally)
 
 
 def ks(cells: Tally) -> Tensor:
@@ -88,7 +88,7 @@ def risk_coverage(cells: Tally) -> RiskCoverageCurve:
 def risk_coverage_curve(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> RiskCoverageCurve:
     """Error rate among the most confident, for every share of the rows that a confidence separates."""
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return risk_coverage(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+    return risk_coverage(cells_of(confidence, 1 - confidence, correct, weights).tally)
 
 
 def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
@@ -101,7 +101,7 @@ def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Te
     tensor(0.2500, dtype=torch.float64)
     """
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return aurc(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+    return aurc(cells_of(confidence, 1 - confidence, correct, weights).tally)
 
 
 def aurc(cells: Tally) -> Tensor:

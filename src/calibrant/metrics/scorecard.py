@@ -57,9 +57,9 @@ class Scorecard:
         metrics: Iterable[str] | None = None,
         n_bins: int = 15,
         weights: str | None = None,
-        exact: bool = True,
+        most_cells: int | None = None,
     ) -> Self:
-        """The scorecard of predictions in memory; ``exact=False`` for one of bounded size."""
+        """The scorecard of predictions in memory; with ``most_cells``, of bounded size."""
         names = check_metrics(metrics, predictions.n_classes)
         check_bins(n_bins)
         if len(predictions) == 0:
@@ -80,8 +80,10 @@ class Scorecard:
             predictions.n_classes,
             n_bins,
             means(rows, w) if "means" in parts else None,
-            events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, exact),
-            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, exact) if is_binary(names) else None,
+            events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, most_cells),
+            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, most_cells)
+            if is_binary(names)
+            else None,
             classes,
         )
 

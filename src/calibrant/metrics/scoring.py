@@ -10,11 +10,10 @@ import numpy as np
 
 from calibrant._checks import check_choice, check_group_count
 from calibrant.errors import InvalidInputError, UndefinedMetricError
+from calibrant.metrics.cells import MOST_CELLS, MOST_GROUP_CELLS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.table import METRICS
 from calibrant.predictions import Predictions, Scan
-
-EXACT_ROWS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +71,10 @@ def score(
 ) -> Any:
     """The scorecard of predictions; with ``by``, `Groups`: one for each value of that column.
 
-    Predictions in memory are scored exactly, and so is a scan of at most 2^20 rows. A larger one, or any iterable of
-    Predictions, is scored in one pass and bounded memory: adaece, l2ce, kse, smece and aurc then come from a fine
-    histogram, and `Scorecard.error_bound` says how good they are. weights: the name of a column of row weights.
+    Predictions in memory are scored exactly. A scan, or any iterable of Predictions, is scored in one pass and bounded
+    memory: adaece, l2ce, kse, smece and aurc then come from a fine histogram, which is exact up to 2^18 different
+    confidences (2^15 in each group); `Scorecard.error_bound` says how good they are beyond. weights: the name of a
+    column of row weights.
 
     >>> predictions = Predictions.from_probs([[0.75, 0.25], [0.25, 0.75]], [0, 0])
     >>> score(predictions).accuracy
@@ -82,14 +82,13 @@ def score(
     """
     names = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
     if isinstance(predictions, Predictions):
-        return merge([score_batch(predictions, by, names, n_bins, weights, exact=True)])
-    exact = is_small(predictions)
+        return merge([score_batch(predictions, by, names, n_bins, weights, stream=False)])
     batches = (
         predictions.batches([c for c in (by, weights) if c is not None])
         if isinstance(predictions, Scan)
         else predictions
     )
-    return merge(score_batch(_checked(batch), by, names, n_bins, weights, exact=exact) for batch in batches)
+    return merge(score_batch(_checked(batch), by, names, n_bins, weights, stream=True) for batch in batches)
 
 
 def _checked(batch: object) -> Predictions:
@@ -98,11 +97,6 @@ def _checked(batch: object) -> Predictions:
     what = type(batch).__name__
     hint = "build them with Predictions.from_logits(logits, labels), or read files with Predictions.scan(path)"
     raise InvalidInputError(f"predictions must be Predictions, or several of them, got {what}; {hint}")
-
-
-def is_small(predictions: Iterable[Predictions]) -> bool:
-    """Whether these are files of so few rows that a cell for each confidence takes no more memory than the grid may."""
-    return isinstance(predictions, Scan) and predictions.n_rows <= EXACT_ROWS
 
 
 def merge(cards: Iterable[Any]) -> Any:
@@ -121,7 +115,7 @@ def score_batch(
     n_bins: int,
     weights: str | None,
     *,
-    exact: bool,
+    stream: bool,
 ) -> Any:
     """Scorecard or groups of one batch; None where no row of it has a weight."""
     if weights is not None:
@@ -130,8 +124,9 @@ def score_batch(
             return None
         predictions = predictions[counts]
 
-    def card_of(rows: Predictions) -> Scorecard:
-        return Scorecard.of(rows, metrics=metrics, n_bins=n_bins, weights=weights, exact=exact)
+    def card_of(rows: Predictions, most_cells: int = MOST_CELLS) -> Scorecard:
+        limit = most_cells if stream else None
+        return Scorecard.of(rows, metrics=metrics, n_bins=n_bins, weights=weights, most_cells=limit)
 
     if by is None:
         return card_of(predictions)
@@ -140,5 +135,5 @@ def score_batch(
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
     lean = predictions.select([] if weights is None else [weights])
-    cards = {group: card_of(lean[order[edges[i] : edges[i + 1]]]) for i, group in enumerate(values)}
+    cards = {group: card_of(lean[order[edges[i] : edges[i + 1]]], MOST_GROUP_CELLS) for i, group in enumerate(values)}
     return Groups(by, dict(sorted(cards.items(), key=_sort_key)), card_of(predictions))

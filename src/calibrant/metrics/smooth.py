@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._checks import check_outcomes
-from calibrant.metrics.cells import FINEST, KNEE, OCTAVE_BITS, Cells, exact_cells
+from calibrant.metrics.cells import Cells, cells_of
 from calibrant.metrics.tally import Tally
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -30,7 +30,7 @@ def smooth_calibration_error(confidence: Tensor, correct: Tensor, *, weights: Te
     0.25
     """
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return smooth(exact_cells(confidence, 1 - confidence, correct, weights).tally)
+    return smooth(cells_of(confidence, 1 - confidence, correct, weights).tally)
 
 
 def smooth(cells: Tally) -> Tensor:
@@ -77,12 +77,5 @@ def smooth_bound(cells: Cells) -> Tensor:
     width = float(smooth(cells.tally))
     if width == 0:
         return torch.zeros((), dtype=torch.float64)
-    confidence = cells.tally.mean_confidence
-    moved = cells.tally.mass * cell_width(confidence) * (cells.tally.count.sum(-1) > 1)
+    moved = cells.tally.mass * cells.width() * (cells.tally.count.sum(-1) > 1)
     return moved.sum() * math.sqrt(2 / math.pi) / width
-
-
-def cell_width(confidence: Tensor) -> Tensor:
-    """How far apart two confidences of one grid cell can be."""
-    nearest = torch.minimum(confidence, 1 - confidence)
-    return torch.where(nearest < KNEE, nearest * 2.0**-OCTAVE_BITS, FINEST)

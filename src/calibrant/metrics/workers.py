@@ -18,7 +18,7 @@ from calibrant._checks import check_choice, check_jobs
 from calibrant._parquet import Part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard
-from calibrant.metrics.scoring import Groups, is_small, score_batch
+from calibrant.metrics.scoring import Groups, score_batch
 from calibrant.predictions import Scan
 
 _job: "_Job"  # of a local process that was started for it
@@ -42,7 +42,6 @@ class _Job:
     metrics: tuple[str, ...] | None
     n_bins: int
     weights: str | None
-    exact: bool
 
     def columns(self) -> list[str]:
         return list(dict.fromkeys([*self.by, *([] if self.weights is None else [self.weights])]))
@@ -54,7 +53,7 @@ class _Job:
         first_row = part.first_row
         for batch in self.scan.read_part(part, self.columns()):
             try:
-                cards = [score_batch(batch, by, *options, exact=self.exact) for by in (None, *self.by)]
+                cards = [score_batch(batch, by, *options, stream=True) for by in (None, *self.by)]
             except InvalidInputError as error:
                 where = f", counting rows from {first_row}" if first_row else ""
                 raise InvalidInputError(f"{part.url}{where}: {error}") from None
@@ -82,7 +81,7 @@ def score_files(
 ) -> FileScores:
     """Score files with this many local processes, or on the Ray cluster at this address ("auto", or "local")."""
     check_jobs(jobs)
-    job = _Job(scan, tuple(by), None if metrics is None else tuple(metrics), n_bins, weights, is_small(scan))
+    job = _Job(scan, tuple(by), None if metrics is None else tuple(metrics), n_bins, weights)
     for name in job.columns():
         check_choice("column", name, scan.column_names)
     run = _on_ray(ray) if ray is not None else _in_processes(jobs) if jobs > 1 else _in_process
