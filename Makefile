@@ -24,7 +24,7 @@ demo: $(READY)  ## the multipliers of the paper's CIFAR-10 prior, a small classi
 		--metrics accuracy ece kse smece cece nll brier aurc
 
 test: check  ## all checks and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet

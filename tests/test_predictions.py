@@ -131,7 +131,9 @@ def test_from_log_probs(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [torch.tensor, np.array, list, pa.array, lambda p: pa.chunked_array([p[:1], p[1:]])], ids=str
+    "form",
+    [torch.tensor, np.array, list, pa.array, lambda p: pa.chunked_array([p[:1], p[1:]])],
+    ids=["torch", "numpy", "list", "arrow", "chunked"],
 )
 def test_from_positive_probs(form: Callable[[list[float]], Any]) -> None:
     preds = Predictions.from_positive_probs(form([0.25, 0.0, 1.0, 0.5]), [0, 0, 1, 1])

@@ -187,7 +187,7 @@ def holm(p_values: list[float]) -> list[float]:
 
 
 def row_with(p: float) -> Difference:
-    return Difference("nll", None, False, 9, 1.0, 0.5, 0.5, (0.0, 1.0), p, p)
+    return Difference("nll", None, False, 9, 1.0, 0.5, 0.5, (0.0, 1.0), 0.25, p, p)
 
 
 def test_holm_by_hand() -> None:

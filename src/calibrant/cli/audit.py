@@ -77,6 +77,8 @@ def audit(
         raise InvalidInputError("give at least one file, folder or glob of predictions")
     if cluster is not None and not compare:
         raise InvalidInputError("--cluster belongs to --compare: the intervals of one model take rows as independent")
+    if ray is not None and jobs != 1:
+        raise InvalidInputError("give either --jobs or --ray")
     gates = [parse_gate(text) for text in fail_if]
     from calibrant._checks import check_choice, check_level, check_seed
     from calibrant.metrics.compare import compare as compare_models
@@ -154,7 +156,7 @@ def describe_gate(gate: Gate, card: "Scorecard") -> str:
 
 
 @contextmanager
-def progress_bar(n_bytes: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(n_bytes: int) -> Iterator[Callable[[float], None]]:
     """A bar over bytes on standard error, where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn

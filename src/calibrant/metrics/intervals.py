@@ -54,7 +54,7 @@ def gaps(bins: Tally, seed: int, n_draws: int = N_DRAWS) -> Noise:
     drawn = drawn_right * (1 - confidence) - drawn_wrong * confidence
     sizes = np.maximum((drawn_right + drawn_wrong).sum(1, keepdims=True), unit.min())
     centre = (rates[0] * (1 - confidence) - rates[1] * confidence) * unit
-    return gap, perfect, drawn / sizes - centre / (n + unit.mean())
+    return gap, perfect, drawn / sizes - centre / (n + (unit * total).sum() / n)
 
 
 def mapped(noise: Noise, function: Norm) -> Noise:
@@ -75,9 +75,11 @@ def interval(
     low = lower_limit(observed, *np.quantile(added, [(1 - level) / 2, level, (1 + level) / 2]))
     redrawn = norm(gap + anew)
     reach = redrawn.mean() - np.quantile(redrawn, (1 - level) / 2)
-    # Where gaps are small, their signs change in the draws, and the norm varies less than it would for larger ones.
+    # Where gaps are small, their signs change in the draws, and the norm varies less than it would for larger ones;
+    # but then the draws also tell how much noise adds to it.
     afar = FAR * (base if of_one_sign else gap)
-    reach = max(reach, np.quantile(norm(afar + anew) - norm(afar), (1 + level) / 2))
+    reach_afar = np.quantile(norm(afar + anew) - norm(afar), (1 + level) / 2)
+    reach = max(reach, reach_afar - (0.0 if of_one_sign else redrawn.mean() - norm(gap)))
     return low, min(observed + float(reach), 1.0)
 
 

@@ -22,7 +22,7 @@ from calibrant.metrics.scoring import Groups, score_batch
 from calibrant.predictions import Scan
 
 _job: "_Job"  # of a local process that was started for it
-Report = Callable[[int], None]  # called with the number of bytes that have been scored
+Report = Callable[[float], None]  # called with the number of bytes that have been scored since it was called
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Job:
     def columns(self) -> list[str]:
         return list(dict.fromkeys([*self.by, *([] if self.weights is None else [self.weights])]))
 
-    def __call__(self, part: Part) -> list[Any] | None:
+    def __call__(self, part: Part, report: Report = lambda _: None) -> list[Any] | None:
         """The scorecard of a part, then its groups by each column; None where no row counts."""
         options = (self.metrics, self.n_bins, self.weights)
         total: list[Any] | None = None
@@ -59,6 +59,7 @@ class _Job:
                 raise InvalidInputError(f"{part.url}{where}: {error}") from None
             total = _added(total, cards)
             first_row += len(batch)
+            report(part.n_bytes * len(batch) / part.n_rows)
         return total
 
 
@@ -86,34 +87,35 @@ def score_files(
         check_choice("column", name, scan.column_names)
     run = _on_ray(ray) if ray is not None else _in_processes(jobs) if jobs > 1 else _in_process
     total: list[Any] | None = None
-    for part, cards in zip(scan.parts, run(job, scan.parts), strict=True):
+    for part, cards in zip(scan.parts, run(job, scan.parts, report), strict=True):
         if total is not None and cards is not None and cards[0].n_classes != total[0].n_classes:
             got = f"{cards[0].n_classes} classes, the files before it have {total[0].n_classes}"
             raise CorruptFileError(f"{part.url} has {got}")
         total = _added(total, cards)
-        report(part.n_bytes)
     if total is None:
         raise InvalidInputError(NO_ROWS)
     return FileScores(total[0], dict(zip(job.by, total[1:], strict=True)))
 
 
-Run = Callable[[_Job, list[Part]], Iterator[list[Any] | None]]
+Run = Callable[[_Job, list[Part], Report], Iterator[list[Any] | None]]
 
 
-def _in_process(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+def _in_process(job: _Job, parts: list[Part], report: Report) -> Iterator[list[Any] | None]:
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the workers: another number adds in another order
     try:
-        yield from map(job, parts)
+        for part in parts:
+            yield job(part, report)
     finally:
         torch.set_num_threads(n_threads)
 
 
 def _in_processes(jobs: int) -> Run:
-    def run(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+    def run(job: _Job, parts: list[Part], report: Report) -> Iterator[list[Any] | None]:
         # Started afresh: a fork of a process that has torch's threads can hang.
         with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (job,)) as pool:
-            yield from _in_order(parts, lambda part: pool.submit(_work, part), lambda future: future.result(), 2 * jobs)
+            results = _in_order(parts, lambda part: pool.submit(_work, part), lambda future: future.result(), 2 * jobs)
+            yield from _reported(results, parts, report)
 
     return run
 
@@ -130,7 +132,7 @@ def _work(part: Part) -> list[Any] | None:
 
 
 def _on_ray(address: str) -> Run:
-    def run(job: _Job, parts: list[Part]) -> Iterator[list[Any] | None]:
+    def run(job: _Job, parts: list[Part], report: Report) -> Iterator[list[Any] | None]:
         try:
             import ray
         except ImportError:
@@ -145,7 +147,8 @@ def _on_ray(address: str) -> Run:
             shared, score_part = ray.put(job), ray.remote(_score_part)
             n_cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
             window = 2 * max(1, int(n_cpus))
-            yield from _in_order(parts, lambda part: score_part.remote(shared, part), _result, window)
+            results = _in_order(parts, lambda part: score_part.remote(shared, part), _result, window)
+            yield from _reported(results, parts, report)
         finally:
             if started:
                 ray.shutdown()
@@ -166,6 +169,13 @@ def _result(reference: Any) -> list[Any] | None:
         return ray.get(reference)  # type: ignore[no-any-return]
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, CalibrantError) else error from None
+
+
+def _reported(results: Iterator[list[Any] | None], parts: list[Part], report: Report) -> Iterator[list[Any] | None]:
+    """The results of parts that were scored elsewhere, each reported as it comes."""
+    for part, result in zip(parts, results, strict=True):
+        report(part.n_bytes)
+        yield result
 
 
 def _in_order(
