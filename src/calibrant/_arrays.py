@@ -115,12 +115,12 @@ def sum_tolerance(values: Array) -> float:
 
 
 def as_logits(kind: str, values: Tensor, argument: str, first_row: int, tolerance: float = PRIOR_TOLERANCE) -> Tensor:
-    """Checked log-probabilities up to a constant, of their own memory, from what the kind says they are."""
+    """Checked log-probabilities up to a constant, from what the kind says they are."""
     if kind in ("logits", "log_probs"):
         check_has_mass(argument, values, first_row)
         if kind == "log_probs":
             check_probabilities(argument, values.exp(), first_row, total=1.0, tolerance=tolerance)
-        return values.clone(memory_format=torch.contiguous_format)
+        return values.contiguous()
     check_probabilities(argument, values, first_row, total=1.0, tolerance=tolerance)
     return values.log()
 

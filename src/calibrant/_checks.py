@@ -396,7 +396,7 @@ def check_probabilities(
     if probs.numel() == 0:
         return
     array = probs.numpy()  # whose small operations start several times as fast as torch's
-    sums = array.max(1) if total is None else array.sum(1) if array.flags.c_contiguous else probs.sum(1).numpy()
+    sums = array.max(1) if total is None else probs.sum(1).numpy()
     least, most = (0.0, 1.0) if total is None else (total - tolerance, total + tolerance)
     if array.min() >= 0 and sums.min() >= least and sums.max() <= most:
         return

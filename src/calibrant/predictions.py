@@ -91,9 +91,11 @@ class Predictions:
         """Predictions from logits (n, k), or (n, k, d1, …) where every position becomes a row.
 
         labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Half precision
-        becomes float32. Options, for every constructor: ``columns``, n values each, by name; ``features`` (n, f) of
-        the penultimate layer; ``class_names``; ``metadata``, what JSON can hold; ``ignore_index``, by default −100:
-        rows of that label are left out.
+        becomes float32; other logits are not copied, so do not write into them later.
+
+        Options, for every constructor: ``columns``, n values each, by name; ``features`` (n, f) of the penultimate
+        layer; ``class_names``; ``metadata``, what JSON can hold; ``ignore_index``, by default −100: rows of that label
+        are left out.
         """
         return cls._build("logits", logits, labels, **options)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from calibrant._checks import check_bins, check_labelled, check_probabilities, check_scored
 from calibrant.metrics.bins import cece
-from calibrant.metrics.outcomes import BLOCK, SMALL, outcomes, top_class
+from calibrant.metrics.outcomes import BLOCK, SMALL, by_class, outcomes, top_class
 
 
 def classwise_calibration_error(
@@ -34,23 +34,28 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     probs, labels = check_labelled("probs", probs, labels)
     confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
-    step = max(1, BLOCK // probs.shape[1])
+    step = max(1, 4 * BLOCK // probs.shape[1])
     for start in range(0, len(probs), step):
         rows = slice(start, start + step)
-        block = probs[rows].t().contiguous().t() if probs.shape[1] < SMALL else probs[rows]
-        check_probabilities("probs", block, start, total=1.0)
-        confidence[rows], correct[rows] = _top(block, labels[rows])
+        find = _top_of_few if probs.shape[1] < SMALL else _top_of_many
+        confidence[rows], correct[rows] = find(probs[rows], labels[rows], start)
     return confidence, correct
 
 
-def _top(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for a block, whose columns lie together in memory where the classes are few."""
-    of_label = probs.gather(1, labels.unsqueeze(1)).squeeze(1)
-    if probs.shape[1] >= SMALL:
-        top = top_class(probs)
-        return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
-    confidence = probs.amax(1)
-    correct = of_label == confidence
-    tied = ((probs == confidence.unsqueeze(1)).sum(1) > 1).nonzero().squeeze(1)
+def _top_of_many(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
+    check_probabilities("probs", probs, first_row, total=1.0)
+    top = top_class(probs)
+    return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
+
+
+def _top_of_few(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
+    """The same from a copy whose columns lie together in memory: the label's probability against the others'."""
+    columns = by_class(probs).t()
+    check_probabilities("probs", columns, first_row, total=1.0)
+    label = labels.unsqueeze(1)
+    of_label = probs.gather(1, label).squeeze(1)
+    of_others = columns.scatter_(1, label, -1.0).amax(1)
+    correct = of_label > of_others
+    tied = (of_label == of_others).nonzero().squeeze(1)
     correct[tied] = top_class(probs[tied]) == labels[tied]
-    return confidence, correct
+    return torch.maximum(of_label, of_others), correct

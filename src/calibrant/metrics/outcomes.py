@@ -32,6 +32,11 @@ def top_class(values: Tensor) -> Tensor:
     return torch.from_numpy(values.numpy().argmax(1))  # several times as fast as torch's
 
 
+def by_class(values: Tensor) -> Tensor:
+    """A copy (k, n) of (n, k)."""
+    return torch.from_numpy(np.ascontiguousarray(values.numpy().T))  # twice as fast as torch's
+
+
 def rounding(dtype: torch.dtype) -> float:
     """By how much a probability may be off after a softmax."""
     return 16 * torch.finfo(dtype).eps
@@ -66,7 +71,7 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     top = top_class(logits)
     highest = logits.gather(1, top.unsqueeze(1)).squeeze(1)
     label_logit = logits.gather(1, labels.unsqueeze(1)).squeeze(1) - highest
-    below = (logits.t().contiguous() if dim == 0 else logits) - highest.unsqueeze(dim)
+    below = (by_class(logits) if dim == 0 else logits) - highest.unsqueeze(dim)
     below.clamp_(min=-1000.0)  # e^-1000 is 0, and 0 · -1000 is no NaN as 0 · -inf would be
     share = below.exp()
     others = share.scatter_(dim, top.unsqueeze(dim), 0.0).sum(dim)  # without the 1 of the top, beside which they vanish
@@ -104,21 +109,21 @@ class _ClassBins:
         self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
 
     def add(self, probs: Tensor, rows: slice) -> None:
-        by_class = probs.shape[0] == self.n_classes and self.n_classes < SMALL
+        transposed = self.n_classes < SMALL
         slack = rounding(probs.dtype)
         large = np.flatnonzero((probs > 1 / self.n_bins + slack).numpy()).astype(np.int32)
         first = large // np.int32(probs.shape[1])  # numpy divides by one number fast
         row, label = (torch.from_numpy(x).long() for x in (large - first * np.int32(probs.shape[1]), first))
-        row, label = (row, label) if by_class else (label, row)
+        row, label = (row, label) if transposed else (label, row)
         values = probs.view(-1)[torch.from_numpy(large)]
         cell = label * self.n_bins + bin_numbers(values, self.n_bins, slack)
         slot = 2 * cell + (self.labels[rows][row] == label)
         if self.weights is None:
-            self.all_probs += probs.sum(1 if by_class else 0)
+            self.all_probs += probs.sum(1 if transposed else 0)
             self.pending.append((slot, cell, values, None))
         else:
             weights = self.weights[rows]
-            self.all_probs += probs.double() @ weights if by_class else weights @ probs.double()
+            self.all_probs += probs.double() @ weights if transposed else weights @ probs.double()
             self.pending.append((slot, cell, values, weights[row]))
         self.n_pending += len(slot)
         if self.n_pending >= PENDING:

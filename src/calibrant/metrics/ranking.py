@@ -106,27 +106,28 @@ def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Te
 
 def aurc(cells: Tally) -> Tensor:
     """Errors spread evenly over the places of their cell: a sum of 1/i over these places, by harmonic numbers."""
-    ends, errors_before, rate, harmonic = _from_most_confident(cells)
-    places = cells.rows.sum(-1).flip(0)
-    area = rate * places + (errors_before - rate * (ends - places)) * harmonic
+    places, ends, errors, harmonic = _from_most_confident(cells)
+    rate = errors / places
+    area = errors + (errors.cumsum(0) - errors - rate * (ends - places)) * harmonic
     return area.sum() / ends[-1]
 
 
 def aurc_bound(cells: Cells) -> Tensor:
     """The errors of a cell may all come first or last: at most right·wrong/all away from even."""
-    ends, _, rate, harmonic = _from_most_confident(cells.tally)
-    away = rate * cells.tally.rows[:, 1].flip(0)
+    places, ends, errors, harmonic = _from_most_confident(cells.tally)
+    away = errors * (places - errors) / places
     return (away * harmonic).sum() / ends[-1]
 
 
 def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Last place of each cell, errors before it, its error rate, and the sum of 1/i over its places."""
-    errors, total = cells.rows[:, 0].flip(0), cells.rows.sum(-1).flip(0)
-    ends = total.cumsum(0)
+    """Number of places of each cell, the last of them, the errors in it, and the sum of 1/i over its places."""
+    wrong, right = cells.rows.flip(0).unbind(1)
+    places = wrong + right
+    ends = places.cumsum(0)
     harmonic = _harmonic(ends)
     harmonic[1:] -= harmonic[:-1].clone()
     harmonic[0] -= torch.digamma(torch.ones((), dtype=torch.float64))
-    return ends, errors.cumsum(0) - errors, errors / total, harmonic
+    return places, ends, wrong, harmonic
 
 
 def _harmonic(x: Tensor) -> Tensor:
