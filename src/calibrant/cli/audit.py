@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from calibrant.metrics import Difference, Groups, Scorecard
+    from calibrant.predictions import Scan
 
 OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
 GATE_FAILED = 3
@@ -81,7 +82,6 @@ def audit(
         raise InvalidInputError("give either --jobs or --ray")
     gates = [parse_gate(text) for text in fail_if]
     from calibrant._checks import check_choice, check_level, check_seed
-    from calibrant.metrics.compare import compare as compare_models
     from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
@@ -92,24 +92,13 @@ def audit(
         check_choice("metric", name, METRICS)
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
     scan = Predictions.scan(paths)
+    other = Predictions.scan(compare) if compare else None
     with progress_bar(scan.n_bytes) as report:
         scores = score_files(
             scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=report
         )
-    differences: dict[str | None, list[Difference]] = {}
-    if compare:
-        pair = scan.read(), Predictions.load(compare)
-        options: dict[str, Any] = {
-            "cluster": cluster,
-            "weights": weights,
-            "n_bins": n_bins,
-            "level": level,
-            "seed": seed,
-        }
-        names = [name for name in metrics if not METRICS[name].binary] or None
-        if metrics and names is None:
-            raise InvalidInputError(f"--compare cannot compare {', '.join(metrics)}: it compares the top label only")
-        differences = {column: compare_models(*pair, metrics=names, by=column, **options) for column in by or (None,)}
+    options: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "level": level, "seed": seed}
+    differences = {} if other is None else compared(scan, other, by, metrics, cluster=cluster, **options)
     failed = [describe_gate(gate, scores.overall) for gate in gates if gate_fails(gate, scores.overall)]
     if as_json:
         record = {
@@ -126,6 +115,20 @@ def audit(
     if failed:
         print(*(f"failed: {text}" for text in failed), sep="\n", file=sys.stderr)
         sys.exit(GATE_FAILED)
+
+
+def compared(
+    scan: "Scan", other: "Scan", by: Sequence[str], metrics: Sequence[str], **options: Any
+) -> "dict[str | None, list[Difference]]":
+    """The differences of two models, by each column or of all rows only; both are read into memory."""
+    from calibrant.metrics.compare import compare
+    from calibrant.metrics.table import METRICS
+
+    names = [name for name in metrics if not METRICS[name].binary] or None
+    if metrics and names is None:
+        raise InvalidInputError(f"--compare cannot compare {', '.join(metrics)}: it compares the top label only")
+    pair = scan.read(), other.read()
+    return {column: compare(*pair, metrics=names, by=column, **options) for column in by or (None,)}
 
 
 Gate = tuple[str, str, float]
