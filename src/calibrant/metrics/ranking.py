@@ -1,7 +1,7 @@
 """Metrics of the order of the confidences: the Kolmogorov-Smirnov error and the risk-coverage curve.
 
-Each comes with a rigorous bound of what it may be off by when grid cells, which hold more than one confidence, stand
-for the rows.
+Each comes with a rigorous bound of what it may be off by when the cells of a stream, which hold more than one
+confidence, stand for the rows.
 """
 
 import math

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -61,6 +61,28 @@ def _sort_key(item: tuple[Any, Scorecard]) -> tuple[bool, str, Any]:
     )
 
 
+@overload
+def score(
+    predictions: Predictions | Iterable[Predictions],
+    *,
+    by: None = None,
+    metrics: Iterable[str] | None = None,
+    n_bins: int = 15,
+    weights: str | None = None,
+) -> Scorecard: ...
+
+
+@overload
+def score(
+    predictions: Predictions | Iterable[Predictions],
+    *,
+    by: str,
+    metrics: Iterable[str] | None = None,
+    n_bins: int = 15,
+    weights: str | None = None,
+) -> Groups: ...
+
+
 def score(
     predictions: Predictions | Iterable[Predictions],
     *,
@@ -68,7 +90,7 @@ def score(
     metrics: Iterable[str] | None = None,
     n_bins: int = 15,
     weights: str | None = None,
-) -> Any:
+) -> Scorecard | Groups:
     """The scorecard of predictions; with ``by``, `Groups`: one for each value of that column.
 
     Predictions in memory are scored exactly. A scan, or any iterable of Predictions, is scored in one pass and bounded
@@ -81,14 +103,14 @@ def score(
     0.5
     """
     names = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
-    if isinstance(predictions, Predictions):
-        return merge([score_batch(predictions, by, names, n_bins, weights, stream=False)])
-    batches = (
-        predictions.batches([c for c in (by, weights) if c is not None])
-        if isinstance(predictions, Scan)
-        else predictions
+    stream = not isinstance(predictions, Predictions)
+    batches: Iterable[Predictions] = predictions if stream else [predictions]  # type: ignore[list-item, assignment]
+    if isinstance(predictions, Scan):
+        batches = predictions.batches([column for column in (by, weights) if column is not None])
+    total: Scorecard | Groups = merge(
+        score_batch(_checked(batch), by, names, n_bins, weights, stream=stream) for batch in batches
     )
-    return merge(score_batch(_checked(batch), by, names, n_bins, weights, stream=True) for batch in batches)
+    return total
 
 
 def _checked(batch: object) -> Predictions:

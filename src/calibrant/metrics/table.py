@@ -194,7 +194,7 @@ METRICS: dict[str, Metric] = {
         ),
         lambda card, _: intervals.classwise_floor(_classes(card)),
     ),
-    "nll": _mean("log-likelihood", "nll"),
+    "nll": _mean("minus log-likelihood", "nll"),
     "brier": _mean("Brier score", "brier"),
     "nll_on_errors": _mean("NLL of the errors", "nll", errors=True),
     "brier_on_errors": _mean("Brier of the errors", "brier", errors=True),
