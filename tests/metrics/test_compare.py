@@ -269,3 +269,19 @@ def test_an_infinite_nll_cannot_be_compared() -> None:
     b = Predictions.from_positive_probs([0.5, 0.5], [1, 1])
     with pytest.raises(InvalidInputError, match=r"nll cannot be compared: it is inf and 0\.69"):
         compare(a, b, metrics=["nll"])
+
+
+def test_a_sharp_and_a_blunt_model_that_are_both_perfect() -> None:
+    """Noise adds more to the errors of the sharp one, which fills all bins; that is no difference of the models."""
+    names, reps = ["ece", "rmsce", "adaece", "cece", "smece"], 40
+    rejected = dict.fromkeys(names, 0)
+    generator = torch.Generator().manual_seed(170)
+    for seed in range(reps):
+        margin = 3 * torch.randn(1000, generator=generator, dtype=torch.float64)
+        labels = (torch.rand(1000, generator=generator, dtype=torch.float64) < margin.sigmoid()).long()
+        typical = (3 * torch.randn(100_000, generator=generator, dtype=torch.float64)).abs().sigmoid().mean()
+        blunt = torch.where(margin > 0, typical, 1 - typical)
+        pair = [Predictions.from_positive_probs(probs, labels) for probs in (margin.sigmoid(), blunt)]
+        for row in compare(*pair, metrics=names, seed=seed):
+            rejected[row.metric] += row.p_value < 0.05
+    assert max(rejected.values()) <= 6, rejected  # of 40 tests at 5 %, more than 6 once in a hundred

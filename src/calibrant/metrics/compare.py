@@ -234,21 +234,22 @@ class _Gaps:
     residual: Tensor  # (n,) weighted: correct less confidence
     n_cells: int
     total: float  # of the weights
-    metric: Callable[[Floats], Floats]
-    by_cell: bool  # whether the metric looks at each gap by itself
+    linear: Callable[[Floats], Floats]  # of the gaps
+    norm: intervals.Norm  # of that: the metric
+    share: float = 1.0  # of a change of the norm that is left where the metric's own width follows
 
     @property
     def gap(self) -> Floats:
         return np.bincount(self.cell.numpy(), self.residual.numpy(), self.n_cells) / self.total
 
+    def metric(self, gap: Floats) -> Floats:
+        return self.share * self.norm(self.linear(gap))
+
     def added_by(self, noise: Floats) -> float:
         """What noise adds to the metric where gaps that are no more than noise are taken for none."""
-        if self.by_cell:
-            base = np.where(np.abs(self.gap) > intervals.SIGNIFICANT * noise.std(0), self.gap, 0.0)
-        else:
-            plain = self.metric(self.gap) > np.quantile(self.metric(noise), 0.95)
-            base = self.gap if plain else np.zeros_like(self.gap)
-        return float(self.metric(base + noise).mean() - self.metric(base))
+        gap, drawn = self.linear(self.gap), self.linear(noise)
+        base = np.where(np.abs(gap) > intervals.SIGNIFICANT * drawn.std(0), gap, 0.0)
+        return float(self.norm(base + drawn).mean() - self.norm(base))
 
 
 def _exact(model: _Model) -> tuple[Tensor, Tally]:
@@ -258,9 +259,9 @@ def _exact(model: _Model) -> tuple[Tensor, Tally]:
     return cell, tally(cell, len(keys), rows.confidence, rows.correct, model.weights)
 
 
-def _with(model: _Model, cell: Tensor, n_cells: int, metric: Callable[[Floats], Floats], by_cell: bool) -> _Gaps:
+def _with(model: _Model, cell: Tensor, n_cells: int, linear: Callable[[Floats], Floats], norm: intervals.Norm) -> _Gaps:
     residual = model.weights * (model.rows.correct.double() - model.rows.confidence.double())
-    return _Gaps(cell, residual, n_cells, float(model.weights.sum()), metric, by_cell)
+    return _Gaps(cell, residual, n_cells, float(model.weights.sum()), linear, norm)
 
 
 def _over_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Scorecard], _Gaps]:
@@ -269,7 +270,7 @@ def _over_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Scorecar
         cell = bin_numbers(confidence, card.n_bins, rounding(confidence.dtype))
         mass = torch.bincount(cell, model.weights, card.n_bins).numpy() / float(model.weights.sum())
         scale = np.where(mass > 0, np.maximum(mass, 1e-300) ** power, np.inf)
-        return _with(model, cell, card.n_bins, lambda gap: norm(gap / scale), True)
+        return _with(model, cell, card.n_bins, lambda gap: gap / scale, norm)
 
     return gaps
 
@@ -279,7 +280,7 @@ def _over_mass_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Sco
         cell, cells = _exact(model)
         numbers = equal_mass_numbers(cells, card.n_bins)
         mass = np.maximum(cells.merged(numbers, card.n_bins).mass.numpy(), 1e-300)
-        return _with(model, numbers[cell], card.n_bins, lambda gap: norm(gap / mass**power), True)
+        return _with(model, numbers[cell], card.n_bins, lambda gap: gap / mass**power, norm)
 
     return gaps
 
@@ -293,16 +294,16 @@ def _over_strata(model: _Model, card: Scorecard) -> tuple[Tensor, Tally, Tally]:
 
 def _ks_gaps(model: _Model, card: Scorecard) -> _Gaps:
     cell, groups, _ = _over_strata(model, card)
-    return _with(model, cell, len(groups.total), lambda gap: intervals.largest(np.cumsum(gap, -1)), False)
+    return _with(model, cell, len(groups.total), lambda gap: np.cumsum(gap, -1), intervals.largest)
 
 
 def _smooth_gaps(model: _Model, card: Scorecard) -> _Gaps:
     cell, groups, cells = _over_strata(model, card)
     width = float(smooth(cells))
     if width == 0:
-        return _with(model, cell, len(groups.total), intervals.absolute_sum, False)
+        return _with(model, cell, len(groups.total), lambda gap: gap, intervals.absolute_sum)
     kernel, share = intervals.kernel(groups, width), intervals.share_of_width(cells, width)
-    return _with(model, cell, len(groups.total), lambda gap: share * intervals.absolute_sum(gap @ kernel), False)
+    return replace(_with(model, cell, len(groups.total), lambda gap: gap @ kernel, intervals.absolute_sum), share=share)
 
 
 _GAPS: dict[str, Callable[[_Model, Scorecard], _Gaps]] = {
