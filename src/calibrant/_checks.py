@@ -38,6 +38,18 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral)
 
 
+def check_whole(argument: str, value: int, least: int) -> int:
+    if not _is_whole(value) or value < least:
+        raise InvalidInputError(f"{argument} must be an integer of at least {least}, got {value}")
+    return int(value)
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    """On the CPU, out of the graph, half precision as float32."""
+    values = values.detach().cpu()
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def _check_real(argument: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidInputError(f"{argument} must be a number, got {value!r}")
@@ -110,15 +122,9 @@ def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
     return check_prior(vector / vector.sum())
 
 
-def check_classes(n_classes: int) -> int:
-    if not _is_whole(n_classes) or n_classes < 2:
-        raise InvalidInputError(f"n_classes must be an integer of at least 2, got {n_classes}")
-    return int(n_classes)
-
-
 def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
     """The prior of integer labels of any shape, those to be ignored left out."""
-    check_classes(n_classes)
+    check_whole("n_classes", n_classes, 2)
     try:
         flat = torch.as_tensor(labels).detach().flatten().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -268,35 +274,11 @@ def check_soft_labels(labels: Tensor) -> None:
         raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
-def check_seed(seed: int) -> int:
-    if not _is_whole(seed) or seed < 0:
-        raise InvalidInputError(f"seed must be an integer of at least 0, got {seed}")
-    return int(seed)
-
-
 def check_all_labelled(unknown: Tensor) -> None:
     if unknown.any():
         first = int(unknown.nonzero()[0])
         got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is row {first}"
         raise InvalidInputError(f"predictions must have labels to be scored; {got}")
-
-
-def check_batch_rows(batch_rows: int | None) -> int | None:
-    if batch_rows is not None and (not _is_whole(batch_rows) or batch_rows < 1):
-        raise InvalidInputError(f"batch_rows must be an integer of at least 1, got {batch_rows}")
-    return None if batch_rows is None else int(batch_rows)
-
-
-def check_jobs(jobs: int) -> int:
-    if not _is_whole(jobs) or jobs < 1:
-        raise InvalidInputError(f"jobs must be an integer of at least 1, got {jobs}")
-    return int(jobs)
-
-
-def check_bins(n_bins: int) -> int:
-    if not _is_whole(n_bins) or n_bins < 1:
-        raise InvalidInputError(f"n_bins must be an integer of at least 1, got {n_bins}")
-    return int(n_bins)
 
 
 def check_level(level: float) -> float:
@@ -344,16 +326,14 @@ def check_outcomes(
     """Confidences (n,) in [0, 1], at least float32, and whether each prediction was right; without rows of weight 0."""
     check_tensor("confidence", confidence)
     check_tensor("correct", correct)
-    check_bins(n_bins)
+    check_whole("n_bins", n_bins, 1)
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
         raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
     if correct.dtype != torch.bool or not confidence.is_floating_point():
         what = f"{confidence.dtype} and {correct.dtype}"
         raise InvalidInputError(f"confidence must be floating point and correct must be boolean, got {what}")
-    confidence = confidence.detach().cpu()
-    if confidence.dtype in (torch.float16, torch.bfloat16):
-        confidence = confidence.float()
+    confidence = _at_least_float32(confidence)
     low, high = confidence.aminmax()
     if not (low >= 0 and high <= 1):
         bad = ~((confidence >= 0) & (confidence <= 1))
@@ -476,8 +456,7 @@ def check_labelled(argument: str, values: Tensor, labels: Tensor) -> tuple[Tenso
         raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {what}")
     labels = check_integer_labels("labels", labels.detach().cpu(), (len(values),))
     check_label_range(labels, values.shape[1], None)
-    values = values.detach().cpu()
-    return (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values), labels
+    return _at_least_float32(values), labels
 
 
 def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -519,5 +498,4 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         row, column = (~logits.isfinite()).nonzero()[0].tolist()
         got = f"{logits[row, column].item()} at row {row}, class {column}"
         raise InvalidInputError(f"logits must be finite, got {got}")
-    logits = logits.detach().cpu()
-    return (logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits), labels
+    return _at_least_float32(logits), labels

@@ -35,7 +35,6 @@ from calibrant._arrays import (
     two_classes,
 )
 from calibrant._checks import (
-    check_batch_rows,
     check_choice,
     check_class_names,
     check_columns,
@@ -43,16 +42,12 @@ from calibrant._checks import (
     check_features16,
     check_integer_labels,
     check_label_range,
+    check_whole,
 )
 from calibrant._parquet import BATCH_ELEMENTS, Chunk, ParquetFile, Part, find_files, read_footer, read_part, write
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
-KINDS = (
-    "logits",
-    "log_probs",
-    "probs",
-    "positive_probs",
-)  # the columns that can hold a prediction; the name says what it is
+KINDS = ("logits", "log_probs", "probs", "positive_probs")  # columns of a prediction: the name says what it is
 RESERVED = (*KINDS, "label", "features")
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -310,7 +305,9 @@ class Predictions:
 
         Raises: NoDataError, CorruptFileError; where a row breaks a rule only when its batch is reached.
         """
-        return Scan(tuple(read_footer(url) for url in find_files(paths)), check_batch_rows(batch_rows))
+        if batch_rows is not None:
+            check_whole("batch_rows", batch_rows, 1)
+        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
 
 
 @dataclass(frozen=True)

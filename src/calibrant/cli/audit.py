@@ -81,13 +81,13 @@ def audit(
     if ray is not None and jobs != 1:
         raise InvalidInputError("give either --jobs or --ray")
     gates = [parse_gate(text) for text in fail_if]
-    from calibrant._checks import check_choice, check_level, check_seed
+    from calibrant._checks import check_choice, check_level, check_whole
     from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
 
     check_level(level)
-    check_seed(seed)
+    check_whole("seed", seed, 0)
     for name in (*metrics, *(gate[0] for gate in gates)):
         check_choice("metric", name, METRICS)
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_bins, check_labelled, check_probabilities, check_scored
+from calibrant._checks import check_labelled, check_probabilities, check_scored, check_whole
 from calibrant.metrics.bins import cece
 from calibrant.metrics.outcomes import BLOCK, SMALL, by_class, outcomes, top_class
 
@@ -21,7 +21,7 @@ def classwise_calibration_error(
     tensor(0.5000, dtype=torch.float64)
     """
     logits, labels, weights = check_scored(logits, labels, weights)
-    _, classes = outcomes(logits, labels, n_bins=check_bins(n_bins), weights=weights)
+    _, classes = outcomes(logits, labels, n_bins=check_whole("n_bins", n_bins, 1), weights=weights)
     assert classes is not None
     return cece(classes)
 

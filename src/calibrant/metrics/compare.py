@@ -19,12 +19,11 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import (
     check_all_labelled,
-    check_bins,
     check_choice,
     check_counting,
     check_level,
     check_same_rows,
-    check_seed,
+    check_whole,
 )
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import intervals
@@ -98,9 +97,9 @@ def compare(
     -0.13
     """
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
-    check_bins(n_bins)
+    check_whole("n_bins", n_bins, 1)
     check_level(level)
-    check_seed(seed)
+    check_whole("seed", seed, 0)
     check_all_labelled(a.labels == UNKNOWN)
     comparable = [name for name in METRICS if not METRICS[name].binary]
     names = check_metrics(comparable if metrics is None else metrics, a.n_classes)

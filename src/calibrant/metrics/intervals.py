@@ -8,7 +8,7 @@ anew (the Poisson bootstrap). Then
 - the **noise floor** is the mean of f over outcomes that follow the confidences;
 - the **lower limit** takes every gap of less than three standard deviations to be nothing but noise, and subtracts
   what noise then adds: it is above 0 for a perfect model one time in twenty;
-- the **upper limit** takes every gap as it is and subtracts nothing.
+- the **upper limit** takes every gap as it is, and subtracts noise only where gaps are so small that it hides them.
 
 Where each gap is either nothing or plain to see, the interval covers the true error as often as its level says;
 between the two it is wider (`docs/metrics.md`).
@@ -160,8 +160,7 @@ def smooth_interval(cells: Tally, observed: float, seed: int, level: float) -> t
     """Limits of the smooth ECE: of the norm at its width, divided by what a change of width gives back."""
     groups = strata(cells, N_STRATA)
     if observed == 0:
-        low, high = interval(0.0, gaps(groups, seed), absolute_sum, level)
-        return low, high
+        return interval(0.0, gaps(groups, seed), absolute_sum, level)
     weights = kernel(groups, observed)
     noise = mapped(gaps(groups, seed), lambda gap: gap @ weights)
     middle, share = float(absolute_sum(noise[0])), share_of_width(cells, observed)

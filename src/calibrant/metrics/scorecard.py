@@ -12,12 +12,11 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import (
     check_all_labelled,
-    check_bins,
     check_choice,
     check_counting,
     check_level,
     check_row_weights,
-    check_seed,
+    check_whole,
 )
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.bins import ReliabilityCurve, reliability
@@ -61,7 +60,7 @@ class Scorecard:
     ) -> Self:
         """The scorecard of predictions in memory; with ``most_cells``, of bounded size."""
         names = check_metrics(metrics, predictions.n_classes)
-        check_bins(n_bins)
+        check_whole("n_bins", n_bins, 1)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
         check_all_labelled(predictions.labels == UNKNOWN)
@@ -128,7 +127,7 @@ class Scorecard:
     def interval(self, name: str, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Limits between which the metric's true value lies, `level` of the time. Raises: UndefinedMetricError."""
         check_level(level)
-        return self._metric(name).interval(self, level, check_seed(seed))
+        return self._metric(name).interval(self, level, check_whole("seed", seed, 0))
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
@@ -138,7 +137,7 @@ class Scorecard:
         floor = self._metric(name).floor
         if floor is None:
             raise InvalidInputError(f"{name} has no noise floor: it is no calibration error")
-        return floor(self, check_seed(seed))
+        return floor(self, check_whole("seed", seed, 0))
 
     def error_bound(self, name: str) -> float:
         """How far a value that comes from a stream's histogram may be from the exact one; 0.0 where it is exact.

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from calibrant._checks import check_choice, check_jobs
+from calibrant._checks import check_choice, check_whole
 from calibrant._parquet import Part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard
@@ -81,7 +81,7 @@ def score_files(
     report: Report = lambda _: None,
 ) -> FileScores:
     """Score files with this many local processes, or on the Ray cluster at this address ("auto", or "local")."""
-    check_jobs(jobs)
+    check_whole("jobs", jobs, 1)
     job = _Job(scan, tuple(by), None if metrics is None else tuple(metrics), n_bins, weights)
     for name in job.columns():
         check_choice("column", name, scan.column_names)
