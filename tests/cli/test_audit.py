@@ -21,7 +21,8 @@ from calibrant.cli.audit import parse_gate
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.workers import FileScores
 from calibrant.metrics.workers import score_files as in_workers
-from calibrant.predictions import Predictions, Scan
+from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 
 OPTIONS = (
     "--by",

@@ -24,7 +24,8 @@ from calibrant._parquet import Part
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.metrics import workers
 from calibrant.metrics.workers import FileScores, score_files
-from calibrant.predictions import Predictions, Scan
+from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 
 BY = ("site", "severity")
 OPTIONS: dict[str, Any] = {"by": BY, "weights": "weight"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from calibrant.metrics import Difference, Groups, Scorecard
-    from calibrant.predictions import Scan
+    from calibrant.scan import Scan
 
 OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
 GATE_FAILED = 3

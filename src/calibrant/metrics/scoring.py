@@ -13,7 +13,8 @@ from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.cells import MOST_CELLS, MOST_GROUP_CELLS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.table import METRICS
-from calibrant.predictions import Predictions, Scan
+from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +139,9 @@ def score_batch(
     weights: str | None,
     *,
     stream: bool,
+    overall: Scorecard | None = None,
 ) -> Any:
-    """Scorecard or groups of one batch; None where no row of it has a weight."""
+    """Scorecard or groups of one batch; None where no row of it has a weight. overall: its scorecard, if known."""
     if weights is not None:
         counts = row_weights(predictions, weights) > 0
         if not counts.any():
@@ -158,4 +160,4 @@ def score_batch(
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
     lean = predictions.select([] if weights is None else [weights])
     cards = {group: card_of(lean[order[edges[i] : edges[i + 1]]], MOST_GROUP_CELLS) for i, group in enumerate(values)}
-    return Groups(by, dict(sorted(cards.items(), key=_sort_key)), card_of(predictions))
+    return Groups(by, dict(sorted(cards.items(), key=_sort_key)), overall or card_of(predictions))

@@ -19,7 +19,7 @@ from calibrant._parquet import Part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard
 from calibrant.metrics.scoring import Groups, score_batch
-from calibrant.predictions import Scan
+from calibrant.scan import Scan
 
 _job: "_Job"  # of a local process that was started for it
 Report = Callable[[float], None]  # called with the number of bytes that have been scored since it was called
@@ -53,7 +53,8 @@ class _Job:
         first_row = part.first_row
         for batch in self.scan.read_part(part, self.columns()):
             try:
-                cards = [score_batch(batch, by, *options, stream=True) for by in (None, *self.by)]
+                overall = score_batch(batch, None, *options, stream=True)
+                cards = [overall, *(score_batch(batch, by, *options, stream=True, overall=overall) for by in self.by)]
             except InvalidInputError as error:
                 where = f", counting rows from {first_row}" if first_row else ""
                 raise InvalidInputError(f"{part.url}{where}: {error}") from None

@@ -1,0 +1,196 @@
+"""Scan: predictions in Parquet files, of ours or of other writers, batch by batch."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, label_column, list_matrix, two_classes
+from calibrant._checks import (
+    check_choice,
+    check_class_names,
+    check_columns,
+    check_dense,
+    check_integer_labels,
+    check_label_range,
+)
+from calibrant._parquet import BATCH_ELEMENTS, Chunk, ParquetFile, Part, read_part
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
+from calibrant.predictions import KINDS, METADATA_KEY, RESERVED, Predictions
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Predictions in files: iterate over it, as often as you like, for batches of at most ``batch_rows`` rows."""
+
+    footers: tuple[ParquetFile, ...]
+    batch_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {footer.url: _file_classes(footer) for footer in self.footers}
+        known = {url: size for url, size in sizes.items() if size is not None}
+        (first, size), *others = list(known.items()) or [("", 0)]
+        for url, other in others:
+            if other != size:
+                kind = _kind(self._by_url[url].schema, url)
+                raise CorruptFileError(f"{url} has {other} classes in its column {kind}, {first} has {size}")
+
+    @cached_property
+    def _by_url(self) -> dict[str, ParquetFile]:
+        return {footer.url: footer for footer in self.footers}
+
+    @property
+    def files(self) -> list[str]:
+        return [footer.url for footer in self.footers]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The pieces that workers can read on their own, in order."""
+        return [part for footer in self.footers for part in footer.parts]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(part.n_rows for part in self.parts)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The user's columns, which every file has."""
+        schemas = [footer.schema.names for footer in self.footers]
+        return [name for name in schemas[0] if name not in RESERVED and all(name in names for names in schemas)]
+
+    def __iter__(self) -> Iterator[Predictions]:
+        return self.batches()
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
+        """Batch by batch; with only these of the user's columns, and without features, where they are given."""
+        n_classes: int | None = None
+        for part in self.parts:
+            for batch in self.read_part(part, columns):
+                if n_classes is not None and batch.n_classes != n_classes:
+                    raise CorruptFileError(
+                        f"{part.url} has {batch.n_classes} classes, the files before it have {n_classes}"
+                    )
+                n_classes = batch.n_classes
+                yield batch
+
+    def read_part(self, part: Part, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
+        """The batches of one part; columns as in `batches`."""
+        footer = self._by_url[part.url]
+        names, metadata = _described(footer)
+        kind = _kind(footer.schema, footer.url)
+        wanted = None
+        if columns is not None:
+            wanted = [kind, "label", *(check_choice("column", name, footer.schema.names) for name in columns)]
+        n_classes = _file_classes(footer)
+        width = (n_classes or 100) + (_n_features(footer) if wanted is None else 0)
+        for chunk in read_part(part, wanted, self.batch_rows or max(1, BATCH_ELEMENTS // width)):
+            batch = _from_chunk(chunk, kind, n_classes, names, metadata)
+            n_classes = batch.n_classes
+            yield batch
+
+    def read(self) -> Predictions:
+        """All rows at once."""
+        batches = list(self)
+        if not batches:
+            return self._empty()
+        try:
+            return Predictions.concat(batches)
+        except InvalidInputError as error:
+            raise CorruptFileError(f"{', '.join(self.files)}: {error}") from None
+
+    def _empty(self) -> Predictions:
+        footer = self.footers[0]
+        n_classes = _file_classes(footer)
+        if n_classes is None:
+            raise CorruptFileError(f"{footer.url} has no rows, and its column does not say how many classes there are")
+        columns = footer.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
+        return Predictions(
+            torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_described(footer)
+        )
+
+
+def _kind(schema: pa.Schema, url: str) -> str:
+    """The column of a file that holds the predictions."""
+    present = [name for name in KINDS if name in schema.names]
+    if len(present) != 1:
+        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
+        raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(KINDS)}; {got}")
+    if "label" not in schema.names:
+        raise CorruptFileError(f"{url} has no column label (its columns are {', '.join(schema.names)})")
+    return present[0]
+
+
+def _file_classes(footer: ParquetFile) -> int | None:
+    """The number of classes that the schema fixes, if it does."""
+    name = _kind(footer.schema, footer.url)
+    kind = footer.schema.field(name).type
+    if name == "positive_probs":
+        return 2
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise CorruptFileError(f"{footer.url} must have lists of numbers in its column {name}, got {kind}")
+    return None
+
+
+def _n_features(footer: ParquetFile) -> int:
+    """The length of the features, if there are any of a fixed one."""
+    if "features" not in footer.schema.names:
+        return 0
+    kind = footer.schema.field("features").type
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 1000
+
+
+def _described(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Class names and metadata, which files of other writers need not have."""
+    text = (footer.schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return None, {}
+    try:
+        described = json.loads(text)
+        names = described.get("class_names")
+        return None if names is None else tuple(names), dict(described.get("metadata") or {})
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptFileError(f"{footer.url} has metadata that cannot be read: {error}") from None
+
+
+def _from_chunk(
+    chunk: Chunk, kind: str, n_classes: int | None, names: tuple[str, ...] | None, metadata: dict[str, Any]
+) -> Predictions:
+    try:
+        values = _read_values(chunk, kind, n_classes)
+        labels = label_column(chunk.batch.column("label"), chunk.first_row)
+        known = check_integer_labels("label", labels, (len(values),))
+        check_label_range(known, values.shape[1], None, UNKNOWN, argument="label", first_row=chunk.first_row)
+        logits = as_logits(kind, values, kind, chunk.first_row)
+        class_names = check_class_names(names, values.shape[1])
+        features = None
+        if "features" in chunk.batch.schema.names:
+            features = list_matrix(chunk.batch.column("features"), "features", chunk.first_row, None).half()
+    except CalibrantError as error:
+        raise CorruptFileError(f"{chunk.url}: {error}") from None
+    kept = [name for name in chunk.batch.schema.names if name not in RESERVED]
+    columns = pa.Table.from_batches([chunk.batch.select(kept)]) if kept else check_columns(None, len(values), ())
+    return Predictions(logits, known, columns.replace_schema_metadata(None), features, class_names, metadata)
+
+
+def _read_values(chunk: Chunk, kind: str, n_classes: int | None) -> Tensor:
+    column = chunk.batch.column(kind)
+    if kind != "positive_probs":
+        matrix = list_matrix(column, kind, chunk.first_row, n_classes)
+        check_dense(kind, matrix)
+        return matrix
+    if not pa.types.is_floating(column.type):
+        raise InvalidInputError(f"{kind} must be floating point, got {column.type}")
+    if column.null_count:
+        raise InvalidInputError(f"{kind} must not be null, got null at row {chunk.first_row + first_null(column)}")
+    return two_classes(floats(kind, column), kind, chunk.first_row)
