@@ -7,7 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import errors, losses, maxent, metrics, predictions
+    from calibrant import calibrators, errors, losses, maxent, metrics, predictions
+    from calibrant.calibrators import (
+        CALIBRATORS,
+        TemperatureScaling,
+        choose,
+        compare_calibrators,
+        cross_fit,
+        load_calibrator,
+    )
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
@@ -16,14 +24,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CALIBRATORS",
     "LOSSES",
     "METRICS",
     "MaxEntLoss",
     "Predictions",
     "Scorecard",
+    "TemperatureScaling",
+    "calibrators",
+    "choose",
     "compare",
+    "compare_calibrators",
+    "cross_fit",
     "errors",
     "gibbs_distribution",
+    "load_calibrator",
     "losses",
     "maxent",
     "metrics",
@@ -34,13 +49,19 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CALIBRATORS": "calibrant.calibrators",
     "LOSSES": "calibrant.losses",
     "METRICS": "calibrant.metrics",
     "MaxEntLoss": "calibrant.losses",
     "Predictions": "calibrant.predictions",
     "Scorecard": "calibrant.metrics",
+    "TemperatureScaling": "calibrant.calibrators",
+    "choose": "calibrant.calibrators",
     "compare": "calibrant.metrics",
+    "compare_calibrators": "calibrant.calibrators",
+    "cross_fit": "calibrant.calibrators",
     "gibbs_distribution": "calibrant.maxent",
+    "load_calibrator": "calibrant.calibrators",
     "score": "calibrant.metrics",
     "score_multilabel": "calibrant.metrics",
     "solve": "calibrant.maxent",

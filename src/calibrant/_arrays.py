@@ -13,6 +13,7 @@ from calibrant.errors import InvalidInputError
 
 Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
 Hashes: TypeAlias = NDArray[np.uint64]
+HASHED_WORDS = 2**15  # at a time, so that they stay in the cache
 UNKNOWN = -1  # the label of a row whose label is not known
 
 
@@ -141,16 +142,28 @@ def as_lists(matrix: Tensor) -> pa.FixedSizeListArray:
 
 def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
     """Two 64-bit hashes of each row's logits (in float32) and label."""
-    bits = (as_float32(logits) + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
-    factors = _mixed(np.arange(1, 2 * logits.shape[1] + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
-    found = []
-    for factor in factors:
-        total = np.empty(len(bits), dtype=np.uint64)
-        for start in range(0, len(bits), 2**14):
-            block = bits[start : start + 2**14].astype(np.uint64) * factor
-            total[start : start + 2**14] = (block ^ (block >> np.uint64(29))).sum(1, dtype=np.uint64)
-        found.append(_mixed(total ^ _mixed(labels.numpy().astype(np.uint64) + factor[0])))
-    return found[0], found[1]
+    n, n_words = len(logits), (logits.shape[1] + 1) // 2
+    first, second = _mixed(np.arange(1, 2 * n_words + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
+    low, high = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
+    step = max(1, HASHED_WORDS // n_words)
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        words = _words(as_float32(logits[rows])) * first
+        words ^= words >> np.uint64(32)
+        low[rows] = words.sum(1, dtype=np.uint64)
+        words *= second
+        words ^= words >> np.uint64(32)
+        high[rows] = words.sum(1, dtype=np.uint64)
+    seeds = labels.numpy().astype(np.uint64)
+    return _mixed(low ^ _mixed(seeds + first[0])), _mixed(high ^ _mixed(seeds + second[0]))
+
+
+def _words(rows: Tensor) -> Hashes:
+    """The bits of two numbers in one, a last odd one with a zero."""
+    bits = (rows + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
+    if bits.shape[1] % 2:
+        bits = np.pad(bits, ((0, 0), (0, 1)))
+    return bits.view(np.uint64)
 
 
 def _mixed(x: Hashes) -> Hashes:

@@ -76,6 +76,20 @@ def check_fraction(argument: str, value: float) -> float:
     return float(value)
 
 
+def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
+    """A positive lower and a larger upper bound."""
+    if len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf:
+        raise InvalidInputError(f"{argument} must be two positive numbers, the lower first, got {tuple(bounds)}")
+    return float(bounds[0]), float(bounds[1])
+
+
+def check_grid(argument: str, values: Sequence[float]) -> list[float]:
+    """Positive numbers, at least one."""
+    if len(values) == 0:
+        raise InvalidInputError(f"{argument} must not be empty")
+    return [check_positive(argument, value) for value in values]
+
+
 def _as_float64(argument: str, values: Sequence[float] | Tensor) -> Tensor:
     if isinstance(values, Tensor) and values.is_complex():
         raise InvalidInputError(f"{argument} must be real numbers, got {values.dtype}")
@@ -274,11 +288,49 @@ def check_soft_labels(labels: Tensor) -> None:
         raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
-def check_all_labelled(unknown: Tensor) -> None:
+def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
     if unknown.any():
         first = int(unknown.nonzero()[0])
         got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is row {first}"
-        raise InvalidInputError(f"predictions must have labels to be scored; {got}")
+        raise InvalidInputError(f"{argument} must have labels to {purpose}; {got}")
+
+
+def check_same_classes(method: str, n_classes: int, got: int) -> None:
+    if got != n_classes:
+        raise InvalidInputError(f"predictions must have the {n_classes} classes that {method} was fitted on, got {got}")
+
+
+def check_two_classes(method: str, n_classes: int) -> None:
+    if n_classes != 2:
+        raise InvalidInputError(f"{method} is for two classes, validation has {n_classes}")
+
+
+def check_feature_count(method: str, n_features: int, got: int) -> None:
+    if got != n_features:
+        raise InvalidInputError(f"features must be the {n_features} that {method} knows, got {got}")
+
+
+def check_folds(folds: int, n_rows: int) -> int:
+    check_whole("folds", folds, 2)
+    if folds > n_rows:
+        raise InvalidInputError(f"folds must be at most the {n_rows} rows, got {folds}")
+    return int(folds)
+
+
+def check_known_features(method: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
+    if features is None:
+        raise InvalidInputError(f"{argument} must have features for {method}; give them with with_features(…)")
+    return features
+
+
+def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
+    """Labels (n,) that none of the rows calls impossible."""
+    impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
+    if impossible.any():
+        row = int(impossible.nonzero()[0])
+        raise InvalidInputError(
+            f"labels must have a probability above 0, got 0 for class {int(labels[row])} at row {row}"
+        )
 
 
 def check_level(level: float) -> float:

@@ -2,17 +2,15 @@
 
 import glob
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from calibrant._files import filesystem_of, first_line, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, where the caller names no size: 8 MB of float32
@@ -50,7 +48,7 @@ class ParquetFile:
 
 def open_parquet(url: str, location: str) -> pq.ParquetFile:
     """Raises: NoDataError where there is no such file, CorruptFileError where it is no Parquet file."""
-    filesystem, path = _filesystem(location)
+    filesystem, path = filesystem_of(location)
     try:
         if isinstance(filesystem, LocalFileSystem):
             return pq.ParquetFile(path, memory_map=True)  # else a whole row group's column is read at once
@@ -58,7 +56,7 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"{url} is not a Parquet file: {_line(error)}") from None
+        raise CorruptFileError(f"{url} is not a Parquet file: {first_line(error)}") from None
 
 
 def read_footer(url: str) -> ParquetFile:
@@ -90,7 +88,7 @@ def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.Rec
     try:
         return next(batches, None)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"{url} is damaged behind row {row}: {_line(error)}") from None
+        raise CorruptFileError(f"{url} is damaged behind row {row}: {first_line(error)}") from None
 
 
 def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -110,12 +108,12 @@ def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
 
 def absolute(url: str) -> str:
     """The same file for any process: local paths without links, from the root."""
-    filesystem, path = _filesystem(url)
+    filesystem, path = filesystem_of(url)
     return os.path.realpath(path) if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
 
 
 def _expand(name: str) -> list[str]:
-    filesystem, path = _filesystem(name)
+    filesystem, path = filesystem_of(name)
     if filesystem.isfile(path):  # also where its name has the letters of a glob
         return [name]
     folder = filesystem.isdir(path)
@@ -131,50 +129,10 @@ def _expand(name: str) -> list[str]:
     raise NoDataError(f"there is no file {name}")
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    try:
-        filesystem, path = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise NoDataError(f"{url} cannot be opened: {_line(error)}") from None
-    if isinstance(filesystem, LocalFileSystem) and "://" not in url:
-        path = url  # as the user wrote it, so that messages name it so
-    return filesystem, path
-
-
 def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """Write batches, a row group each; a file of that name is replaced whole, or stays as it was."""
-    filesystem, path = _filesystem(os.fspath(url))
-    if not isinstance(filesystem, LocalFileSystem):
-        with filesystem.open(path, "wb") as file:  # object stores show a file when it is closed
-            _write_batches(file, batches, schema)
-        return
-    target = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write_batches(file, batches, schema)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        _replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _replace(temporary: str, target: Path) -> None:
-    if target.is_dir():
-        raise InvalidInputError(f"{target} cannot be written: it is a folder")
-    os.replace(temporary, target)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(url) as file:
+        _write_batches(file, batches, schema)
 
 
 def _write_batches(file: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -185,7 +143,3 @@ def _write_batches(file: Any, batches: Iterable[pa.RecordBatch], schema: pa.Sche
     with pq.ParquetWriter(file, schema, use_dictionary=plain, compression=compression) as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -266,9 +266,21 @@ class Predictions:
 
         The hashes of the rows are summed, so that files add up.
         """
-        low, high = row_hashes(self.logits, self.labels)
+        low, high = self.row_hashes
         total = (int(low.sum(dtype=np.uint64)), int(high.sum(dtype=np.uint64)))
         return f"{len(self):010x}{total[0]:016x}{total[1]:016x}"
+
+    @cached_property
+    def row_hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Two 64-bit hashes of each row's logits (in float32) and label."""
+        return row_hashes(self.logits, self.labels)
+
+    def with_features(self, features: Array) -> Self:
+        """The same rows with these features (n, f), in place of any others; `feature_norm` is theirs."""
+        whole = floats("features", features)
+        halves = check_features16(whole, len(self), ())
+        others = [name for name in self.columns.column_names if name != "feature_norm"]
+        return replace(self, features=halves, columns=_with_norm(self.columns.select(others), whole))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file; one of that name is replaced whole, or stays as it was."""

@@ -1,0 +1,64 @@
+"""Files, local or by URL: where they are, and how they are replaced whole."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from calibrant.errors import InvalidInputError, NoDataError
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise NoDataError(f"{url} cannot be opened: {first_line(error)}") from None
+    if isinstance(filesystem, LocalFileSystem) and "://" not in url:
+        path = url  # as the user wrote it, so that messages name it so
+    return filesystem, path
+
+
+@contextmanager
+def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
+    """A binary file to write; when it is closed it replaces the one of that name, which else stays as it was."""
+    filesystem, path = filesystem_of(os.fspath(url))
+    if not isinstance(filesystem, LocalFileSystem):
+        with filesystem.open(path, "wb") as file:  # object stores show a file when it is closed
+            yield file
+        return
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        _replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _replace(temporary: str, target: Path) -> None:
+    if target.is_dir():
+        raise InvalidInputError(f"{target} cannot be written: it is a folder")
+    os.replace(temporary, target)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

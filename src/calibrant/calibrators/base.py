@@ -1,0 +1,187 @@
+"""The contract of every calibrator: fitted by its constructor `fit`, frozen, JSON on disk, a module for deployment."""
+
+import math
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._arrays import UNKNOWN
+from calibrant._checks import (
+    check_all_labelled,
+    check_feature_count,
+    check_known_features,
+    check_same_classes,
+    check_whole,
+)
+from calibrant.calibrators.leakage import Rows, Watch
+from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
+from calibrant.predictions import Predictions
+
+BLOCK_ELEMENTS = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a calibrator was fitted on, and what that did to it."""
+
+    rows: Rows
+    n_rows: int
+    nll_before: float
+    nll_after: float
+    shifts: tuple[str, ...] = ()  # the types of corruption among the rows
+
+    @property
+    def fingerprint(self) -> str:
+        return self.rows.fingerprint
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Calibrator(ABC):
+    """Mends predictions: ``calibrator = Method.fit(validation)``, then ``calibrator(test)``."""
+
+    name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
+    keeps_argmax: ClassVar[bool]  # whether the predicted class of every row stays
+    likelihood_fitted: ClassVar[bool] = False  # whether fitting cannot make the NLL of its rows worse
+    two_classes_only: ClassVar[bool] = False
+    fits_shifts: ClassVar[bool] = False  # whether it learns from corrupted rows, whose types are then no fair test
+    inputs: ClassVar[tuple[str, ...]] = ("logits",)  # what `module()` takes
+
+    n_classes: int
+    fitted: Fitted
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Fit to labelled predictions of rows that the model was not trained on."""
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The same map as a module of logits (and of what else `inputs` says), to run behind the model.
+
+        It scripts and exports. It computes in float64; say ``.float()`` for a device that has none.
+        """
+
+    def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
+        """The same rows with mended logits.
+
+        Raises: InvalidInputError, also where these are rows that it was fitted on, unless ``allow_same_rows``.
+        """
+        if not allow_same_rows:
+            watch = Watch(self.fitted.rows)
+            watch.see(predictions)
+            watch.check()
+        return self.mend(predictions)
+
+    def mend(self, predictions: Predictions) -> Predictions:
+        """As a call, without a look at which rows these are."""
+        check_same_classes(self.name, self.n_classes, predictions.n_classes)
+        before = predictions.metadata.get("calibrator")
+        record = {"method": self.name, "fitted_on": self.fitted.fingerprint} | ({"after": before} if before else {})
+        return replace(
+            predictions,
+            logits=self._mended(predictions),
+            metadata={**predictions.metadata, "calibrator": record},
+        )
+
+    def _mended(self, predictions: Predictions) -> Tensor:
+        """The mended logits, block by block."""
+        module, inputs = self.module(), self._inputs(predictions)
+        mended = torch.empty_like(predictions.logits)
+        width = sum(values[:1].numel() for values in inputs)
+        for start in range(0, len(predictions), step := max(1, BLOCK_ELEMENTS // max(1, width))):
+            rows = slice(start, start + step)
+            mended[rows] = module(*(values[rows] for values in inputs))
+        return mended
+
+    def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
+        """The arguments of the module for these rows."""
+        if "features" not in self.inputs:
+            return (predictions.logits,)
+        features = check_known_features(self.name, predictions.features)
+        check_feature_count(self.name, self.n_features, features.shape[1])
+        return predictions.logits, features
+
+    @classmethod
+    def fitted_to(
+        cls, validation: Predictions, *, shifts: tuple[str, ...] = (), nll_after: float | None = None, **parameters: Any
+    ) -> Self:
+        """The calibrator of these parameters, with the record of what it was fitted on."""
+        fitted = Fitted(Rows.of(validation), len(validation), mean_nll(validation), math.nan, shifts)
+        calibrator = cls(n_classes=validation.n_classes, fitted=fitted, **parameters)
+        after = mean_nll(calibrator.mend(validation)) if nll_after is None else nll_after
+        return replace(calibrator, fitted=replace(fitted, nll_after=after))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a JSON file; one of that name is replaced whole, or stays as it was."""
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        shared = {name: parameters.pop(name) for name in ("n_classes", "fitted")}
+        write_record(path, encode({"method": self.name, **shared, "parameters": parameters}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote. Raises: NoDataError, CorruptFileError."""
+        record = read_record(path)
+        if record["method"] != cls.name:
+            raise CorruptFileError(
+                f"{os.fspath(path)} holds a calibrator of the method {record['method']!r}, not {cls.name!r}"
+            )
+        return cls.from_record(record, path)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        """The calibrator of a file's content."""
+        try:
+            fitted = decode_fields(Fitted, {**record["fitted"], "rows": decode_fields(Rows, record["fitted"]["rows"])})
+            shared = {"n_classes": record["n_classes"], "fitted": fitted}
+            calibrator = decode_fields(cls, {**record["parameters"], **shared})
+            calibrator.probe()
+        except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CorruptFileError(f"{os.fspath(path)} is damaged: {why}") from None
+        return calibrator
+
+    def probe(self) -> None:
+        """Raises where the parameters do not make a map of these classes."""
+        rows = torch.zeros(2, check_whole("n_classes", self.n_classes, 2), dtype=torch.float64)
+        inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
+        mended = self.module()(*(inputs[name] for name in self.inputs))
+        if mended.shape != rows.shape or not bool(mended.isfinite().all()):
+            raise InvalidInputError(f"its parameters do not fit {self.n_classes} classes")
+
+    @property
+    def n_features(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        fitted = self.fitted
+        shown = [
+            f"{field.name}={getattr(self, field.name):.6g}"
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), float)
+        ]
+        nll = f"NLL {fitted.nll_before:.4f} → {fitted.nll_after:.4f} on {fitted.n_rows:,} rows"
+        return f"{type(self).__name__}({', '.join([*shown, nll])})"
+
+
+def check_validation(validation: Predictions) -> None:
+    """Rows to fit on, with labels."""
+    if not isinstance(validation, Predictions):
+        raise InvalidInputError(f"validation must be Predictions, got {type(validation).__name__}")
+    if len(validation) == 0:
+        raise InvalidInputError("validation must have at least one row")
+    check_all_labelled(validation.labels == UNKNOWN, "validation", "fit a calibrator")
+
+
+def mean_nll(predictions: Predictions) -> float:
+    """Mean of −log p_y, summed in float64."""
+    total, step = 0.0, max(1, BLOCK_ELEMENTS // predictions.n_classes)
+    for start in range(0, len(predictions), step):
+        rows = slice(start, start + step)
+        logits, labels = predictions.logits[rows], predictions.labels[rows]
+        total += float(nn.functional.cross_entropy(logits, labels, reduction="none").sum(dtype=torch.float64))
+    return total / len(predictions)

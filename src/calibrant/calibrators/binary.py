@@ -1,0 +1,129 @@
+"""Platt scaling and beta calibration: two classes, an affine map of log-probabilities to log-odds, by likelihood."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import check_likely_labels, check_positive, check_two_classes
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.modules import LEAST_ODDS, LogOdds
+from calibrant.errors import NotConvergedError
+from calibrant.predictions import Predictions
+
+MOST_STEPS = 200
+DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BinaryCalibrator(Calibrator):
+    """Log-odds of class 1 from its log-probabilities, with a Gaussian prior of variance 1 around the identity."""
+
+    keeps_argmax: ClassVar[bool] = False
+    likelihood_fitted: ClassVar[bool] = True
+    two_classes_only: ClassVar[bool] = True
+
+    @classmethod
+    def log_probs(cls, validation: Predictions, strength: float) -> tuple[Tensor, Tensor]:
+        """Checked log p₀ and log p₁ of rows to fit on."""
+        check_validation(validation)
+        check_positive("strength", strength)
+        check_two_classes(cls.name, validation.n_classes)
+        check_likely_labels(validation.logits, validation.labels)
+        log_probs = validation.logits.double().log_softmax(1).clamp(min=LEAST_ODDS)
+        return log_probs[:, 0], log_probs[:, 1]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PlattScaling(BinaryCalibrator):
+    """The log-odds s of class 1 become a s + b (Platt 1999)."""
+
+    name: ClassVar[str] = "platt"
+
+    a: float
+    b: float
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        log_p0, log_p1 = cls.log_probs(validation, strength)
+        features = torch.stack([log_p1 - log_p0, torch.ones_like(log_p0)], dim=1)
+        a, b = fit_log_odds(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
+        return cls.fitted_to(validation, a=a, b=b)
+
+    def module(self) -> nn.Module:
+        return LogOdds(self.a, self.a, self.b)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BetaCalibration(BinaryCalibrator):
+    """The log-odds of class 1 become a log p₁ − b log p₀ + c, with a, b ≥ 0 (Kull et al. 2017)."""
+
+    name: ClassVar[str] = "beta"
+
+    a: float
+    b: float
+    c: float
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        log_p0, log_p1 = cls.log_probs(validation, strength)
+        features = torch.stack([log_p1, -log_p0, torch.ones_like(log_p0)], dim=1)
+        a, b, c = fit_log_odds(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
+        return cls.fitted_to(validation, a=a, b=b, c=c)
+
+    def module(self) -> nn.Module:
+        return LogOdds(self.a, self.b, self.c)
+
+
+def fit_log_odds(
+    features: Tensor, happened: Tensor, identity: Sequence[float], strength: float, *, n_nonnegative: int
+) -> list[float]:
+    """Coefficients of features (n, d), the first few of them not negative, by penalised likelihood.
+
+    Convex, so the best feasible one of the optima with each choice of coefficients held at 0 is the optimum.
+    """
+    centre = torch.tensor(identity, dtype=torch.float64)
+    found = []
+    for held in product((False, True), repeat=n_nonnegative):
+        free = torch.tensor([not h for h in held] + [True] * (len(identity) - n_nonnegative))
+        value, theta = _newton(features, happened, centre, strength, free)
+        if bool((theta[:n_nonnegative] >= 0).all()):
+            found.append((value, theta.tolist()))
+            if not any(held):
+                break
+    return min(found)[1]
+
+
+def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float, free: Tensor) -> tuple[float, Tensor]:
+    """The minimum and the minimiser of the penalised NLL over the free coefficients, the others 0: damped Newton."""
+    n = len(features)
+    sign = torch.where(happened, 1.0, -1.0).double()
+
+    def objective(theta: Tensor) -> float:
+        nll = nn.functional.softplus(-sign * (features @ theta), threshold=50.0).mean()
+        return float(nll + 0.5 * strength / n * (theta - centre).square().sum())
+
+    theta = torch.where(free, centre, torch.zeros_like(centre))
+    value = objective(theta)
+    for _ in range(MOST_STEPS):
+        wrong = torch.sigmoid(-sign * (features @ theta))
+        gradient = (-(sign * wrong) @ features / n + strength / n * (theta - centre))[free]
+        hessian = features.T @ ((wrong * (1 - wrong)).unsqueeze(1) * features) / n
+        hessian = (hessian + strength / n * torch.eye(len(theta), dtype=torch.float64))[free][:, free]
+        step = torch.zeros_like(theta)
+        step[free] = -torch.linalg.solve(hessian, gradient)
+        decrement = -float(gradient @ step[free])
+        if decrement <= DECREMENT * (1 + value):
+            return value, theta
+        share = 1.0
+        while (after := objective(theta + share * step)) > value - 1e-4 * share * decrement and share > 1e-12:
+            share /= 2
+        theta, value = theta + share * step, after
+    raise NotConvergedError(f"the coefficients did not converge: about {decrement:.1e} of the NLL is left to gain")

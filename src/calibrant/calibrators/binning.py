@@ -1,0 +1,142 @@
+"""Histogram binning and Bayesian binning: a step function of the probability of each class."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from torch import Tensor, nn
+
+from calibrant._checks import check_whole
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.modules import ClassMaps
+from calibrant.predictions import Predictions
+
+Floats = NDArray[np.float64]
+Step = tuple[Floats, Floats]  # m edges, and the m + 1 values between them
+BBQ_SPAN = 10.0  # the numbers of bins run from n^(1/3) / 10 to 10 n^(1/3) (Naeini et al. 2015)
+BBQ_PRIOR = 2.0  # N′ of Naeini et al., the rows that the prior of all bins is worth
+NEGLIGIBLE = 1e-6  # share of the posterior below which a binning is left out
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class StepCalibrator(Calibrator):
+    """A step function of the probability of each class; then the probabilities of a row are scaled to sum 1."""
+
+    keeps_argmax: ClassVar[bool] = False
+
+    edges: Tensor  # (k, m) sorted; a value holds up to its right edge
+    values: Tensor  # (k, m + 1)
+
+    @classmethod
+    def of_steps(cls, validation: Predictions, steps: list[Step]) -> Self:
+        """The calibrator of one step function for each class, padded to one length."""
+        most = max(1, *(len(edges) for edges, _ in steps))
+        edges = [np.pad(e, (0, most - len(e)), constant_values=2.0) for e, _ in steps]  # no probability is above 1
+        values = [np.pad(v, (0, most + 1 - len(v)), mode="edge") for _, v in steps]
+        return cls.fitted_to(
+            validation, edges=torch.from_numpy(np.stack(edges)), values=torch.from_numpy(np.stack(values))
+        )
+
+    def module(self) -> nn.Module:
+        return ClassMaps(self.edges, self.values, linear=False)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class HistogramBinning(StepCalibrator):
+    """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
+
+    name: ClassVar[str] = "histogram"
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
+        """Bins of equal mass, or of equal width; each counts one more row, of probability 1/K: none says never."""
+        check_validation(validation)
+        check_whole("n_bins", n_bins, 1)
+        prior = 1 / validation.n_classes
+
+        def step(probs: Floats, happened: Floats) -> Step:
+            edges = np.arange(1, n_bins) / n_bins if equal_width else equal_mass_edges(probs, n_bins)
+            rows, counts = counted(probs, happened, edges)
+            return edges, (counts + prior) / (rows + 1)
+
+        return cls.of_steps(validation, [step(*pair) for pair in class_probs(validation)])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BayesianBinning(StepCalibrator):
+    """BBQ: the average of many binnings, weighted by how likely each makes the labels (Naeini et al. 2015)."""
+
+    name: ClassVar[str] = "bbq"
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Equal-mass binnings with n^(1/3)/10 to 10 n^(1/3) bins, each bin with a Beta prior around its middle."""
+        check_validation(validation)
+        return cls.of_steps(validation, [_averaged(*pair) for pair in class_probs(validation)])
+
+
+def class_probs(predictions: Predictions) -> list[tuple[Floats, Floats]]:
+    """For each class its probabilities, sorted, and whether it was the label."""
+    probs = predictions.logits.double().softmax(1)
+    ordered, order = probs.sort(dim=0)
+    happened = predictions.labels[order] == torch.arange(predictions.n_classes)
+    return list(zip(ordered.T.contiguous().numpy(), happened.T.double().contiguous().numpy(), strict=True))
+
+
+def equal_mass_edges(probs: Floats, n_bins: int) -> Floats:
+    """Edges halfway between sorted values, so that bins hold equally many rows; equal values share a bin."""
+    cuts = np.unique(np.arange(1, n_bins) * len(probs) // n_bins)
+    cuts = cuts[cuts > 0]
+    cuts = cuts[probs[cuts] > probs[cuts - 1]]
+    return (probs[cuts] + probs[cuts - 1]) / 2
+
+
+def counted(probs: Floats, happened: Floats, edges: Floats) -> tuple[Floats, Floats]:
+    """Rows of each bin, and those whose label is the class; probabilities sorted."""
+    ends = np.concatenate([[0], np.searchsorted(probs, edges, side="right"), [len(probs)]])
+    totals = np.concatenate([[0.0], happened.cumsum()])
+    return np.diff(ends).astype(float), np.diff(totals[ends])
+
+
+def _averaged(probs: Floats, happened: Floats) -> Step:
+    """The posterior mean over binnings: a step function with the edges of all of them."""
+    n = len(probs)
+    root = n ** (1 / 3)
+    sizes = range(max(1, int(root / BBQ_SPAN)), min(n, int(root * BBQ_SPAN)) + 1)
+    models: list[Step] = []
+    evidence = []
+    for edges in {e.tobytes(): e for e in (equal_mass_edges(probs, size) for size in sizes)}.values():
+        value, log_evidence = _beta_bins(probs, happened, edges)
+        models.append((edges, value))
+        evidence.append(log_evidence)
+    weights = np.exp(np.array(evidence) - max(evidence))
+    kept = weights > NEGLIGIBLE * weights.sum()
+    weights = weights[kept] / weights[kept].sum()
+    chosen = [model for model, keep in zip(models, kept, strict=True) if keep]
+    union = np.unique(np.concatenate([edges for edges, _ in chosen]))
+    places = np.append(union, 2.0)  # the right end of each interval of the union
+    values = sum(w * v[np.searchsorted(e, places)] for w, (e, v) in zip(weights, chosen, strict=True))
+    return union, np.asarray(values)
+
+
+def _beta_bins(probs: Floats, happened: Floats, edges: Floats) -> tuple[Floats, float]:
+    """The posterior mean of each bin, and the logarithm of the binning's evidence."""
+    rows, counts = counted(probs, happened, edges)
+    ends = np.concatenate([[0.0], edges, [1.0]])
+    worth = BBQ_PRIOR / len(rows)
+    alpha = worth * (ends[:-1] + ends[1:]) / 2
+    beta = worth - alpha
+    log_evidence = (
+        gammaln(worth)
+        - gammaln(rows + worth)
+        + gammaln(counts + alpha)
+        - gammaln(alpha)
+        + gammaln(rows - counts + beta)
+        - gammaln(beta)
+    )
+    return (counts + alpha) / (rows + worth), float(log_evidence.sum())

@@ -1,0 +1,163 @@
+"""Which calibrator: cross-fitting where there is no separate validation set, and the choice by a proper score."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._checks import check_choice, check_folds
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.table import CALIBRATORS, calibrator_class
+from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
+from calibrant.predictions import Predictions
+
+PROPER = ("nll", "brier")
+USUAL = (
+    "identity",
+    "temperature",
+    "ensemble_temperature",
+    "vector",
+    "dirichlet",
+    "beta",
+    "histogram",
+    "isotonic_multiclass",
+    "spline",
+    "conditional_temperature",
+)  # candidates that need logits and labels only, and are worth a try on most data
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Every row mended by a calibrator that has not seen it, and the calibrator of all rows for rows to come."""
+
+    predictions: Predictions
+    calibrator: Calibrator
+    fold: Tensor  # (n,) int64
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The cross-validated mean score of a method, or why it has none."""
+
+    method: str
+    score: float | None
+    standard_error: float | None  # of the score
+    difference: float | None  # to the score of the best
+    difference_error: float | None  # its standard error, paired by rows
+    failure: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The best candidate, fitted to all rows, and the table it was chosen from, best first."""
+
+    method: str
+    calibrator: Calibrator
+    by: str
+    table: list[Candidate]
+
+
+def cross_fit(
+    predictions: Predictions, method: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
+) -> CrossFit:
+    """Fit on all folds but one, mend that one, for each fold in turn: honest predictions without a validation set.
+
+    The folds follow from the rows, not from their order; equal rows are in one fold, and with ``by`` all rows of a
+    value of that column (a patient, a camera). options: those of the method's `fit`.
+    """
+    cls = calibrator_class(method)
+    check_validation(predictions)
+    fold = row_folds(predictions, folds, by)
+    parts = [cls.fit(predictions[fold != f], **options).mend(predictions[fold == f]) for f in range(folds)]
+    logits = torch.empty_like(predictions.logits)
+    for f, part in enumerate(parts):
+        logits[fold == f] = part.logits
+    record = {"method": method, "cross_fit": folds}
+    mended = replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
+    return CrossFit(mended, cls.fit(predictions, **options), fold)
+
+
+def choose(
+    validation: Predictions,
+    candidates: Sequence[str] | None = None,
+    *,
+    by: str = "nll",
+    folds: int = 5,
+) -> Choice:
+    """The candidate with the best cross-validated proper score, fitted to all rows.
+
+    candidates: names in `CALIBRATORS`; by default those that need only logits and labels. by: "nll" or "brier"; a
+    calibration error is no proper score: a model that always says the class frequencies has none. A candidate that
+    cannot be fitted is listed with the reason. Raises: NotConvergedError where none can.
+    """
+    check_validation(validation)
+    check_choice("proper score", by, PROPER)
+    if candidates is None:
+        candidates = [name for name in USUAL if validation.n_classes == 2 or not CALIBRATORS[name].two_classes_only]
+    names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
+    if not names:
+        raise InvalidInputError("candidates must not be empty")
+    check_folds(folds, len(validation))
+    scores: dict[str, Tensor] = {}
+    failures: dict[str, str] = {}
+    for name in names:
+        try:
+            scores[name] = row_scores(cross_fit(validation, name, folds=folds).predictions, by)
+        except CalibrantError as error:
+            failures[name] = str(error)
+    if not scores:
+        raise NotConvergedError(f"no candidate could be fitted: {'; '.join(f'{n}: {f}' for n, f in failures.items())}")
+    ranked = sorted(scores, key=lambda name: float(scores[name].mean()))
+    table = [_candidate(name, scores[name], scores[ranked[0]]) for name in ranked]
+    table += [Candidate(name, None, None, None, None, failure) for name, failure in failures.items()]
+    return Choice(ranked[0], CALIBRATORS[ranked[0]].fit(validation), by, table)
+
+
+def _candidate(name: str, scores: Tensor, best: Tensor) -> Candidate:
+    difference = scores - best
+
+    def error(values: Tensor) -> float:
+        return float(values.std(correction=0)) / math.sqrt(len(values))
+
+    return Candidate(name, float(scores.mean()), error(scores), float(difference.mean()), error(difference))
+
+
+def row_scores(predictions: Predictions, by: str) -> Tensor:
+    """The NLL or the Brier score of each row, float64."""
+    if by == "nll":
+        return torch.nn.functional.cross_entropy(predictions.logits.double(), predictions.labels, reduction="none")
+    probs = predictions.logits.double().softmax(1)
+    label = probs.gather(1, predictions.labels.unsqueeze(1)).squeeze(1)
+    return probs.square().sum(1) - 2 * label + 1
+
+
+def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
+    """The fold of each row, about as many rows in each: rows, or groups of them, in the order of their hashes."""
+    check_folds(folds, len(predictions))
+    hashes = predictions.row_hashes[0]
+    if by is None:
+        _, unit = np.unique(hashes, return_inverse=True)
+    else:
+        number, values = predictions.groups(by)
+        keys = np.zeros(len(values), dtype=np.uint64)
+        np.add.at(keys, number, hashes)  # of all rows of the group, whatever their order
+        unit = np.argsort(np.argsort(keys, kind="stable"))[number]
+    sizes = np.bincount(unit)
+    if len(sizes) < folds:
+        what = "different rows" if by is None else f"values of {by!r}"
+        raise InvalidInputError(f"folds must be at most the {len(sizes)} {what}, got {folds}")
+    return torch.from_numpy(_cut(sizes, folds)[unit])
+
+
+def _cut(sizes: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
+    """The fold of each unit, in order, so that folds hold about as many rows and none is empty."""
+    middle = np.cumsum(sizes) - sizes / 2
+    fold = np.minimum((middle * folds / sizes.sum()).astype(np.int64), folds - 1)
+    position = np.arange(len(sizes))
+    limited: NDArray[np.int64] = np.maximum(np.minimum(fold, position), folds - (len(sizes) - position))
+    return limited

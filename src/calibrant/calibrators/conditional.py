@@ -1,0 +1,188 @@
+"""Temperatures that depend on the row: on a score, monotonely, or on its distance to known features."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from calibrant._checks import check_feature_count, check_known_features, check_positive, check_whole
+from calibrant.calibrators.base import BLOCK_ELEMENTS, Calibrator, check_validation
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.modules import DividedByDistance, DividedByScore, entropy, logit_norm
+from calibrant.calibrators.neighbours import Bank
+from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.errors import InvalidInputError
+from calibrant.predictions import Predictions
+
+OF_LOGITS = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
+TAIL = 0.02  # share of the rows beyond the first and the last knot
+LEAST_SCALE = 1e-3  # of 1/T, relative to the temperature of all rows
+OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ConditionalTemperature(Calibrator):
+    """1/T is a monotone, piecewise linear function of a score of the row: its entropy, a norm, or any column."""
+
+    name: ClassVar[str] = "conditional_temperature"
+    keeps_argmax: ClassVar[bool] = True
+    likelihood_fitted: ClassVar[bool] = True
+
+    score: str
+    knots: Tensor  # (m,) scores
+    scales: Tensor  # (m,) 1/T at each
+
+    def __post_init__(self) -> None:
+        check_positive("scales", float(self.scales.min()))
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
+        """score: "entropy", "logit_norm" (of the centred logits), or a column of numbers, such as "feature_norm".
+
+        The NLL is convex in the values at the knots, which are quantiles of the score; the better of an increasing and
+        a decreasing function is taken. Raises: NotConvergedError where there is no best temperature.
+        """
+        check_validation(validation)
+        check_whole("n_knots", n_knots, 2)
+        values = row_scores(validation, score)
+        rows = Likelihood(validation.logits, validation.labels)
+        knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
+        if len(knots) < 2:
+            raise InvalidInputError(f"score must differ between rows, {score!r} does not")
+        start = 1 / solve_scale(rows, BOUNDS).temperature
+        hats = hat_functions(values, knots)
+        scales = min((monotone_scales(rows, hats, start, sign) for sign in (1, -1)), key=lambda found: found[0])[1]
+        return cls.fitted_to(validation, score=score, knots=knots, scales=scales)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("logits",) if self.score in OF_LOGITS else ("logits", "score")
+
+    def module(self) -> nn.Module:
+        return DividedByScore(self.knots, self.scales, self.score)
+
+    def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
+        if self.score in OF_LOGITS:
+            return (predictions.logits,)
+        return predictions.logits, row_scores(predictions, self.score)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DensityAwareScaling(Calibrator):
+    """T = w₀ + w₁ d(x), d the mean distance to the k nearest features of known rows (DAC, Tomani et al. 2023)."""
+
+    name: ClassVar[str] = "density_aware"
+    keeps_argmax: ClassVar[bool] = True
+    likelihood_fitted: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("logits", "features")
+
+    w0: float
+    w1: float
+    bank: Tensor  # (m, f) features of known rows, of length 1
+    k: int
+
+    def __post_init__(self) -> None:
+        check_positive("w0", self.w0)
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
+        """reference: rows with features to measure distances from, of the training set, say; by default validation.
+
+        Raises: NotConvergedError where there is no best temperature.
+        """
+        check_validation(validation)
+        features = check_known_features(cls.name, validation.features, "validation")
+        if reference is None:
+            bank = Bank.of(cls.name, validation, k, "validation")
+            distances = bank.own_distances(features)
+        else:
+            bank = Bank.of(cls.name, reference, k, "reference")
+            check_feature_count(cls.name, bank.features.shape[1], features.shape[1])
+            distances = bank.distances(features)
+        rows = Likelihood(validation.logits, validation.labels)
+        nll, w0, w1 = distance_weights(rows, distances, solve_scale(rows, BOUNDS).temperature)
+        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank.features, k=bank.k)
+
+    @property
+    def n_features(self) -> int:
+        return self.bank.shape[1]
+
+    def module(self) -> nn.Module:
+        return DividedByDistance(self.bank, self.k, self.w0, self.w1)
+
+
+def row_scores(predictions: Predictions, score: str) -> Tensor:
+    """(n,) float64, of the logits or from a column."""
+    if score in OF_LOGITS:
+        step = max(1, BLOCK_ELEMENTS // predictions.n_classes)
+        blocks = [OF_LOGITS[score](block.double()) for block in predictions.logits.split(step)]
+        return torch.cat(blocks)
+    column = predictions.column(score)
+    if column.null_count or not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise InvalidInputError(
+            f"score must be a column of numbers, {score!r} is {column.type} with {column.null_count} nulls"
+        )
+    values = torch.from_numpy(column.to_numpy().astype(np.float64))
+    if not bool(values.isfinite().all()):
+        raise InvalidInputError(
+            f"score must be finite, {score!r} is not at row {int((~values.isfinite()).nonzero()[0])}"
+        )
+    return values
+
+
+def hat_functions(values: Tensor, knots: Tensor) -> Tensor:
+    """(n, m) weights with which values at the knots make the piecewise linear function, constant beyond the ends."""
+    right = torch.searchsorted(knots, values).clamp(1, len(knots) - 1)
+    share = ((values - knots[right - 1]) / (knots[right] - knots[right - 1])).clamp(0.0, 1.0)
+    hats = torch.zeros(len(values), len(knots), dtype=torch.float64)
+    rows = torch.arange(len(values))
+    hats[rows, right - 1] = 1 - share
+    hats[rows, right] += share
+    return hats
+
+
+def monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> tuple[float, Tensor]:
+    """The least mean NLL, and the values of 1/T at the knots that give it: increasing, or decreasing for sign −1.
+
+    The variables are the least value and the steps, all not negative, so the problem is convex within bounds.
+    """
+    m = hats.shape[1]
+    cumulative = torch.tril(torch.ones(m, m, dtype=torch.float64))
+    basis = start * hats @ (cumulative if sign > 0 else cumulative.flip(0))
+
+    def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        terms = rows.terms(basis @ torch.from_numpy(x))
+        return float(terms.value.mean()), (terms.slope @ basis / len(hats)).numpy()
+
+    constant = np.eye(m)[0]
+    bounds = [(LEAST_SCALE, None)] + [(0.0, None)] * (m - 1)
+    result = minimize(objective, constant, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    found = result.x if result.fun <= objective(constant)[0] else constant
+    steps = torch.from_numpy(found)
+    scales = start * (cumulative if sign > 0 else cumulative.flip(0)) @ steps
+    return float(min(result.fun, objective(constant)[0])), scales
+
+
+def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) -> tuple[float, float, float]:
+    """The least mean NLL of T = w₀ + w₁ d, and the w₀ > 0 and w₁ ≥ 0 that give it, from several starts."""
+    mean = max(1e-12, float(distances.mean()))
+    basis = temperature * torch.stack([torch.ones_like(distances), distances / mean], dim=1)
+
+    def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        scale = 1 / (basis @ torch.from_numpy(x))
+        terms = rows.terms(scale)
+        slope = -terms.slope * scale.square()
+        return float(terms.value.mean()), (slope @ basis / len(distances)).numpy()
+
+    starts = [np.array(start) for start in ((1.0, 0.0), (0.5, 0.5), (0.05, 0.95))]
+    bounds = [(LEAST_SCALE, None), (0.0, None)]
+    results = [minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS) for x in starts]
+    found = min([*((r.fun, *r.x) for r in results), (objective(starts[0])[0], *starts[0])])
+    return float(found[0]), temperature * float(found[1]), temperature * float(found[2]) / mean

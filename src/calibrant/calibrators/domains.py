@@ -1,0 +1,145 @@
+"""Temperatures for data of several kinds: one for a perturbed validation set, and one for each domain."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import check_positive
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.modules import Divided, DividedByFeatures, divided
+from calibrant.calibrators.ridge import fit_ridge
+from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.errors import InvalidInputError
+from calibrant.predictions import Predictions
+
+CLEAN = (None, "", "none", "clean", "identity")  # what a column of corruption types says of rows that have none
+POOL_ROWS, POOL_WORTH = 1024, 10.0  # of all rows: each domain also counts so many of them, together worth ten
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PerturbedTemperature(Calibrator):
+    """One temperature, fitted to a validation set with perturbed copies of its rows (Tomani et al. 2021).
+
+    The perturbed rows come from `perturb_gaussian`, or are predictions of images under any mixture of corruptions.
+    """
+
+    name: ClassVar[str] = "perturbed_temperature"
+    keeps_argmax: ClassVar[bool] = True
+    fits_shifts: ClassVar[bool] = True
+
+    temperature: float
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, shift: str = "corruption") -> Self:
+        """shift: the column with the type of each row's corruption, "none" for clean ones; the types are recorded.
+
+        Raises: NotConvergedError where there is no best temperature.
+        """
+        check_validation(validation)
+        types = shift_types(validation, shift)
+        if not types:
+            raise InvalidInputError(f"validation must have corrupted rows, its column {shift!r} names none")
+        scale = solve_scale(Likelihood(validation.logits, validation.labels), BOUNDS)
+        return cls.fitted_to(validation, shifts=types, temperature=scale.temperature)
+
+    def module(self) -> nn.Module:
+        return Divided(self.temperature)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DomainTemperature(Calibrator):
+    """One temperature for each domain, and for others a regression on features (Yu et al. 2022).
+
+    Rows whose domain is known are divided by its temperature. Others, and what `module` sees, by the one that a ridge
+    regression of log T on the features gives, within the range of the known ones.
+    """
+
+    name: ClassVar[str] = "domain_temperature"
+    keeps_argmax: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("logits", "features")
+
+    domain: str
+    temperatures: dict[str, float]
+    weight: Tensor | None  # (f,) of the regression, where there were features
+    intercept: float
+
+    def __post_init__(self) -> None:
+        for name, temperature in self.temperatures.items():
+            check_positive(f"temperature of {name}", temperature)
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, domain: str = "domain") -> Self:
+        """domain: the column that names each row's domain.
+
+        Each domain's temperature also counts a sample of all rows, worth ten: a small domain borrows from the others.
+        """
+        check_validation(validation)
+        number, values = validation.groups(domain)
+        scales = pooled_log_temperatures(validation, number, len(values))
+        weight, intercept = None, float(np.mean(scales))
+        if validation.features is not None and len(values) > 1:
+            weights = (1 / np.bincount(number))[number]
+            weight, intercept = fit_ridge(validation.features, scales[number], number, weights)
+        temperatures = dict(zip(map(str, values), np.exp(scales).tolist(), strict=True))
+        return cls.fitted_to(validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept)
+
+    @property
+    def n_features(self) -> int:
+        return 0 if self.weight is None else len(self.weight)
+
+    def module(self) -> nn.Module:
+        if self.weight is None:
+            raise InvalidInputError(
+                f"{self.name} was fitted without features, or to one domain: it has no map for rows of another one"
+            )
+        known = np.log(list(self.temperatures.values()))
+        return DividedByFeatures(self.weight, self.intercept, float(known.min()), float(known.max()))
+
+    def _mended(self, predictions: Predictions) -> Tensor:
+        if self.domain not in predictions.columns.column_names:
+            return super()._mended(predictions)
+        number, values = predictions.groups(self.domain)
+        of_value = np.array([self.temperatures.get(str(value), np.nan) for value in values])
+        temperature = torch.from_numpy(of_value[number])
+        mended = divided(predictions.logits, temperature.unsqueeze(1))
+        unknown = temperature.isnan()
+        if unknown.any():
+            mended[unknown] = super()._mended(predictions[unknown])
+        return mended
+
+    def probe(self) -> None:
+        if self.weight is not None:
+            super().probe()
+
+
+def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:
+    """The types of corruption that a column names, sorted, without the words for none."""
+    _, values = predictions.groups(shift)
+    return tuple(sorted(str(value) for value in values if value not in CLEAN))
+
+
+def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_groups: int) -> np.ndarray:
+    """Log T of each group of rows, to which a sample of all rows is added, worth `POOL_WORTH` of them.
+
+    Raises: NotConvergedError where the rows together have no best temperature.
+    """
+    solve_scale(Likelihood(validation.logits, validation.labels), BOUNDS)
+    pool = validation[np.argsort(validation.row_hashes[0], kind="stable")[:POOL_ROWS]]
+    found = []
+    for group in range(n_groups):
+        rows = torch.from_numpy(number == group)
+        n_rows = int(rows.sum())
+        weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WORTH / len(pool))]).double()
+        logits = torch.cat([validation.logits[rows], pool.logits])
+        labels = torch.cat([validation.labels[rows], pool.labels])
+        found.append(np.log(solve_scale(Likelihood(logits, labels, weights), BOUNDS).temperature))
+    return np.array(found)

@@ -1,0 +1,77 @@
+"""Isotonic regression: an increasing function of the probability, one for each class or one for all."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.binning import Floats, class_probs
+from calibrant.calibrators.modules import ClassMaps
+from calibrant.predictions import Predictions
+
+SLOPE = 1e-6  # of what is added to a map so that it increases everywhere
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class IncreasingCalibrator(Calibrator):
+    """Increasing, piecewise linear functions of probabilities; then the probabilities of a row are scaled to sum 1."""
+
+    knots: Tensor  # (k, m), or (1, m) for one function of all classes
+    values: Tensor  # (k, m)
+
+    @classmethod
+    def of_maps(cls, validation: Predictions, maps: list[tuple[Floats, Floats]]) -> Self:
+        """The calibrator of these functions, padded to one length."""
+        most = max(2, *(len(knots) for knots, _ in maps))
+        padded = [[np.pad(a, (0, most - len(a)), mode="edge") for a in pair] for pair in maps]
+        knots, values = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*padded, strict=True))
+        return cls.fitted_to(validation, knots=knots, values=values)
+
+    def module(self) -> nn.Module:
+        return ClassMaps(self.knots, self.values, linear=True, keeps_top=self.keeps_argmax)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class IsotonicCalibration(IncreasingCalibrator):
+    """One increasing function for each class against the rest (Zadrozny and Elkan 2002)."""
+
+    name: ClassVar[str] = "isotonic"
+    keeps_argmax: ClassVar[bool] = False
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Least squares of each class. Two rows are added, a label at the bottom and none at the top: no 0 and no 1."""
+        check_validation(validation)
+        return cls.of_maps(validation, [isotonic_map(*pair) for pair in class_probs(validation)])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class MulticlassIsotonic(IncreasingCalibrator):
+    """One increasing function for all classes, which keeps their order (IRM of Zhang et al. 2020)."""
+
+    name: ClassVar[str] = "isotonic_multiclass"
+    keeps_argmax: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Least squares over the probabilities of all classes and rows, two rows added as in `IsotonicCalibration`."""
+        check_validation(validation)
+        probs, happened = (np.concatenate(arrays) for arrays in zip(*class_probs(validation), strict=True))
+        order = np.argsort(probs, kind="stable")
+        knots, values = isotonic_map(probs[order], happened[order])
+        return cls.of_maps(validation, [(knots, values + SLOPE * knots)])
+
+
+def isotonic_map(probs: Floats, happened: Floats) -> tuple[Floats, Floats]:
+    """Knots and values of the increasing function closest to the labels; probabilities sorted."""
+    from sklearn.isotonic import IsotonicRegression
+
+    x = np.concatenate([probs[:1], probs, probs[-1:]])
+    y = np.concatenate([[1.0], happened, [0.0]])
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
+    return model.X_thresholds_.astype(float), model.y_thresholds_.astype(float)

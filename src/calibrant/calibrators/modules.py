@@ -1,0 +1,293 @@
+"""What a calibrator does to logits, as modules that script, export and run behind a model.
+
+They compute in the type of their buffers, float64 unless you say ``module.float()``, and return float32, or float64 for
+logits of that type.
+"""
+
+import torch
+from torch import Tensor, nn
+
+NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where a matrix multiplies it
+LEAST_LOG_PROB = -87.0  # the logarithm of the least normal float32
+NEWTON_STEPS = 30
+LEAST_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
+
+
+def like(calibrated: Tensor, logits: Tensor) -> Tensor:
+    return calibrated if logits.dtype == torch.float64 else calibrated.float()
+
+
+def divided(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Z / T up to a constant for each row: the largest becomes 0, and no other can round to it."""
+    z = logits.to(temperature.dtype)
+    return like((z - z.amax(1, keepdim=True)) / temperature, logits)
+
+
+def keeping_top(calibrated: Tensor, logits: Tensor) -> Tensor:
+    """With the class on top that was there before, where rounding made it equal to another."""
+    top = logits.argmax(1, keepdim=True)
+    best = calibrated.amax(1, keepdim=True)
+    above = torch.where(calibrated.argmax(1, keepdim=True) == top, best, best + best.abs() * 1e-6 + 1e-30)
+    return calibrated.scatter(1, top, above)
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(1)
+
+
+def with_floor(logits: Tensor, floor: float = NO_CHANCE) -> Tensor:
+    """With finite numbers in place of −inf."""
+    return torch.where(logits == float("-inf"), logits.amax(1, keepdim=True) + floor, logits)
+
+
+def logit_norm(logits: Tensor) -> Tensor:
+    """Euclidean norm of the logits less their mean, which a constant does not change."""
+    z = with_floor(logits)
+    return (z - z.mean(1, keepdim=True)).square().sum(1).sqrt()
+
+
+def row_statistics(logits: Tensor) -> Tensor:
+    """(n, 2) entropy as a share of its largest possible value, and confidence."""
+    log_probs = logits.log_softmax(1)
+    even = torch.full_like(log_probs[0], 1.0 / logits.shape[1]).log().neg()[0]
+    return torch.stack([entropy(log_probs) / even, log_probs.amax(1).exp()], dim=1)
+
+
+def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
+    """Piecewise linear through (c, m) knots, constant beyond them, at (c, n) points."""
+    right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
+    x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
+    share = ((x - x0) / (x1 - x0).clamp(min=1e-300)).clamp(0.0, 1.0)
+    y0 = values.gather(1, right - 1)
+    return y0 + share * (values.gather(1, right) - y0)
+
+
+def scale_of_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTON_STEPS) -> Tensor:
+    """(n,) β with which max softmax(β z) is the confidence, or as near above 1/K as makes no difference.
+
+    With u = z − max z, log Σ_{j ≠ top} exp(β u_j) = log(1/confidence − 1). The left side is convex and decreases, so
+    Newton's method comes up to the root from β = 0.
+    """
+    n_classes = logits.shape[1]
+    u = (logits - logits.amax(1, keepdim=True)).clamp(min=-1e15)
+    others = torch.zeros_like(u).scatter(1, logits.argmax(1, keepdim=True), float("-inf"))
+    reachable = confidence.clamp(min=1.0 / n_classes + 1e-3 * (1.0 - 1.0 / n_classes))
+    wanted = ((1.0 - reachable) / reachable).log()
+    scale = torch.zeros_like(confidence)
+    for _ in range(n_steps):
+        weighted = scale.unsqueeze(1) * u + others
+        slope = (weighted.softmax(1) * u).sum(1).clamp(max=-1e-12)
+        scale = (scale - (weighted.logsumexp(1) - wanted) / slope).clamp(1e-12, 1e12)
+    return scale
+
+
+def mean_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
+    """Mean Euclidean distance of each row to its k nearest rows of the bank, all scaled to length 1."""
+    rows = nn.functional.normalize(features.to(bank.dtype), dim=1)
+    squares = (2.0 - 2.0 * rows @ bank.T).clamp(min=0.0)
+    return squares.topk(k, dim=1, largest=False).values.sqrt().mean(1)
+
+
+class Unchanged(nn.Module):
+    """The identity."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return like(logits, logits)
+
+
+class Divided(nn.Module):
+    """One temperature for all rows."""
+
+    temperature: Tensor
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return divided(logits, self.temperature)
+
+
+class Mixed(nn.Module):
+    """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K."""
+
+    temperature: Tensor
+    weights: Tensor
+
+    def __init__(self, temperature: float, weights: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+        self.register_buffer("weights", weights.clone())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        z = logits.to(self.weights.dtype)
+        w = self.weights
+        probs = w[0] * (z / self.temperature).softmax(1) + w[1] * z.softmax(1) + w[2] / z.shape[1]
+        return keeping_top(like(probs.log(), logits), logits)
+
+
+class Affine(nn.Module):
+    """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, log_probs: bool) -> None:
+        super().__init__()
+        self.log_probs, self.least_log_prob = log_probs, LEAST_LOG_PROB
+        self.register_buffer("weight", weight.clone())
+        self.register_buffer("bias", bias.clone())
+
+    def inputs(self, logits: Tensor) -> Tensor:
+        z = logits.to(self.weight.dtype)
+        if self.log_probs:
+            return z.log_softmax(1).clamp(min=self.least_log_prob)
+        return with_floor(z)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        x = self.inputs(logits)
+        scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
+        return like(scaled + self.bias, logits)
+
+
+class LogOdds(nn.Module):
+    """Two classes: the log-odds of class 1 become a log p₁ − b log p₀ + c."""
+
+    coefficients: Tensor
+
+    def __init__(self, a: float, b: float, c: float) -> None:
+        super().__init__()
+        self.least_odds = LEAST_ODDS
+        self.register_buffer("coefficients", torch.tensor([a, b, c], dtype=torch.float64))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.least_odds)
+        a, b, c = self.coefficients[0], self.coefficients[1], self.coefficients[2]
+        odds = a * log_probs[:, 1] - b * log_probs[:, 0] + c
+        return like(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
+
+
+class ClassMaps(nn.Module):
+    """A map of the probability of each class, or one for all; then rows are scaled to sum 1.
+
+    ``linear``: values (c, m) at knots (c, m); else values (c, m + 1) between them, each up to its right knot.
+    """
+
+    knots: Tensor
+    values: Tensor
+
+    def __init__(self, knots: Tensor, values: Tensor, *, linear: bool, keeps_top: bool = False) -> None:
+        super().__init__()
+        self.linear, self.keeps_top = linear, keeps_top
+        self.register_buffer("knots", knots.clone())
+        self.register_buffer("values", values.clone())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        probs = logits.to(self.knots.dtype).softmax(1)
+        x = probs.T.reshape(self.knots.shape[0], -1).contiguous()
+        if self.linear:
+            y = interpolated(x, self.knots, self.values)
+        else:
+            y = self.values.gather(1, torch.searchsorted(self.knots, x))
+        mapped = y.reshape(probs.shape[1], probs.shape[0]).T
+        out = like((mapped / mapped.sum(1, keepdim=True)).log(), logits)
+        return keeping_top(out, logits) if self.keeps_top else out
+
+
+class TopMap(nn.Module):
+    """A map of the largest probability: each row is divided by the temperature that makes it so."""
+
+    knots: Tensor
+    values: Tensor
+
+    def __init__(self, knots: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("knots", knots.unsqueeze(0).clone())
+        self.register_buffer("values", values.unsqueeze(0).clone())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        probs = logits.to(self.knots.dtype).softmax(1)
+        mended = interpolated(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
+        return divided(logits, 1.0 / scale_of_confidence(logits.to(self.knots.dtype), mended).unsqueeze(1))
+
+
+class DividedByScore(nn.Module):
+    """1/T is a piecewise linear function of a score of each row: of its logits, or a second argument."""
+
+    knots: Tensor
+    scales: Tensor
+
+    def __init__(self, knots: Tensor, scales: Tensor, score: str) -> None:
+        super().__init__()
+        self.score = score
+        self.register_buffer("knots", knots.unsqueeze(0).clone())
+        self.register_buffer("scales", scales.unsqueeze(0).clone())
+
+    def forward(self, logits: Tensor, score: Tensor | None = None) -> Tensor:
+        z = logits.to(self.knots.dtype)
+        if self.score == "entropy":
+            x = entropy(z.log_softmax(1))
+        elif self.score == "logit_norm":
+            x = logit_norm(z)
+        else:
+            assert score is not None
+            x = score.to(z.dtype)
+        return divided(logits, 1.0 / interpolated(x.unsqueeze(0), self.knots, self.scales).T)
+
+
+class DividedByDistance(nn.Module):
+    """T = w₀ + w₁ d, d the distance of a row's features to the bank."""
+
+    bank: Tensor
+    weights: Tensor
+
+    def __init__(self, bank: Tensor, k: int, w0: float, w1: float) -> None:
+        super().__init__()
+        self.k = k
+        self.register_buffer("bank", bank.double())
+        self.register_buffer("weights", torch.tensor([w0, w1], dtype=torch.float64))
+
+    def forward(self, logits: Tensor, features: Tensor) -> Tensor:
+        distance = mean_distance(features, self.bank, self.k)
+        return divided(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
+
+
+class DividedByFeatures(nn.Module):
+    """log T is linear in the features, within limits."""
+
+    weight: Tensor
+    constants: Tensor
+
+    def __init__(self, weight: Tensor, intercept: float, low: float, high: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.clone())
+        self.register_buffer("constants", torch.tensor([intercept, low, high], dtype=torch.float64))
+
+    def forward(self, logits: Tensor, features: Tensor) -> Tensor:
+        c = self.constants
+        log_t = torch.maximum(torch.minimum(c[0] + features.to(c.dtype) @ self.weight, c[2]), c[1])
+        return divided(logits, log_t.exp().unsqueeze(1))
+
+
+class DividedBySet(nn.Module):
+    """One T for all rows of a call, from means over them; log T is linear in the means, within limits."""
+
+    weight: Tensor
+    constants: Tensor
+    bank: Tensor
+
+    def __init__(self, weight: Tensor, intercept: float, low: float, high: float, bank: Tensor | None, k: int) -> None:
+        super().__init__()
+        self.k, self.has_bank = k, bank is not None
+        self.register_buffer("weight", weight.clone())
+        self.register_buffer("constants", torch.tensor([intercept, low, high], dtype=torch.float64))
+        self.register_buffer("bank", torch.zeros(0, 0, dtype=torch.float64) if bank is None else bank.double())
+
+    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        c = self.constants
+        means = row_statistics(logits.to(c.dtype)).mean(0)
+        if self.has_bank:
+            assert features is not None
+            means = torch.cat([means, mean_distance(features, self.bank, self.k).mean().unsqueeze(0)])
+        log_t = torch.maximum(torch.minimum(c[0] + means @ self.weight, c[2]), c[1])
+        return divided(logits, log_t.exp())

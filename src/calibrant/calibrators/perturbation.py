@@ -1,0 +1,92 @@
+"""Gaussian perturbation of a validation set: predictions of copies with more and more noise (Tomani et al. 2021)."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import check_integer_labels, check_tensor, check_whole
+from calibrant.errors import InvalidInputError
+from calibrant.predictions import Predictions
+
+TYPE = "gaussian_perturbation"
+SEARCH_ROWS = 1000  # images on which a noise level is searched
+SEARCH_STEPS = 12  # halvings of log σ for each level
+WIDEST = 100.0  # standard deviations of the images; there, accuracy is at chance
+
+
+def perturb_gaussian(
+    model: Callable[[Tensor], Any],
+    images: Tensor,
+    labels: Tensor,
+    *,
+    n_levels: int = 10,
+    seed: int = 0,
+    batch_size: int = 256,
+) -> Predictions:
+    """Predictions of the images, and of copies with Gaussian noise, for `PerturbedTemperature` and `SetTemperature`.
+
+    The standard deviations are those at which accuracy falls by equal steps from the clean one to chance. model(images)
+    returns logits, or logits and features. Columns: ``corruption``, ``severity`` (the level, 0 for clean), ``noise``.
+    """
+    check_tensor("images", images)
+    check_tensor("labels", labels)
+    for name, value in (("n_levels", n_levels), ("batch_size", batch_size)):
+        check_whole(name, value, 1)
+    if isinstance(model, nn.Module) and model.training:
+        raise InvalidInputError("model must be in evaluation mode: call model.eval() first")
+    if not images.is_floating_point() or len(images) == 0:
+        raise InvalidInputError(f"images must be floating point and not empty, got {images.dtype} of {len(images)}")
+    labels = check_integer_labels("labels", labels, (len(images),))
+
+    def predicted(noise: float, rows: slice) -> Predictions:
+        return _predict(model, images[rows], labels[rows], noise, check_whole("seed", seed, 0), batch_size)
+
+    few = slice(0, SEARCH_ROWS)
+    clean = predicted(0.0, few)
+    top, chance = _accuracy(clean), 1 / clean.n_classes
+    widest = WIDEST * max(1e-6, float(images.std(correction=0)))
+    parts, low = [], widest * 1e-6
+    for level in range(n_levels + 1):
+        noise = 0.0
+        if level:
+            wanted = top - (top - chance) * level / (n_levels + 1)
+            noise = low = _noise_of_accuracy(lambda sigma: _accuracy(predicted(sigma, few)), wanted, low, widest)
+        part = predicted(noise, slice(0, len(images)))
+        columns = {
+            "corruption": [TYPE if level else "none"] * len(part),
+            "severity": [level] * len(part),
+            "noise": [noise] * len(part),
+        }
+        parts.append(Predictions.from_logits(part.logits, part.labels, features=part.features, columns=columns))
+    return Predictions.concat(parts)
+
+
+@torch.no_grad()
+def _predict(
+    model: Callable[[Tensor], Any], images: Tensor, labels: Tensor, noise: float, seed: int, batch_size: int
+) -> Predictions:
+    """Each image has its own noise, the same at every level but for its size."""
+    generator = torch.Generator().manual_seed(seed)
+    logits, features = [], []
+    for batch in images.split(batch_size):
+        noisy = batch + noise * torch.randn(batch.shape, generator=generator).to(batch)
+        output = model(noisy)
+        found = output if isinstance(output, tuple) else (output,)
+        logits.append(found[0].float().cpu())
+        features += [found[1].float().cpu()] if len(found) > 1 else []
+    return Predictions.from_logits(torch.cat(logits), labels.cpu(), features=torch.cat(features) if features else None)
+
+
+def _noise_of_accuracy(accuracy: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """The noise between these at which accuracy is about the wanted one, by halving in log σ."""
+    for _ in range(SEARCH_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if accuracy(middle) > wanted else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _accuracy(predictions: Predictions) -> float:
+    return float((predictions.logits.argmax(1) == predictions.labels).double().mean())

@@ -1,0 +1,109 @@
+"""The one scale β = 1/T that minimises the negative log-likelihood: Newton on its monotone slope, within a bracket."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.errors import NotConvergedError
+
+BOUNDS = (1e-4, 1e4)  # of the temperature, unless told
+MOST_STEPS = 200
+LEAP = math.log(8.0)  # no step multiplies or divides T by more
+COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T: a sample of the rows finds the neighbourhood,
+SINGLE_TOLERANCE = 0.02  # float32 comes closer,
+TOLERANCE = 1e-5  # and what is left after a Newton step is of the order of its square
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A temperature, with the evidence that no other is likelier."""
+
+    temperature: float
+    nll: float  # mean over rows
+    slope: float  # of the mean NLL in log T
+    standard_error: float  # of T, robust: it does not assume that the scaled model is true
+    n_steps: int
+    at_bound: bool = False
+
+
+def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = False) -> Scale:
+    """The minimiser within the bounds of T. Raises: NotConvergedError where it lies beyond them, unless ``clip``."""
+    low, high = -math.log(bounds[1]), -math.log(bounds[0])  # of log β
+    position, n_steps = high, 0
+    if not _all_right(rows):
+        position, n_steps = _solve(rows, low, high)
+    beta = math.exp(position)
+    value, slope, curvature, square = rows.sums(beta)
+    if slope == 0 and curvature == 0 and _indifferent(rows):
+        raise NotConvergedError("no temperature is best: every row gives all of its classes equal logits")
+    at_bound = position in (low, high)
+    if at_bound and not clip:
+        raise NotConvergedError(_beyond(rows, position == high, bounds))
+    total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
+    error = math.sqrt(square) / curvature / beta**2 if curvature > 0 else math.inf
+    return Scale(1 / beta, value / total, abs(beta * slope) / total, error, n_steps, at_bound)
+
+
+def _solve(rows: Likelihood, low: float, high: float) -> tuple[float, int]:
+    """Where log β has the minimum, or the bound next to it, and the number of evaluations of all rows."""
+    position = min(max(0.0, low), high)
+    if len(rows.logits) > 4 * COARSE_ROWS:
+        position, _ = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
+    position, n_single = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
+    position, n_double = _descend(rows, position, low, high, torch.float64, TOLERANCE)
+    return position, n_single + n_double
+
+
+def _descend(
+    rows: Likelihood, position: float, low: float, high: float, dtype: torch.dtype, tolerance: float
+) -> tuple[float, int]:
+    """Log β where the slope is 0, or the end of the bracket that it points to; and the number of evaluations."""
+    ends, visited = (low, high), {position}
+    for step in range(1, MOST_STEPS + 1):
+        beta = math.exp(position)
+        _, slope, curvature, _ = rows.sums(beta, dtype)
+        if slope == 0 or position == (ends[0] if slope > 0 else ends[1]):
+            return position, step
+        low, high = (low, position) if slope > 0 else (position, high)
+        newton = -slope / (beta * curvature) if curvature > 0 else math.copysign(math.inf, -slope)
+        target = position + max(-LEAP, min(LEAP, newton))
+        if not low < target < high:
+            end = low if slope > 0 else high
+            target = (low + high) / 2 if end in visited else end
+        move, position = target - position, target
+        visited.add(position)
+        if abs(move) <= tolerance:
+            return position, step
+    raise NotConvergedError(f"no temperature was found in {MOST_STEPS} steps")
+
+
+def _indifferent(rows: Likelihood) -> bool:
+    return bool((rows.logits == rows.logits[:, :1]).all())
+
+
+def _all_right(rows: Likelihood) -> bool:
+    """Whether no label is less likely than another class, so that the slope tends to 0 and has no root."""
+    for logits, labels in zip(rows.logits.split(COARSE_ROWS), rows.labels.split(COARSE_ROWS), strict=True):
+        if bool((logits.gather(1, labels.unsqueeze(1)).squeeze(1) < logits.amax(1)).any()):
+            return False
+    return True
+
+
+def _beyond(rows: Likelihood, colder: bool, bounds: tuple[float, float]) -> str:
+    """Why the optimum lies outside the bounds, and what to do."""
+    if colder and _all_right(rows):
+        return (
+            f"no temperature is best: all {len(rows.labels):,} predictions are right, so the likelihood grows without "
+            "end as T goes to 0; fit on rows that the model has not seen, or on more of them"
+        )
+    if not colder and rows.terms(0.0).slope.sum() >= 0:
+        return (
+            "no temperature is best: the labels do not follow the logits, so the likelihood grows without end as T "
+            "goes to infinity; are the labels those of these rows, in the same order?"
+        )
+    return (
+        f"the best temperature lies {'below the lower' if colder else 'above the upper'} bound of {bounds[0]:g} … "
+        f"{bounds[1]:g}; widen bounds, or look at the logits' scale"
+    )

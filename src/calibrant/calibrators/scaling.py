@@ -1,0 +1,183 @@
+"""Vector, matrix and Dirichlet scaling: an affine map of logits or log-probabilities, by penalised likelihood."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+from torch import Tensor, nn
+
+from calibrant._checks import check_likely_labels, check_positive
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.modules import Affine
+from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.errors import NotConvergedError
+from calibrant.predictions import Predictions
+
+BLOCK_ELEMENTS = 2**17
+MOST_STEPS = 5000
+EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AffineScaling(Calibrator):
+    """W x + b on the logits x, or on the log-probabilities, with a Gaussian prior around the identity.
+
+    The prior says that each weight and bias deviates by about 1; the off-diagonal weights of a matrix by so little that
+    all of a row together move a logit by about 1. It makes the minimiser unique, also where classes have no label.
+    """
+
+    keeps_argmax: ClassVar[bool] = False
+    likelihood_fitted: ClassVar[bool] = True
+    log_probs: ClassVar[bool] = False
+    diagonal: ClassVar[bool] = False
+
+    weight: Tensor  # (k,) or (k, k)
+    bias: Tensor  # (k,)
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        check_validation(validation)
+        check_positive("strength", strength)
+        check_likely_labels(validation.logits, validation.labels)
+        k = validation.n_classes
+        identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
+        inputs = Affine(identity, torch.zeros(k, dtype=torch.float64), log_probs=cls.log_probs).inputs(
+            validation.logits
+        )
+        scale = solve_scale(Likelihood(inputs, validation.labels), BOUNDS, clip=True)
+        weight, bias = fit_affine(inputs, validation.labels, identity, strength, 1 / scale.temperature)
+        return cls.fitted_to(validation, weight=weight, bias=bias)
+
+    def module(self) -> nn.Module:
+        return Affine(self.weight, self.bias, log_probs=self.log_probs)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class VectorScaling(AffineScaling):
+    """A weight and a bias for each class's logit (Guo et al. 2017).
+
+    Logits are taken as they come: a constant added to a row's logits, which its probabilities do not feel, changes the
+    result. Fit and apply it on logits of the same model.
+    """
+
+    name: ClassVar[str] = "vector"
+    diagonal: ClassVar[bool] = True
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class MatrixScaling(AffineScaling):
+    """A matrix and a bias on the logits, off-diagonals regularised (Guo et al. 2017; Kull et al. 2019).
+
+    As with vector scaling, logits are taken as they come.
+    """
+
+    name: ClassVar[str] = "matrix"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DirichletCalibration(AffineScaling):
+    """A matrix and a bias on the log-probabilities, off-diagonals regularised (Kull et al. 2019)."""
+
+    name: ClassVar[str] = "dirichlet"
+    log_probs: ClassVar[bool] = True
+
+
+def fit_affine(
+    inputs: Tensor, labels: Tensor, identity: Tensor, strength: float, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Weight, of the shape of the identity, and bias that minimise the mean NLL and the prior's penalty.
+
+    Convex. L-BFGS starts at the identity times a scale, in coordinates in which the Hessian there is about the
+    identity, so that half the squared gradient is about what is left to gain.
+    """
+    problem = AffineProblem(inputs, labels, identity, strength, scale)
+    start = np.zeros(problem.identity.numel())
+
+    def stop(intermediate_result: OptimizeResult) -> None:
+        if problem.decrement <= EXCESS * (1 + intermediate_result.fun):
+            raise StopIteration
+
+    options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
+    result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
+    after, _ = problem(result.x)
+    if problem.decrement > 100 * EXCESS * (1 + after):
+        raise NotConvergedError(
+            f"the scaling did not converge: about {problem.decrement:.1e} of the NLL is left to gain"
+        )
+    theta = problem.parameters(result.x)
+    return theta[:, :-1].squeeze(1) if identity.ndim == 1 else theta[:, :-1], theta[:, -1]
+
+
+class AffineProblem:
+    """The penalised mean NLL of W x + b and its gradient; parameters (k, d + 1) are the rows of W, with b last."""
+
+    def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, strength: float, scale: float) -> None:
+        n, k = inputs.shape
+        self.inputs, self.labels, self.diagonal = inputs, labels, identity.ndim == 1
+        weight = identity.unsqueeze(1) if self.diagonal else identity
+        self.identity = torch.cat([weight, torch.zeros(k, 1, dtype=torch.float64)], dim=1)
+        self.start = scale * self.identity
+        self.precision = torch.full_like(self.identity, strength / n)
+        if not self.diagonal:
+            others = k * float(inputs.var(0, correction=0).mean()) * strength / n
+            self.precision[:, :-1] = others + torch.eye(k, dtype=torch.float64) * (strength / n - others)
+        self.factor = self._factor(scale)
+        self.decrement = math.inf
+
+    def _factor(self, scale: float) -> Tensor:
+        """The Cholesky factor of about the Hessian of a class's parameters: (k, 2, 2), or (k + 1, k + 1) for all."""
+        x = torch.cat([self.inputs, torch.ones(len(self.inputs), 1, dtype=torch.float64)], dim=1)
+        probs = (scale * self.inputs).softmax(1)
+        spread = probs * (1 - probs)
+        if self.diagonal:
+            rows = torch.stack([self.inputs, torch.ones_like(self.inputs)], dim=2)
+            hessian = torch.einsum("nk,nki,nkj->kij", spread, rows, rows) / len(x)
+            hessian = hessian + torch.diag_embed(self.precision)
+        else:
+            hessian = x.T @ (spread.mean(1, keepdim=True) * x) / len(x) + self.precision.amax(0).diag()
+        factor: Tensor = torch.linalg.cholesky(hessian)
+        return factor
+
+    def parameters(self, position: NDArray[np.float64]) -> Tensor:
+        moved = torch.from_numpy(position).reshape(self.identity.shape)
+        return self.start + self._over(moved, self.factor, upper=False)
+
+    def _over(self, rows: Tensor, factor: Tensor, *, upper: bool) -> Tensor:
+        """Each row times the inverse of a class's factor, or of the one of all."""
+        stacked = rows.unsqueeze(1) if self.diagonal else rows
+        found: Tensor = torch.linalg.solve_triangular(factor, stacked, upper=upper, left=False)
+        return found.reshape(rows.shape)
+
+    def __call__(self, position: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        theta = self.parameters(position)
+        value, gradient = self._likelihood(theta)
+        deviation = theta - self.identity
+        value += 0.5 * float((self.precision * deviation.square()).sum())
+        scaled = self._over(gradient + self.precision * deviation, self.factor.mT, upper=True)
+        self.decrement = 0.5 * float(scaled.square().sum())
+        return value, scaled.flatten().numpy()
+
+    def _likelihood(self, theta: Tensor) -> tuple[float, Tensor]:
+        """Mean NLL and its gradient, block by block."""
+        weight, bias = theta[:, :-1], theta[:, -1]
+        total, gradient = 0.0, torch.zeros_like(theta)
+        n, k = self.inputs.shape
+        for start in range(0, n, step := max(1, BLOCK_ELEMENTS // k)):
+            x, y = self.inputs[start : start + step], self.labels[start : start + step].unsqueeze(1)
+            z = torch.addcmul(bias, x, weight.squeeze(1)) if self.diagonal else torch.addmm(bias, x, weight.T)
+            log_probs = z.log_softmax(1)
+            total -= float(log_probs.gather(1, y).sum())
+            residual = log_probs.exp_()
+            residual.scatter_add_(1, y, torch.full_like(y, -1, dtype=torch.float64))
+            gradient[:, -1] += residual.sum(0)
+            gradient[:, :-1] += (residual * x).sum(0).unsqueeze(1) if self.diagonal else residual.T @ x
+        return total / n, gradient / n

@@ -1,0 +1,66 @@
+"""Spline recalibration: the top probability becomes the slope of a smooth cumulative accuracy (Gupta et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from scipy.interpolate import CubicSpline
+from torch import Tensor, nn
+
+from calibrant._checks import check_whole
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.binning import Floats
+from calibrant.calibrators.modules import TopMap
+from calibrant.predictions import Predictions
+
+TABLE = 513  # points at which the map is kept
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SplineCalibration(Calibrator):
+    """A smooth map of the top probability; each row is divided by the temperature that makes it so.
+
+    With h(t) the share of all rows that are right and among the t least confident, the KS error is the distance of h
+    from the same sum of confidences. The least-squares natural cubic spline of h has the accuracy as its slope.
+    """
+
+    name: ClassVar[str] = "spline"
+    keeps_argmax: ClassVar[bool] = True
+
+    knots: Tensor  # (m,) confidences
+    values: Tensor  # (m,) what they become
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
+        """A spline of ``n_knots`` evenly spaced knots, 6 in the published method."""
+        check_validation(validation)
+        check_whole("n_knots", n_knots, 2)
+        confidence, predicted = validation.logits.double().softmax(1).max(1)
+        order = confidence.argsort(stable=True)
+        correct = (predicted == validation.labels)[order].double().numpy()
+        knots, values = spline_map(confidence[order].numpy(), correct, n_knots)
+        return cls.fitted_to(validation, knots=torch.from_numpy(knots), values=torch.from_numpy(values))
+
+    def module(self) -> nn.Module:
+        return TopMap(self.knots, self.values)
+
+
+def spline_map(confidence: Floats, correct: Floats, n_knots: int) -> tuple[Floats, Floats]:
+    """Confidences, and the accuracy at each, from sorted rows; never 0 nor 1."""
+    n = len(confidence)
+    knots = np.linspace(0.0, 1.0, n_knots)
+    basis = CubicSpline(knots, np.eye(n_knots), bc_type="natural")  # column j: the spline that is 1 at knot j
+    fractile = np.arange(n + 1) / n
+    cumulative = np.concatenate([[0.0], correct.cumsum()]) / n
+    heights, *_ = np.linalg.lstsq(basis(fractile), cumulative, rcond=None)
+    places = np.linspace(0.0, 1.0, min(TABLE, n + 1))
+    accuracy = np.clip(basis(places, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
+    quantiles = np.interp(places, (np.arange(n) + 0.5) / n, confidence)
+    at, inverse = np.unique(quantiles, return_inverse=True)
+    return _at_least_two(at, np.bincount(inverse, accuracy) / np.bincount(inverse))
+
+
+def _at_least_two(knots: Floats, values: Floats) -> tuple[Floats, Floats]:
+    return (knots, values) if len(knots) > 1 else (np.repeat(knots, 2), np.repeat(values, 2))

@@ -1,0 +1,55 @@
+"""The table `CALIBRATORS`, and calibrators read from files."""
+
+import os
+
+from calibrant._checks import check_choice
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.binary import BetaCalibration, PlattScaling
+from calibrant.calibrators.binning import BayesianBinning, HistogramBinning
+from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
+from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
+from calibrant.calibrators.isotonic import IsotonicCalibration, MulticlassIsotonic
+from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from calibrant.calibrators.sets import SetTemperature
+from calibrant.calibrators.spline import SplineCalibration
+from calibrant.calibrators.store import read_record
+from calibrant.calibrators.temperature import EnsembleTemperature, Identity, TemperatureScaling
+from calibrant.calibrators.transfer import TransferTemperature
+from calibrant.errors import CorruptFileError, UnknownNameError
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "identity": Identity,
+    "temperature": TemperatureScaling,
+    "ensemble_temperature": EnsembleTemperature,
+    "vector": VectorScaling,
+    "matrix": MatrixScaling,
+    "dirichlet": DirichletCalibration,
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "histogram": HistogramBinning,
+    "bbq": BayesianBinning,
+    "isotonic": IsotonicCalibration,
+    "isotonic_multiclass": MulticlassIsotonic,
+    "spline": SplineCalibration,
+    "perturbed_temperature": PerturbedTemperature,
+    "domain_temperature": DomainTemperature,
+    "set_temperature": SetTemperature,
+    "transcal": TransferTemperature,
+    "density_aware": DensityAwareScaling,
+    "conditional_temperature": ConditionalTemperature,
+}
+
+
+def calibrator_class(method: str) -> type[Calibrator]:
+    """Raises: UnknownNameError."""
+    return CALIBRATORS[check_choice("calibrator", method, CALIBRATORS)]
+
+
+def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
+    """The calibrator that a JSON file holds. Raises: NoDataError, CorruptFileError."""
+    record = read_record(path)
+    try:
+        cls = calibrator_class(record["method"])
+    except UnknownNameError as error:
+        raise CorruptFileError(f"{os.fspath(path)} is damaged: {error}") from None
+    return cls.from_record(record, path)

@@ -1,0 +1,185 @@
+"""Temperature scaling: the exact minimiser or the best of a grid, and its ensemble with the raw model and chance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from calibrant._checks import check_bounds, check_choice, check_counting, check_grid, check_positive
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.modules import Divided, Mixed, Unchanged
+from calibrant.calibrators.scale import BOUNDS, Scale, solve_scale
+from calibrant.errors import NotConvergedError
+from calibrant.metrics.scorecard import row_weights
+from calibrant.predictions import Predictions
+
+PAPER_GRID = (1.25, 1.5, 1.75, 2.0)  # the paper's temperatures, tried on validation NLL
+KKT_TOLERANCE = 1e-7
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Identity(Calibrator):
+    """Leaves predictions as they are: what every other method has to beat."""
+
+    name: ClassVar[str] = "identity"
+    keeps_argmax: ClassVar[bool] = True
+    likelihood_fitted: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        check_validation(validation)
+        return cls.fitted_to(validation)
+
+    def module(self) -> nn.Module:
+        return Unchanged()
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TemperatureScaling(Calibrator):
+    """Divides the logits by one number; the predicted classes do not change (Guo et al. 2017).
+
+    >>> logits = torch.tensor([[2.0, 0.0]] * 4)
+    >>> calibrator = TemperatureScaling.fit(Predictions.from_logits(logits, [0, 0, 0, 1]))
+    >>> round(calibrator.temperature, 6)  # 2 / T = log 3, the odds of being right
+    1.820478
+    """
+
+    name: ClassVar[str] = "temperature"
+    keeps_argmax: ClassVar[bool] = True
+    likelihood_fitted: ClassVar[bool] = True
+
+    temperature: float
+    standard_error: float | None = None  # of the temperature, robust to a model that no temperature mends
+    slope: float | None = None  # of the mean NLL in log T: 0 at the optimum
+    at_bound: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+    @classmethod
+    def fit(
+        cls,
+        validation: Predictions,
+        *,
+        grid: Sequence[float] | None = None,
+        bounds: tuple[float, float] = BOUNDS,
+        at_bound: str = "raise",
+        weights: str | None = None,
+    ) -> Self:
+        """The T that minimises the NLL of z / T, which is convex in 1/T; or the best one of a grid.
+
+        at_bound: "raise", or "clip" to take the bound where the optimum lies beyond it; weights: a column of row
+        weights. The paper tries `PAPER_GRID`.
+
+        Raises: NotConvergedError where there is no optimum (all predictions are right, or no better than chance), or
+        where it lies outside the bounds; InvalidInputError where a label has probability 0.
+        """
+        check_validation(validation)
+        clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
+        rows = labelled_rows(validation, weights)
+        if grid is None:
+            return cls.of_scale(validation, solve_scale(rows, check_bounds("bounds", bounds), clip=clip), weights)
+        temperatures = sorted(check_grid("grid", grid))
+        best = min(temperatures, key=lambda t: rows.sums(1 / t)[0])  # the first of equals
+        return cls.fitted_to(validation, temperature=best)
+
+    @classmethod
+    def of_scale(cls, validation: Predictions, scale: Scale, weights: str | None = None) -> Self:
+        """The calibrator of a solved scale, as fitted to these rows."""
+        return cls.fitted_to(
+            validation,
+            nll_after=scale.nll if weights is None else None,
+            temperature=scale.temperature,
+            standard_error=scale.standard_error,
+            slope=scale.slope,
+            at_bound=scale.at_bound,
+        )
+
+    def module(self) -> nn.Module:
+        return Divided(self.temperature)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class EnsembleTemperature(Calibrator):
+    """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K, T of temperature scaling, w by likelihood (Zhang et al. 2020)."""
+
+    name: ClassVar[str] = "ensemble_temperature"
+    keeps_argmax: ClassVar[bool] = True
+    likelihood_fitted: ClassVar[bool] = True
+
+    temperature: float
+    weights: Tensor  # (3,) not negative, of sum 1
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Raises: NotConvergedError where there is no best temperature."""
+        check_validation(validation)
+        rows = labelled_rows(validation)
+        temperature = solve_scale(rows, BOUNDS).temperature
+        components = torch.stack(
+            [
+                rows.terms(1 / temperature).value.neg().exp(),
+                rows.terms(1.0).value.neg().exp(),
+                torch.full((len(validation),), 1 / validation.n_classes, dtype=torch.float64),
+            ],
+            dim=1,
+        )
+        return cls.fitted_to(validation, temperature=temperature, weights=mixture_weights(components))
+
+    def module(self) -> nn.Module:
+        return Mixed(self.temperature, self.weights)
+
+
+def labelled_rows(validation: Predictions, weights: str | None = None) -> Likelihood:
+    """The rows that count, with their weights."""
+    if weights is None:
+        return Likelihood(validation.logits, validation.labels)
+    w = row_weights(validation, weights)
+    counts = check_counting(w)
+    return Likelihood(validation.logits[counts], validation.labels[counts], w[counts])
+
+
+def mixture_weights(components: Tensor) -> Tensor:
+    """The weights w on the simplex that maximise Σ log(components @ w), for components (n, m), certified.
+
+    At the optimum the mean of component / mixture is at most 1 for every component, and 1 where its weight is not 0.
+    """
+    c = components.numpy()
+    m = c.shape[1]
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        mixture = np.maximum(c @ w, 1e-300)
+        return -float(np.log(mixture).mean()), -(c / mixture[:, None]).mean(0)
+
+    w = np.full(m, 1 / m)
+    for _ in range(200):
+        start = w * (c / np.maximum(c @ w, 1e-300)[:, None]).mean(0)  # a step of EM, which keeps w on the simplex
+        result = minimize(
+            objective,
+            start,
+            jac=True,
+            method="SLSQP",
+            bounds=[(0.0, 1.0)] * m,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(m)},
+            options={"ftol": 1e-15, "maxiter": 200},
+        )
+        better = np.clip(result.x, 0.0, 1.0)
+        better /= better.sum()
+        w = better if objective(better)[0] <= objective(start)[0] else start
+        gain = -objective(w)[1]
+        if gain.max() - 1 <= KKT_TOLERANCE:
+            return torch.from_numpy(w)
+    raise NotConvergedError(
+        f"the weights of the mixture did not converge: a component could still gain {gain.max() - 1:.1e}"
+    )

@@ -1,0 +1,107 @@
+"""Temperature for a known, unlabelled target: rows that look like it count more (TransCal, Wang et al. 2020)."""
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant._arrays import row_hashes
+from calibrant._checks import check_positive, check_same_classes
+from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.modules import Divided
+from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.predictions import Predictions
+
+FOLDS = 5
+LEAST_ROWS = 10  # of either side, for a discriminator
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TransferTemperature(Calibrator):
+    """One temperature, fitted with importance weights towards the unlabelled rows of a target."""
+
+    name: ClassVar[str] = "transcal"
+    keeps_argmax: ClassVar[bool] = True
+
+    temperature: float
+    effective_rows: float  # how many unweighted rows the weighted ones are worth
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
+        """target: predictions of the data to come, labels not needed; both need features, else logits stand in.
+
+        Raises: NotConvergedError where the discriminator does not converge or there is no best temperature.
+        """
+        check_validation(validation)
+        if target is None:
+            raise InvalidInputError(f"target must be predictions of the target's rows: {cls.name} fits towards them")
+        check_same_classes("validation", validation.n_classes, target.n_classes)
+        if min(len(validation), len(target)) < LEAST_ROWS:
+            raise InvalidInputError(f"validation and target must have at least {LEAST_ROWS} rows each")
+        weights = control_variate(importance_weights(validation, target))
+        scale = solve_scale(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
+        worth = float(weights.sum() ** 2 / weights.square().sum())
+        return cls.fitted_to(validation, temperature=scale.temperature, effective_rows=worth)
+
+    def module(self) -> nn.Module:
+        return Divided(self.temperature)
+
+
+def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
+    """How much likelier each row of validation is in the target: (1 − d)/d with d = P(validation | features).
+
+    The logistic discriminator that judges a row has not seen it.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    no_labels = [torch.zeros_like(rows.labels) for rows in (validation, target)]
+    hashes = [row_hashes(rows.logits, zeros)[0] for rows, zeros in zip((validation, target), no_labels, strict=True)]
+    orders = [np.argsort(values, kind="stable") for values in hashes]
+    sides = [_seen(rows, validation, target)[order] for rows, order in zip((validation, target), orders, strict=True)]
+    x = np.concatenate(sides)
+    is_target = np.repeat([0, 1], [len(side) for side in sides])
+    spread = x.std(0)
+    x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
+    model = LogisticRegression(max_iter=2000)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            log_probs = cross_val_predict(model, x, is_target, cv=folds, method="predict_log_proba")
+        except ConvergenceWarning:
+            raise NotConvergedError("the discriminator of validation and target did not converge") from None
+    odds = log_probs[: len(validation), 1] - log_probs[: len(validation), 0]
+    weights = np.empty(len(validation))
+    weights[orders[0]] = np.exp(odds) * len(validation) / len(target)
+    return torch.from_numpy(weights)
+
+
+def _seen(rows: Predictions, validation: Predictions, target: Predictions) -> np.ndarray:
+    """What the discriminator sees of rows."""
+    if validation.features is not None and target.features is not None:
+        features: Tensor = rows.features  # type: ignore[assignment]
+        return features.double().numpy()
+    centred = rows.logits.double() - rows.logits.double().amax(1, keepdim=True)
+    return centred.clamp(min=-50.0).numpy()
+
+
+def control_variate(weights: Tensor) -> Tensor:
+    """Weights v with Σ v ℓ = Σ w ℓ − η Σ (w − 1), η the regression of w ℓ on w: their mean is known to be 1.
+
+    That is linear in ℓ: v = w (1 − (w − w̄)(w̄ − 1) / var w). Negative ones count as 0.
+    """
+    mean, variance = weights.mean(), weights.var(correction=0)
+    if variance == 0:
+        return weights
+    return (weights * (1 - (weights - mean) * (mean - 1) / variance)).clamp(min=0.0)

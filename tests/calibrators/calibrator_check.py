@@ -1,0 +1,621 @@
+"""The battery that every calibrator must pass: `check_calibrator`, one aspect after the other."""
+
+import dataclasses
+import json
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pytest
+import torch
+from calibrator_data import (
+    TYPES,
+    bare,
+    like,
+    near_ties,
+    nll_per_row,
+    permuted,
+    rounded_rows,
+    shifted_rows,
+)
+from torch import Tensor, nn
+
+import calibrant as cb
+from calibrant import Predictions
+from calibrant.calibrators import Calibrator
+from calibrant.errors import CalibrantError, InvalidInputError
+
+Aspect = Callable[[str], None]
+
+TWO_CLASSES = {"platt", "beta"}
+ALWAYS_FITS = {"identity", "vector", "matrix", "dirichlet", "platt", "beta"}
+ONE_TEMPERATURE = {"temperature", "perturbed_temperature"}
+NO_CERTAINTIES = {"histogram", "bbq", "isotonic"}
+DOUBLING_CHANGES_NOTHING = {"identity", "ensemble_temperature", *ONE_TEMPERATURE}
+FITTED_AS_CALLED = {
+    "identity",
+    "ensemble_temperature",
+    "vector",
+    "matrix",
+    "dirichlet",
+    "platt",
+    "beta",
+    "histogram",
+    "bbq",
+    "isotonic",
+    "isotonic_multiclass",
+    "spline",
+    "transcal",
+    "conditional_temperature",
+    *ONE_TEMPERATURE,
+}
+UNSHIFTED = FITTED_AS_CALLED - {"perturbed_temperature"}
+BY_SET = {"set_temperature"}
+TOP_LEVEL = {"calibrant_calibrator", "method", "n_classes", "fitted", "parameters"}
+N_VALIDATION, N_TEST = 900, 360
+PART = 200
+
+
+def check_calibrator(name: str, aspects: Sequence[str] | None = None) -> None:
+    """Hold one calibrator to the named aspects of the contract, or to all of them."""
+    for aspect in ASPECTS if aspects is None else aspects:
+        ASPECTS[aspect](name)
+
+
+# What a method is fitted on
+
+
+def class_count(name: str) -> int:
+    return 2 if name in TWO_CLASSES else 4
+
+
+@cache
+def target_of(n_classes: int) -> Predictions:
+    """Unlabelled rows of the greatest severity."""
+    target = shifted_rows(300, n_classes, seed=90, severities=(3.0,)).predictions
+    return like(target, labels=None)
+
+
+def options_of(name: str, n_classes: int) -> dict[str, Any]:
+    return {"target": target_of(n_classes)} if name == "transcal" else {}
+
+
+@cache
+def validation_of(name: str, dtype: torch.dtype = torch.float64, n_classes: int | None = None) -> Predictions:
+    return shifted_rows(N_VALIDATION, n_classes or class_count(name), seed=1, dtype=dtype).predictions
+
+
+@cache
+def fresh_rows(name: str, dtype: torch.dtype = torch.float64, n: int = N_TEST) -> Predictions:
+    return shifted_rows(n, class_count(name), seed=2, dtype=dtype).predictions
+
+
+def fit(name: str, validation: Predictions, **options: Any) -> Calibrator:
+    return cb.CALIBRATORS[name].fit(validation, **(options_of(name, validation.n_classes) | options))
+
+
+@cache
+def fitted(name: str, dtype: torch.dtype = torch.float64) -> Calibrator:
+    """The calibrator of the usual validation rows; it is frozen, so every aspect may share it."""
+    return fit(name, validation_of(name, dtype))
+
+
+def assert_one_line(error: BaseException) -> None:
+    assert str(error)
+    assert "\n" not in str(error)
+
+
+def fitted_or_refused(name: str, validation: Predictions) -> Calibrator | None:
+    """None where the rows are refused, in one line."""
+    try:
+        return fit(name, validation)
+    except CalibrantError as error:
+        assert_one_line(error)
+        return None
+
+
+def called_or_refused(calibrator: Calibrator, predictions: Predictions) -> Predictions | None:
+    try:
+        return calibrator(predictions)
+    except CalibrantError as error:
+        assert_one_line(error)
+        return None
+
+
+# What is asked of the outcome
+
+
+def assert_distributions(found: Predictions, given: Predictions) -> None:
+    """As many rows as given, each a distribution over the same classes, in the same precision."""
+    assert found.logits.shape == given.logits.shape
+    assert found.logits.dtype == given.logits.dtype
+    assert not found.logits.isnan().any()
+    assert not (found.logits == math.inf).any()
+    probs = found.logits.double().softmax(1)
+    assert torch.isfinite(probs).all()
+    torch.testing.assert_close(probs.sum(1), torch.ones(len(found), dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def assert_same_probs(found: Predictions, wanted: Predictions, atol: float) -> None:
+    torch.testing.assert_close(found.logits.double().softmax(1), wanted.logits.double().softmax(1), rtol=0, atol=atol)
+
+
+@contextmanager
+def torch_may_deprecate() -> Iterator[None]:
+    """What torch says of its own parts is no warning of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def module_inputs(calibrator: Calibrator, predictions: Predictions) -> tuple[Tensor, ...]:
+    """What the module takes, features as exactly as they are stored."""
+    assert calibrator.inputs[0] == "logits"
+    assert set(calibrator.inputs) <= {"logits", "features"}
+    assert predictions.features is not None
+    logits = predictions.logits
+    return tuple({"logits": logits, "features": predictions.features.to(logits.dtype)}[i] for i in calibrator.inputs)
+
+
+def assert_module_agrees(
+    module: Callable[..., Tensor], calibrator: Calibrator, predictions: Predictions, atol: float = 1e-6
+) -> None:
+    with torch.no_grad():
+        logits = module(*module_inputs(calibrator, predictions))
+    assert logits.shape == predictions.logits.shape
+    found = logits.detach().double().softmax(1)
+    wanted = calibrator(predictions).logits.double().softmax(1)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=atol)
+
+
+# Aspects of fitting
+
+
+def order_of_rows(name: str) -> None:
+    """Neither the fit nor the call sees the order."""
+    validation, test = validation_of(name), fresh_rows(name)
+    options = options_of(name, validation.n_classes)
+    wanted = fitted(name)(test)
+    for seed in range(2):
+        shuffled = {option: permuted(value, seed + 7) for option, value in options.items()}
+        again = fit(name, permuted(validation, seed), **shuffled)
+        assert again.fitted.fingerprint == fitted(name).fitted.fingerprint
+        assert again.fitted.nll_after == pytest.approx(fitted(name).fitted.nll_after, abs=1e-7)
+        assert_same_probs(again(test), wanted, 3e-7)
+    rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(3))
+    assert_same_probs(fitted(name)(test[rows]), wanted[rows], 1e-7)
+
+
+def precisions(name: str) -> None:
+    """Single and double precision of the same numbers give the same calibrator, and the same answer."""
+    single = fitted(name, torch.float32)
+    double = fit(
+        name, like(validation_of(name, torch.float32), logits=validation_of(name, torch.float32).logits.double())
+    )
+    assert single.fitted.fingerprint == double.fitted.fingerprint
+    test = fresh_rows(name, torch.float32)
+    test_double = like(test, logits=test.logits.double())
+    assert_same_probs(single(test_double), double(test_double), 1e-6)
+    assert_same_probs(single(test), single(test_double), 1e-6)
+
+
+def half_precision(name: str) -> None:
+    """Half logits are the same numbers in single precision."""
+    for dtype in (torch.float16, torch.bfloat16):
+        validation = validation_of(name)[:360]
+        logits = validation.logits.to(dtype)
+        half, single = (fit(name, like(validation, logits=given)) for given in (logits, logits.float()))
+        test = fresh_rows(name)
+        given = like(test, logits=test.logits.to(dtype))
+        found, wanted = half(given), single(like(test, logits=test.logits.to(dtype).float()))
+        assert_distributions(found, given)
+        assert found.logits.dtype == torch.float32
+        assert torch.equal(found.logits, wanted.logits)
+
+
+def what_was_fitted(name: str) -> None:
+    """The record of the fit: rows, classes and the NLL before and after."""
+    validation, calibrator = validation_of(name), fitted(name)
+    assert type(calibrator) is cb.CALIBRATORS[name]
+    assert isinstance(calibrator, Calibrator)
+    assert calibrator.name == name
+    assert calibrator.n_classes == validation.n_classes
+    record = calibrator.fitted
+    assert record.fingerprint == validation.fingerprint
+    assert record.n_rows == len(validation)
+    assert record.nll_before == pytest.approx(nll_per_row(validation).mean().item(), abs=1e-9)
+    assert math.isfinite(record.nll_after)
+    if name in FITTED_AS_CALLED:
+        mended = calibrator(validation, allow_same_rows=True)
+        assert record.nll_after == pytest.approx(nll_per_row(mended).mean().item(), abs=1e-6)
+    assert isinstance(record.shifts, tuple)
+    assert set(record.shifts) <= set(TYPES)
+    assert name != "perturbed_temperature" or sorted(record.shifts) == sorted(TYPES)
+    assert record.shifts == () or name not in UNSHIFTED
+
+
+def likelihood(name: str) -> None:
+    """A fit of the likelihood is never worse than the identity, on rows of any kind."""
+    if not cb.CALIBRATORS[name].likelihood_fitted:
+        return
+    n_classes = class_count(name)
+    for n in (60, 300):
+        for truth in ("shift", "calibrated", "hidden"):
+            validation = shifted_rows(n, n_classes, seed=n, truth=truth).predictions
+            record = fit(name, validation).fitted
+            assert record.nll_after <= record.nll_before, (n, truth)
+
+
+def one_class(name: str) -> None:
+    """Labels of one class alone: a calibrator, or one line why not."""
+    validation = validation_of(name)
+    for label in (0, validation.n_classes - 1):
+        calibrator = fitted_or_refused(name, like(validation, labels=torch.full((len(validation),), label)))
+        assert calibrator is not None or name not in ALWAYS_FITS
+        if calibrator is not None:
+            assert_distributions(calibrator(fresh_rows(name)), fresh_rows(name))
+
+
+def all_right(name: str) -> None:
+    """Predictions that are never wrong: a calibrator, or one line why not."""
+    validation = validation_of(name)
+    calibrator = fitted_or_refused(name, like(validation, labels=validation.logits.argmax(1)))
+    assert calibrator is not None or name not in ALWAYS_FITS
+    if calibrator is not None:
+        assert_distributions(calibrator(fresh_rows(name)), fresh_rows(name))
+
+
+def fewer_rows_than_classes(name: str) -> None:
+    n_classes = 2 if name in TWO_CLASSES else 10
+    test = shifted_rows(50, n_classes, seed=5).predictions
+    for n in (1, n_classes - 1):
+        calibrator = fitted_or_refused(name, shifted_rows(n, n_classes, seed=4).predictions)
+        found = None if calibrator is None else called_or_refused(calibrator, test)
+        assert found is not None or name not in ALWAYS_FITS
+        if found is not None:
+            assert_distributions(found, test)
+
+
+def each_row_twice(name: str) -> None:
+    """The same calibrator, but where a prior is weighed against the number of rows."""
+    validation, test = validation_of(name), fresh_rows(name)
+    calibrator = fit(name, Predictions.concat([validation, validation]))
+    found = calibrator(test)
+    assert_distributions(found, test)
+    if name in DOUBLING_CHANGES_NOTHING:
+        assert_same_probs(found, fitted(name)(test), 1e-6)
+
+
+def extreme_validation(name: str) -> None:
+    """Logits of tens of thousands, and −inf where the label is not."""
+    test = fresh_rows(name)
+    validation = validation_of(name)
+    for dtype in (torch.float32, torch.float64):
+        huge = like(validation, logits=(1e4 * validation.logits).to(dtype))
+        calibrator = fitted_or_refused(name, huge)
+        assert calibrator is not None or name not in ALWAYS_FITS
+        if calibrator is not None:
+            assert not math.isnan(calibrator.fitted.nll_after)
+            if calibrator.likelihood_fitted:
+                assert calibrator.fitted.nll_after <= calibrator.fitted.nll_before
+            assert_distributions(calibrator(test), test)
+            larger = like(test, logits=(1e4 * test.logits).to(dtype))
+            assert_distributions(calibrator(larger), larger)
+    calibrator = fitted_or_refused(name, with_impossible_classes(validation))
+    assert calibrator is not None or name not in {"identity", "ensemble_temperature", *ONE_TEMPERATURE}
+    if calibrator is not None:
+        assert not math.isnan(calibrator.fitted.nll_after)
+        assert_distributions(calibrator(test), test)
+
+
+def with_impossible_classes(predictions: Predictions) -> Predictions:
+    """Every third row has a class of probability 0: the one after its label."""
+    logits = predictions.logits.clone()
+    rows = torch.arange(0, len(predictions), 3)
+    logits[rows, (predictions.labels[rows] + 1) % predictions.n_classes] = -math.inf
+    return like(predictions, logits=logits)
+
+
+def unlabelled_validation(name: str) -> None:
+    """One label that is missing is enough."""
+    validation = validation_of(name)
+    known = validation.labels.tolist()
+    for labels in (None, pa.array([*known[:17], None, *known[18:]])):
+        with pytest.raises(InvalidInputError, match="label") as caught:
+            fit(name, like(validation, labels=labels))
+        assert_one_line(caught.value)
+
+
+def no_validation_rows(name: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        fit(name, validation_of(name)[:0])
+    assert_one_line(caught.value)
+
+
+# Aspects of the call
+
+
+def predicted_class(name: str) -> None:
+    """Where it is promised, the predicted class of every row is kept, at the nearest of ties too."""
+    if not cb.CALIBRATORS[name].keeps_argmax:
+        return
+    for dtype in (torch.float32, torch.float64):
+        calibrator = fitted(name, dtype)
+        plain = fresh_rows(name, dtype, 20_000)
+        for given in (plain[:2000], near_ties(plain, seed=6), bare(near_ties(plain[:5000], seed=7))):
+            changed = calibrator(given).logits.argmax(1) != given.logits.argmax(1)
+            assert not changed.any(), (dtype, int(changed.sum()), given.logits[changed][0].tolist())
+
+
+def only_logits_change(name: str) -> None:
+    for dtype in (torch.float32, torch.float64):
+        given = fresh_rows(name, dtype)
+        before = given.logits.clone(), given.labels.clone(), dict(given.metadata), given.fingerprint
+        calibrator = fitted(name)
+        found = calibrator(given)
+        assert_distributions(found, given)
+        assert torch.equal(found.labels, before[1])
+        assert found.columns.equals(given.columns)
+        assert found.class_names == given.class_names
+        assert found.features is not None
+        assert given.features is not None
+        assert torch.equal(found.features, given.features)
+        record = {"method": name, "fitted_on": validation_of(name).fingerprint}
+        assert found.metadata == {"model": "synthetic", "calibrator": record}
+        assert torch.equal(given.logits, before[0])
+        assert torch.equal(given.labels, before[1])
+        assert given.metadata == before[2]
+        assert given.fingerprint == before[3]
+        assert torch.equal(calibrator(given).logits, found.logits)
+        if name != "identity":
+            assert not torch.equal(found.logits.softmax(1), given.logits.softmax(1))
+
+
+def labels_are_not_needed(name: str) -> None:
+    test = fresh_rows(name)
+    found = fitted(name)(like(test, labels=None))
+    assert (found.labels == -1).all()
+    assert torch.equal(found.logits, fitted(name)(test).logits)
+
+
+def extreme_rows(name: str) -> None:
+    """Rows unlike any of the validation's: certain, of no opinion, of impossible classes."""
+    for dtype in (torch.float32, torch.float64):
+        test = fresh_rows(name, dtype)
+        calibrator = fitted(name, dtype)
+        for logits in (1e4 * test.logits, 1e-4 * test.logits, torch.zeros_like(test.logits), test.logits + 1e3):
+            given = like(test, logits=logits)
+            found = calibrator(given)
+            assert_distributions(found, given)
+            if name in NO_CERTAINTIES and dtype == torch.float64:
+                probs = found.logits.softmax(1)
+                assert ((probs > 0) & (probs < 1)).all()
+        given = with_impossible_classes(test)
+        mended = called_or_refused(calibrator, given)
+        if mended is not None:
+            assert_distributions(mended, given)
+        if name in {"identity", *ONE_TEMPERATURE}:
+            assert mended is not None
+            assert torch.equal(mended.logits == -math.inf, given.logits == -math.inf)
+
+
+def batches(name: str) -> None:
+    """A call for the whole is a call for its parts; the parts of a set are sets of their own."""
+    test, calibrator = fresh_rows(name), fitted(name)
+    whole = calibrator(test)
+    if name in BY_SET:
+        for kind in TYPES:
+            for severity in (1.0, 2.0, 3.0):
+                part = calibrator(test.where(corruption=kind, severity=severity))
+                assert_same_probs(part, whole.where(corruption=kind, severity=severity), 1e-7)
+        return
+    parts = [test[:1], test[1:100], test[100:100], test[100:]]
+    for start, part in zip((0, 1, 100, 100), parts, strict=True):
+        assert_same_probs(calibrator(part), whole[start : start + len(part)], 1e-7)
+
+
+def no_rows(name: str) -> None:
+    for dtype in (torch.float32, torch.float64):
+        for test in (fresh_rows(name, dtype), bare(fresh_rows(name, dtype))):
+            found = fitted(name)(test[:0])
+            assert len(found) == 0
+            assert found.n_classes == test.n_classes
+            assert found.logits.dtype == dtype
+
+
+def other_class_counts(name: str) -> None:
+    n_classes = class_count(name)
+    for other in (n_classes + 1, n_classes + 5):
+        with pytest.raises(InvalidInputError) as caught:
+            fitted(name)(shifted_rows(20, other, seed=8).predictions)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert str(n_classes) in message
+        assert str(other) in message
+
+
+# Aspects of leakage
+
+
+def same_rows_are_refused(name: str) -> None:
+    validation, calibrator = validation_of(name), fitted(name)
+    shuffled = permuted(validation, 9)
+    for leaked in (
+        validation,
+        shuffled,
+        validation[:PART],
+        shuffled[:PART],
+        validation[1::3],
+        Predictions.concat([validation, fresh_rows(name)]),
+        permuted(Predictions.concat([fresh_rows(name), validation]), 10),
+        bare(validation),
+    ):
+        with pytest.raises(InvalidInputError, match="allow_same_rows=True") as caught:
+            calibrator(leaked)
+        assert_one_line(caught.value)
+        assert_distributions(calibrator(leaked, allow_same_rows=True), leaked)
+
+
+def other_rows_are_taken(name: str) -> None:
+    """Other rows, the same logits with other labels or none: no leak, and `allow_same_rows` changes nothing."""
+    test, validation, calibrator = fresh_rows(name), validation_of(name), fitted(name)
+    assert torch.equal(calibrator(test).logits, calibrator(test, allow_same_rows=True).logits)
+    relabelled = like(validation, labels=(validation.labels + 1) % validation.n_classes)
+    for given in (relabelled, like(validation, labels=None)):
+        assert_distributions(calibrator(given), given)
+
+
+def repeated_rows_are_no_leak(name: str) -> None:
+    """Of rounded probabilities every row has been seen before; only the very same set is refused."""
+    validation, test = (rounded_rows(n, class_count(name), seed=n) for n in (N_VALIDATION, N_TEST))
+    calibrator = fit(name, validation)
+    assert_distributions(calibrator(test), test)
+    with pytest.raises(InvalidInputError, match="allow_same_rows=True"):
+        calibrator(permuted(validation, 11))
+
+
+# Aspects of files and modules
+
+
+def files(name: str) -> None:
+    """JSON that any reader takes, and a calibrator that gives the same bits."""
+
+    def no_constant(text: str) -> NoReturn:
+        raise AssertionError(f"{text} is not JSON")
+
+    calibrator = fitted(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path, second = Path(folder) / "calibrator.json", Path(folder) / "again.json"
+        calibrator.save(path)
+        assert [entry.name for entry in Path(folder).iterdir()] == [path.name]
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_constant)
+        assert set(content) >= TOP_LEVEL
+        assert content["calibrant_calibrator"] == 1
+        assert content["method"] == name
+        assert content["n_classes"] == calibrator.n_classes
+        for again in (cb.load_calibrator(path), cb.CALIBRATORS[name].load(path), cb.load_calibrator(str(path))):
+            assert type(again) is type(calibrator)
+            assert again.n_classes == calibrator.n_classes
+            for entry in ("fingerprint", "n_rows", "nll_before", "nll_after", "shifts"):
+                assert getattr(again.fitted, entry) == getattr(calibrator.fitted, entry)
+            for dtype in (torch.float32, torch.float64):
+                for given in (fresh_rows(name, dtype), bare(fresh_rows(name, dtype))):
+                    assert torch.equal(again(given).logits, calibrator(given).logits)
+            for leaked in (validation_of(name), validation_of(name)[:PART]):
+                with pytest.raises(InvalidInputError, match="allow_same_rows=True"):
+                    again(leaked)
+            again.save(second)
+            assert second.read_bytes() == path.read_bytes()
+        calibrator.save(path)
+        assert path.read_bytes() == second.read_bytes()
+
+
+def eager_module(name: str) -> None:
+    calibrator = fitted(name)
+    module = calibrator.module()
+    assert isinstance(module, nn.Module)
+    for dtype in (torch.float32, torch.float64):
+        test = bare(fresh_rows(name, dtype))
+        for given in (test, test[:7], test[:1]):
+            assert_module_agrees(module, calibrator, given)
+
+
+def half_module(name: str) -> None:
+    """Half logits and features go in as they come; what comes out is as near as half precision lets it."""
+    calibrator = fitted(name)
+    module = calibrator.module()
+    test = bare(fresh_rows(name))
+    for dtype, atol in ((torch.float16, 1e-2), (torch.bfloat16, 5e-2)):
+        logits = test.logits.to(dtype)
+        assert test.features is not None
+        features = test.features.to(dtype)
+        with torch.no_grad():
+            found = module(*({"logits": logits, "features": features}[i] for i in calibrator.inputs))
+        given = Predictions.from_logits(logits, test.labels, features=features.float())
+        wanted = calibrator(given).logits.double().softmax(1)
+        torch.testing.assert_close(found.double().softmax(1), wanted, rtol=0, atol=atol)
+
+
+def scripted_module(name: str) -> None:
+    calibrator = fitted(name)
+    with torch_may_deprecate():
+        scripted = torch.jit.script(calibrator.module())
+        for dtype in (torch.float32, torch.float64):
+            test = bare(fresh_rows(name, dtype))
+            for given in (test, test[:7], test[:1]):
+                assert_module_agrees(scripted, calibrator, given)
+
+
+def exported_module(name: str) -> None:
+    calibrator = fitted(name)
+    test = bare(fresh_rows(name, torch.float32))
+    batch = torch.export.Dim("batch")
+    with torch_may_deprecate():
+        program = torch.export.export(
+            calibrator.module().eval(),
+            module_inputs(calibrator, test[:16]),
+            dynamic_shapes=tuple({0: batch} for _ in calibrator.inputs),
+        )
+        module = program.module()
+    for given in (test, test[:7], test[:16]):
+        assert_module_agrees(module, calibrator, given)
+
+
+# Aspects of the value itself
+
+
+def frozen(name: str) -> None:
+    calibrator = fitted(name)
+    fields = [field.name for field in dataclasses.fields(calibrator)]
+    assert {"n_classes", "fitted"} <= set(fields)
+    for field in fields:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(calibrator, field, getattr(calibrator, field))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        calibrator.fitted.nll_after = 0.0  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del calibrator.n_classes
+    with pytest.raises(TypeError):
+        type(calibrator)(*(getattr(calibrator, field) for field in fields))
+
+
+ASPECTS: dict[str, Aspect] = {
+    aspect.__name__: aspect
+    for aspect in (
+        order_of_rows,
+        precisions,
+        half_precision,
+        what_was_fitted,
+        likelihood,
+        one_class,
+        all_right,
+        fewer_rows_than_classes,
+        each_row_twice,
+        extreme_validation,
+        unlabelled_validation,
+        no_validation_rows,
+        predicted_class,
+        only_logits_change,
+        labels_are_not_needed,
+        extreme_rows,
+        batches,
+        no_rows,
+        other_class_counts,
+        same_rows_are_refused,
+        other_rows_are_taken,
+        repeated_rows_are_no_leak,
+        files,
+        eager_module,
+        half_module,
+        scripted_module,
+        exported_module,
+        frozen,
+    )
+}

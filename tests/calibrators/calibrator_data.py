@@ -1,0 +1,271 @@
+"""Synthetic predictions whose true class probabilities are known: labels are drawn from them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant import Predictions
+
+TYPES = ("blur", "fog", "noise")
+SEVERITIES = (1.0, 2.0, 3.0)
+DOMAINS = ("north", "east", "south", "west")
+N_FEATURES = 6
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Predictions with the probabilities that their labels were drawn from."""
+
+    predictions: Predictions
+    probs: Tensor
+
+    def __len__(self) -> int:
+        return len(self.probs)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Truth":
+        return Truth(self.predictions[rows], self.probs[rows])
+
+    def error(self, found: Predictions) -> float:
+        """Mean total variation between the found and the true probabilities."""
+        return (found.probs().double() - self.probs).abs().sum(1).div(2).mean().item()
+
+    def top_error(self, found: Predictions) -> float:
+        """Mean distance of the confidence from the true probability of the predicted class."""
+        confidence, top = found.probs().double().max(1)
+        return (confidence - self.probs.gather(1, top[:, None])[:, 0]).abs().mean().item()
+
+
+def generator_of(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def uniform(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+
+def drawn(seen: Tensor, true: Tensor, generator: torch.Generator, **options: Any) -> Truth:
+    """Rows of the logits `seen`, with labels drawn from the probabilities `true`."""
+    labels = true.multinomial(1, generator=generator)[:, 0]
+    return Truth(Predictions.from_logits(seen, labels, **options), true)
+
+
+def like(predictions: Predictions, **changes: Any) -> Predictions:
+    """The same rows with other logits, labels, columns or features; what is None is left out."""
+    parts = {
+        "logits": predictions.logits,
+        "labels": predictions.labels,
+        "columns": {
+            column: predictions.columns[column]
+            for column in predictions.columns.column_names
+            if column != "feature_norm"
+        },
+        "features": predictions.features,
+        "class_names": predictions.class_names,
+        "metadata": predictions.metadata,
+    } | changes
+    return Predictions.from_logits(parts.pop("logits"), parts.pop("labels"), **parts)
+
+
+def bare(predictions: Predictions) -> Predictions:
+    """Logits, labels and features alone."""
+    return Predictions.from_logits(predictions.logits, predictions.labels, features=predictions.features)
+
+
+def permuted(predictions: Predictions, seed: int) -> Predictions:
+    return predictions[torch.randperm(len(predictions), generator=generator_of(seed))]
+
+
+def nll_per_row(predictions: Predictions, labels: Tensor | None = None) -> Tensor:
+    labels = predictions.labels if labels is None else labels
+    return -predictions.logits.double().log_softmax(1).gather(1, labels[:, None])[:, 0]
+
+
+# Shifted rows, with all that any method asks for
+
+
+def shifted_rows(
+    n: int,
+    n_classes: int,
+    *,
+    seed: int,
+    types: Sequence[str] = TYPES,
+    severities: Sequence[float] = SEVERITIES,
+    dtype: torch.dtype = torch.float64,
+    truth: str = "shift",
+) -> Truth:
+    """Rows of several corruption types, severities and domains, of which each combination is as frequent.
+
+    With severity the signal fades, the confidence fades less, and the features move away. `truth` says where the labels
+    come from: "shift", a temperature that grows with severity and from domain to domain; "calibrated", the predictions
+    themselves; "hidden", temperatures of 1/2 or 2 that nothing in the row tells of.
+    """
+    generator = generator_of(seed)
+    index = torch.arange(n)
+    kind = index % len(types)
+    level = index // len(types) % len(severities)
+    domain = index // (len(types) * len(severities)) % len(DOMAINS)
+    severity = torch.tensor(severities, dtype=torch.float64)[level]
+    features = 0.2 * normal(n, N_FEATURES, generator=generator)
+    features[:, 0] += severity
+    features[:, 1] += domain
+    features[:, 2] += 2.0
+    seen = (3.0 - 0.3 * severity)[:, None] * normal(n, n_classes, generator=generator)
+    seen = seen.to(dtype)
+    temperature = (0.2 + 0.25 * severity + 0.1 * domain).exp()
+    if truth == "calibrated":
+        temperature = torch.ones(n, dtype=torch.float64)
+    elif truth == "hidden":
+        temperature = torch.where(uniform(n, generator=generator) < 0.5, 0.5, 2.0).double()
+    return drawn(
+        seen,
+        (seen.double() / temperature[:, None]).softmax(1),
+        generator,
+        columns={
+            "corruption": [types[i] for i in kind.tolist()],
+            "severity": severity.tolist(),
+            "domain": [DOMAINS[i] for i in domain.tolist()],
+        },
+        features=features,
+        class_names=[f"class {i}" for i in range(n_classes)],
+        metadata={"model": "synthetic"},
+    )
+
+
+def near_ties(predictions: Predictions, *, seed: int) -> Predictions:
+    """The same rows with their two greatest logits one representable number apart, or equal, at any magnitude."""
+    generator = generator_of(seed)
+    n, n_classes = predictions.logits.shape
+    scales = torch.tensor([1e-3, 0.1, 1.0, 5.0, 40.0, 1e4], dtype=predictions.logits.dtype)
+    logits = predictions.logits * scales[torch.randint(len(scales), (n,), generator=generator)][:, None]
+    greatest = logits.amax(1)
+    above = torch.nextafter(greatest, torch.full_like(greatest, math.inf))
+    pair = uniform(n, n_classes, generator=generator).argsort(1)[:, :2]
+    rows = torch.arange(n)
+    logits[rows, pair[:, 0]] = greatest
+    logits[rows, pair[:, 1]] = torch.where(rows % 5 > 0, above, greatest)
+    return like(predictions, logits=logits)
+
+
+def rounded_rows(n: int, n_classes: int, *, seed: int) -> Predictions:
+    """Shifted rows with one of six rows of rounded probabilities each, so that the same row comes again and again."""
+    predictions = shifted_rows(n, n_classes, seed=seed).predictions
+    pool = torch.full((6, n_classes), 0.1, dtype=torch.float64)
+    pool[torch.arange(6), torch.arange(6) % n_classes] = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9, 0.95]).double()
+    pool /= pool.sum(1, keepdim=True)
+    generator = generator_of(seed)
+    kind = torch.randint(6, (n,), generator=generator)
+    labels = pool[kind].pow(0.7).multinomial(1, generator=generator)[:, 0]
+    return like(predictions, logits=pool[kind].log(), labels=labels)
+
+
+# Data whose miscalibration has one form: what is true is a function of what is seen
+
+
+def mapped(
+    n: int,
+    n_classes: int,
+    true_logits: Callable[[Tensor], Tensor],
+    *,
+    seed: int,
+    scale: float = 3.0,
+    columns: Mapping[str, Any] | None = None,
+) -> Truth:
+    generator = generator_of(seed)
+    seen = scale * normal(n, n_classes, generator=generator)
+    return drawn(seen, true_logits(seen).softmax(1), generator, columns=columns)
+
+
+def two_class(n: int, true_positive: Callable[[Tensor], Tensor], *, seed: int) -> Truth:
+    """Two classes whose probability of class 1 is uniform; its true value is a function of the one seen."""
+    generator = generator_of(seed)
+    positive = uniform(n, generator=generator).clamp(1e-6, 1 - 1e-6)
+    true = true_positive(positive)
+    seen = torch.stack((1 - positive, positive), 1).log() + normal(n, 1, generator=generator)
+    return drawn(seen, torch.stack((1 - true, true), 1), generator)
+
+
+def along_a_line(position: Tensor, generator: torch.Generator, noise: float = 0.1) -> Tensor:
+    """Features around the point of a line that the position names."""
+    direction = torch.tensor([1.0, -0.5, 0.5, 0.0, 0.25, 0.0], dtype=torch.float64)
+    offset = torch.tensor([0.0, 1.0, 0.0, 2.0, 0.0, -1.0], dtype=torch.float64)
+    return offset + position[:, None] * direction + noise * normal(len(position), N_FEATURES, generator=generator)
+
+
+def domain_rows(n: int, positions: Mapping[str, float], *, seed: int) -> Truth:
+    """Domains that lie on a line of the feature space; the logarithm of their temperature is linear along it."""
+    generator = generator_of(seed)
+    names = list(positions)
+    domain = torch.arange(n) % len(names)
+    position = torch.tensor([positions[name] for name in names], dtype=torch.float64)[domain]
+    temperature = (0.3 + 1.1 * position).exp()
+    seen = 3.0 * normal(n, 4, generator=generator)
+    return drawn(
+        seen,
+        (seen / temperature[:, None]).softmax(1),
+        generator,
+        columns={"domain": [names[i] for i in domain.tolist()]},
+        features=along_a_line(position, generator),
+    )
+
+
+def fade(severity: float) -> tuple[float, float]:
+    """Scale of the true and of the seen logits of one severity from 0 to 5."""
+    return 2.0 - 0.3 * severity, 3.2 - 0.2 * severity
+
+
+def set_rows(n_per_set: int, sets: Sequence[tuple[str, float]], *, seed: int) -> Truth:
+    """Sets of one corruption and severity, of one temperature each, which grows with severity."""
+    generator = generator_of(seed)
+    unit = normal(n_per_set * len(sets), 4, generator=generator)
+    scales = torch.tensor([fade(severity) for _, severity in sets], dtype=torch.float64)
+    true_scale, seen_scale = scales.repeat_interleave(n_per_set, 0).T
+    severity = torch.tensor([severity for _, severity in sets], dtype=torch.float64).repeat_interleave(n_per_set)
+    return drawn(
+        seen_scale[:, None] * unit,
+        (true_scale[:, None] * unit).softmax(1),
+        generator,
+        columns={
+            "corruption": [kind for kind, _ in sets for _ in range(n_per_set)],
+            "severity": severity.tolist(),
+        },
+        features=along_a_line(severity / 5, generator),
+    )
+
+
+def cluster_rows(n: int, share_far: float, *, seed: int) -> Truth:
+    """Two clusters of features: predictions are calibrated at the near one, three times too sharp at the far one."""
+    generator = generator_of(seed)
+    far = uniform(n, generator=generator) < share_far
+    features = 0.5 * normal(n, N_FEATURES, generator=generator)
+    features[:, 0] += torch.where(far, 2.0, -2.0)
+    seen = 3.0 * normal(n, 4, generator=generator)
+    temperature = torch.where(far, 3.0, 1.0).double()
+    return drawn(seen, (seen / temperature[:, None]).softmax(1), generator, features=features)
+
+
+def angle_rows(n: int, *, seed: int, widest: float = 1.5) -> Truth:
+    """Features on the unit sphere at some angle from its pole; the temperature is linear in their distance from it."""
+    generator = generator_of(seed)
+    angle = widest * uniform(n, generator=generator)
+    around = torch.nn.functional.normalize(normal(n, N_FEATURES - 1, generator=generator), dim=1)
+    features = torch.cat((angle.cos()[:, None], angle.sin()[:, None] * around), 1)
+    temperature = 1.0 + 2.5 * 2 * (angle / 2).sin()
+    seen = 3.0 * normal(n, 4, generator=generator)
+    return drawn(seen, (seen / temperature[:, None]).softmax(1), generator, features=features)
+
+
+def scored_rows(n: int, *, seed: int, rising: bool) -> Truth:
+    """A column `noise` in which 1/T is linear, rising or falling."""
+    generator = generator_of(seed)
+    noise = uniform(n, generator=generator)
+    seen = 3.0 * normal(n, 4, generator=generator)
+    inverse = 0.25 + 0.75 * (noise if rising else 1 - noise)
+    return drawn(seen, (seen * inverse[:, None]).softmax(1), generator, columns={"noise": noise.tolist()})

@@ -1,0 +1,449 @@
+"""Temperature scaling against the root of its slope, found by scipy in float64 and measured in longer floats."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+import calibrant as cb
+from calibrant.calibrators import PAPER_GRID, TemperatureScaling
+from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Logits with labels, and how much each row counts."""
+
+    logits: Floats
+    labels: Labels
+    weights: Floats | None = None
+
+    def predictions(self, dtype: torch.dtype = torch.float64) -> cb.Predictions:
+        columns = None if self.weights is None else {"weight": self.weights}
+        return cb.Predictions.from_logits(torch.tensor(self.logits, dtype=dtype), self.labels, columns=columns)
+
+    def take(self, index: NDArray[np.bool_] | Labels) -> "Rows":
+        return Rows(self.logits[index], self.labels[index], None if self.weights is None else self.weights[index])
+
+
+def draw(n: int, n_classes: int, temperature: float = 1.0, seed: int = 0, spread: float = 2.0) -> Rows:
+    """Rows whose best temperature is near the one given: labels follow softmax(logits / temperature)."""
+    random = np.random.default_rng(seed)
+    honest = random.normal(size=(n, n_classes)) * spread
+    odds = np.exp(honest - honest.max(1, keepdims=True))
+    edges = (odds / odds.sum(1, keepdims=True)).cumsum(1)
+    labels = np.minimum((edges < random.random((n, 1))).sum(1), n_classes - 1)
+    return Rows(honest * temperature, labels)
+
+
+def margins(rows: Rows) -> NDArray[np.longdouble]:
+    """(n, k) logits less that of the label, which the NLL needs alone."""
+    wide = rows.logits.astype(np.longdouble)
+    return wide - wide[np.arange(len(rows.labels)), rows.labels][:, None]
+
+
+def nll(rows: Rows, temperature: float) -> np.longdouble:
+    """Mean NLL, to 64 bits where the machine has them: also of rows whose label has nearly probability 1."""
+    scaled = margins(rows) / np.longdouble(temperature)
+    scaled[np.arange(len(rows.labels)), rows.labels] = -np.inf
+    largest = scaled.max(1)
+    with np.errstate(over="ignore"):
+        others = np.exp(scaled - largest[:, None]).sum(1)
+        each = np.where(largest > 0, largest + np.log(others + np.exp(-largest)), np.log1p(others * np.exp(largest)))
+    return np.longdouble(np.average(each, weights=rows.weights))
+
+
+def slope(rows: Rows, temperature: float) -> float:
+    """The derivative of the mean NLL in log T."""
+    given = margins(rows)
+    scaled = given / np.longdouble(temperature)
+    odds = np.exp(scaled - scaled.max(1, keepdims=True))
+    mean = (np.where(np.isfinite(given), given, 0) * odds).sum(1) / odds.sum(1)
+    return -float(np.average(mean, weights=rows.weights) / np.longdouble(temperature))
+
+
+def best(rows: Rows) -> float:
+    """The temperature at which the slope changes its sign."""
+    scale = float(np.abs(margins(rows)[np.isfinite(margins(rows))]).max())
+    found = brentq(lambda log: slope(rows, math.exp(log)) * math.exp(log), math.log(scale) - 14, math.log(scale) + 12)
+    low, high = found - 1e-6, found + 1e-6
+    return math.exp(brentq(lambda log: slope(rows, math.exp(log)) * math.exp(log), low, high, xtol=1e-15, rtol=1e-15))
+
+
+def excess(rows: Rows, temperature: float) -> float:
+    """How much larger the NLL is than the least one, relative to it."""
+    least = nll(rows, best(rows))
+    return float((nll(rows, temperature) - least) / least)
+
+
+def fit(rows: Rows, **options: object) -> TemperatureScaling:
+    return TemperatureScaling.fit(rows.predictions(), **options)
+
+
+# The oracle itself
+
+
+def test_the_oracle_is_a_minimum_and_its_slope_a_derivative() -> None:
+    rows = draw(300, 4, 2.5)
+    top = best(rows)
+    assert abs(slope(rows, top)) < 1e-14
+    for step in (1e-4, -1e-4):
+        assert nll(rows, top * (1 + step)) > nll(rows, top)
+    difference = float(nll(rows, 2 * math.exp(1e-6)) - nll(rows, 2 * math.exp(-1e-6))) / 2e-6
+    assert slope(rows, 2.0) == pytest.approx(difference, rel=1e-8)
+
+
+# Exactness
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 0.5, 1.0, 2.5, 10.0, 50.0, 200.0])
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+def test_the_fit_is_exact_at_any_temperature(temperature: float, n_classes: int) -> None:
+    for seed, n in enumerate((30, 200, 1000)):
+        rows = draw(n, n_classes, temperature, seed)
+        found = fit(rows)
+        assert excess(rows, found.temperature) <= 1e-12
+        assert found.temperature == pytest.approx(best(rows), rel=1e-6)
+        assert found.temperature == pytest.approx(temperature, rel=0.7 if n == 30 else 0.3)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_the_fit_is_exact_on_coarse_grids_with_ties(data: st.DataObject) -> None:
+    """Whole numbers tell without rounding whether the best temperature is 0, infinite or between."""
+    n_classes, n = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 25))
+    flat = data.draw(st.lists(st.integers(-4, 4), min_size=n * n_classes, max_size=n * n_classes))
+    labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n, max_size=n)))
+    whole = np.array(flat).reshape(n, n_classes)
+    rows = Rows(whole * 0.5, labels)
+    of_label = whole[np.arange(n), labels]
+    if (n_classes * of_label - whole.sum(1)).sum() <= 0 or (of_label == whole.max(1)).all():
+        with pytest.raises(NotConvergedError):
+            fit(rows)
+        return
+    found = fit(rows)
+    assert excess(rows, found.temperature) <= 1e-12
+    assert found.slope < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_few_errors_of_very_sure_rows_are_fitted_exactly(seed: int) -> None:
+    """Heavy tails: most labels have a probability of nearly 1, one has nearly none."""
+    random = np.random.default_rng(seed)
+    logits = random.standard_t(2, size=(400, 5)) * 30
+    labels = logits.argmax(1)
+    labels[0] = logits[0].argmin()
+    rows = Rows(logits, labels)
+    assert excess(rows, fit(rows).temperature) <= 1e-12
+
+
+@pytest.mark.parametrize("missing", [0, 1, 3], ids=["the first class", "one between", "the last class"])
+def test_labels_may_miss_a_class(missing: int) -> None:
+    """Where scikit-learn 1.9 ends in an IndexError: the labels of a validation set need not name every class."""
+    rows = draw(1500, 4, 2.5)
+    rows = rows.take(rows.labels != missing)
+    assert excess(rows, fit(rows).temperature) <= 1e-12
+
+
+def test_labels_may_miss_the_last_classes() -> None:
+    rows = draw(800, 10, 1.7, seed=3)
+    rows = rows.take(rows.labels < 3)
+    assert excess(rows, fit(rows).temperature) <= 1e-12
+
+
+def test_classes_of_probability_0_do_not_count() -> None:
+    rows = draw(300, 4, 3.0, seed=4)
+    narrow = rows.take(rows.labels < 3)
+    wide = narrow._replace(logits=np.where(np.arange(4) == 3, -np.inf, narrow.logits))
+    found = fit(wide)
+    assert found.temperature == pytest.approx(fit(narrow._replace(logits=narrow.logits[:, :3])).temperature, rel=1e-9)
+    assert found(wide.predictions(), allow_same_rows=True).probs()[:, 3].tolist() == [0.0] * len(wide.labels)
+
+
+def test_constants_of_rows_and_their_order_do_not_matter() -> None:
+    rows = draw(500, 3, 2.0, seed=5)
+    wanted = fit(rows).temperature
+    random = np.random.default_rng(6)
+    moved = rows._replace(logits=rows.logits + random.normal(size=(500, 1)) * 1000)
+    assert fit(moved).temperature == pytest.approx(wanted, rel=1e-7)
+    assert fit(rows.take(random.permutation(500))).temperature == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 2.5, 100.0])
+def test_float32_gives_the_temperature_of_float64(temperature: float) -> None:
+    rows = draw(2000, 4, temperature, seed=7)
+    rows = rows._replace(logits=rows.logits.astype(np.float32).astype(np.float64))
+    narrow = TemperatureScaling.fit(rows.predictions(torch.float32))
+    assert narrow.temperature == pytest.approx(fit(rows).temperature, rel=1e-6)
+    assert excess(rows, narrow.temperature) <= 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_fitted_as_what_it_holds(dtype: torch.dtype) -> None:
+    half = torch.tensor(draw(400, 3, 2.0, seed=8).logits).to(dtype)
+    rows = Rows(half.double().numpy(), draw(400, 3, 2.0, seed=8).labels)
+    found = TemperatureScaling.fit(cb.Predictions.from_logits(half, rows.labels))
+    assert found.temperature == pytest.approx(best(rows), rel=1e-6)
+
+
+# What comes with it
+
+
+def test_the_certificate_is_the_slope_at_the_answer() -> None:
+    for temperature in (0.05, 1.0, 30.0):
+        rows = draw(700, 5, temperature, seed=9)
+        found = fit(rows)
+        assert 0 <= found.slope < 1e-9
+        assert abs(slope(rows, found.temperature)) / float(nll(rows, found.temperature)) < 1e-9
+
+
+def test_the_record_of_the_fit() -> None:
+    rows = draw(300, 4, 2.5, seed=10)
+    found, given = fit(rows), rows.predictions()
+    assert (found.name, found.n_classes, found.fitted.n_rows) == ("temperature", 4, 300)
+    assert found.fitted.fingerprint == given.fingerprint
+    assert found.fitted.shifts == ()
+    assert found.fitted.nll_before == pytest.approx(float(nll(rows, 1.0)), rel=1e-9)
+    assert found.fitted.nll_after == pytest.approx(float(nll(rows, best(rows))), rel=1e-9)
+
+
+def test_logits_are_divided_by_the_temperature() -> None:
+    rows, other = draw(300, 4, 2.5, seed=11), draw(100, 4, 2.5, seed=12)
+    found = fit(rows)
+    got = found(other.predictions())
+    wanted = torch.tensor(other.logits / found.temperature).log_softmax(1)
+    torch.testing.assert_close(got.log_probs(), wanted, rtol=1e-12, atol=1e-12)
+    assert cb.score(got).nll == pytest.approx(float(nll(other, found.temperature)), rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3], ids=["a model that is right", "labels that it does not know"])
+def test_the_standard_error_is_the_spread_of_the_temperature_over_repetitions(noise: float) -> None:
+    temperatures, errors = [], []
+    for seed in range(300):
+        rows = draw(400, 3, 2.0, seed=1000 + seed)
+        random = np.random.default_rng(seed)
+        swapped = random.random(400) < noise * (rows.logits[:, 0] > 0)
+        labels = np.where(swapped, random.integers(3, size=400), rows.labels)
+        found = fit(rows._replace(labels=labels))
+        temperatures.append(found.temperature)
+        errors.append(found.standard_error)
+    assert np.median(errors) == pytest.approx(np.std(temperatures, ddof=1), rel=0.15)
+
+
+def test_the_standard_error_falls_with_the_root_of_the_rows() -> None:
+    few, many = fit(draw(1000, 4, 2.0, seed=13)), fit(draw(16000, 4, 2.0, seed=13))
+    assert few.standard_error / many.standard_error == pytest.approx(4, rel=0.15)
+
+
+# Grids
+
+
+def test_the_grid_of_the_paper() -> None:
+    assert PAPER_GRID == (1.25, 1.5, 1.75, 2.0)
+    for temperature, wanted in ((1.0, 1.25), (1.5, 1.5), (1.75, 1.75), (3.0, 2.0)):
+        rows = draw(5000, 4, temperature, seed=14)
+        assert fit(rows, grid=PAPER_GRID).temperature == wanted
+        assert min(PAPER_GRID, key=lambda t: nll(rows, t)) == wanted
+
+
+def test_a_grid_takes_the_temperature_of_least_nll_in_any_order() -> None:
+    rows = draw(300, 3, 1.3, seed=15)
+    grid = [float(t) for t in np.random.default_rng(16).uniform(0.3, 5, size=40)]
+    found = fit(rows, grid=grid)
+    assert found.temperature == min(grid, key=lambda t: nll(rows, t))
+    assert found.fitted.nll_after == pytest.approx(float(nll(rows, found.temperature)), rel=1e-9)
+
+
+def test_a_tie_in_the_grid_goes_to_the_smaller_temperature() -> None:
+    """Logits so small that every temperature gives the same NLL."""
+    rows = Rows(np.array([[1e-19, 0.0, -1e-19], [0.0, 1e-19, 0.0]]), np.array([0, 2]))
+    assert fit(rows, grid=(2.0, 1.5, 1.75)).temperature == 1.5
+
+
+# Weights
+
+
+def test_a_weight_of_2_is_the_row_twice() -> None:
+    random = np.random.default_rng(17)
+    counts = random.integers(1, 4, size=200)
+    rows = draw(200, 3, 2.0, seed=17)
+    weighted = rows._replace(weights=counts.astype(float))
+    repeated = rows.take(np.repeat(np.arange(200), counts))
+    found = fit(weighted, weights="weight").temperature
+    assert found == pytest.approx(fit(repeated).temperature, rel=1e-9)
+    assert excess(weighted, found) <= 1e-12
+    assert found != pytest.approx(fit(rows).temperature, rel=1e-4)
+
+
+def test_weights_that_are_no_whole_numbers() -> None:
+    rows = draw(300, 4, 0.7, seed=18)
+    rows = rows._replace(weights=np.random.default_rng(19).exponential(size=300))
+    found = fit(rows, weights="weight")
+    assert excess(rows, found.temperature) <= 1e-12
+    scaled = rows._replace(weights=rows.weights * 1e-6)
+    assert fit(scaled, weights="weight").temperature == pytest.approx(found.temperature, rel=1e-9)
+
+
+def test_a_row_of_weight_0_is_absent() -> None:
+    rows = draw(200, 3, 2.0, seed=20)
+    counts = np.arange(200) % 4 > 0
+    found = fit(rows._replace(weights=counts.astype(float)), weights="weight")
+    assert found.temperature == pytest.approx(fit(rows.take(counts)).temperature, rel=1e-9)
+
+
+def test_a_row_of_weight_0_may_have_a_label_of_probability_0() -> None:
+    rows = draw(100, 3, 2.0, seed=21)
+    logits, weights = rows.logits.copy(), np.ones(100)
+    logits[7, rows.labels[7]], weights[7] = -np.inf, 0.0
+    found = fit(Rows(logits, rows.labels, weights), weights="weight")
+    assert found.temperature == pytest.approx(fit(rows.take(np.arange(100) != 7)).temperature, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(-1.0, "weight.*-1.* row 3"), (math.nan, "weight.*nan.* row 3"), (math.inf, "weight.*inf")]
+)
+def test_weights_that_are_none_are_refused(value: float, message: str) -> None:
+    rows = draw(20, 3, 2.0)
+    weights = np.ones(20)
+    weights[3] = value
+    with pytest.raises(InvalidInputError, match=message):
+        fit(rows._replace(weights=weights), weights="weight")
+
+
+def test_weights_that_are_all_0_or_not_there_are_refused() -> None:
+    rows = draw(20, 3, 2.0)
+    with pytest.raises(InvalidInputError, match=r"weights.*0"):
+        fit(rows._replace(weights=np.zeros(20)), weights="weight")
+    with pytest.raises(CalibrantError, match="wait"):
+        fit(rows._replace(weights=np.ones(20)), weights="wait")
+
+
+# Where there is no answer
+
+
+@pytest.mark.parametrize("spread", [0.1, 2.0, 30.0])
+def test_predictions_that_are_all_right_have_no_temperature(spread: float) -> None:
+    rows = draw(100, 3, 2.0, spread=spread)
+    with pytest.raises(NotConvergedError, match=r"right|correct"):
+        fit(rows._replace(labels=rows.logits.argmax(1)))
+
+
+def test_labels_that_contradict_the_logits_have_no_temperature() -> None:
+    rows = draw(100, 3, 2.0)
+    with pytest.raises(NotConvergedError, match=r"infin|inf|∞"):
+        fit(rows._replace(labels=rows.logits.argmin(1)))
+
+
+@pytest.mark.parametrize(("temperature", "bounds"), [(20.0, (0.5, 7.25)), (0.05, (0.375, 10.0))])
+def test_a_temperature_outside_the_bounds(temperature: float, bounds: tuple[float, float]) -> None:
+    rows = draw(500, 3, temperature)
+    bound = bounds[1] if temperature > 1 else bounds[0]
+    with pytest.raises(NotConvergedError, match=str(bound)):
+        fit(rows, bounds=bounds)
+    assert fit(rows, bounds=bounds, at_bound="clip").temperature == bound
+    inside = fit(rows, bounds=(temperature / 3, temperature * 3), at_bound="clip")
+    assert excess(rows, inside.temperature) <= 1e-12
+
+
+def test_a_label_of_probability_0_is_refused_with_its_row() -> None:
+    rows = draw(50, 3, 2.0)
+    logits = rows.logits.copy()
+    logits[31, rows.labels[31]] = -np.inf
+    with pytest.raises(InvalidInputError, match="row 31"):
+        fit(rows._replace(logits=logits))
+
+
+def test_equal_logits_say_nothing_of_the_temperature() -> None:
+    with pytest.raises(NotConvergedError, match=r"equal|depend|same"):
+        fit(Rows(np.repeat(np.arange(6.0), 3).reshape(6, 3), np.array([0, 1, 2, 0, 1, 0])))
+
+
+def test_rows_without_labels_are_refused() -> None:
+    rows = draw(20, 3)
+    with pytest.raises(InvalidInputError, match="labels"):
+        TemperatureScaling.fit(cb.Predictions.from_logits(rows.logits))
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="row"):
+        TemperatureScaling.fit(draw(20, 3).predictions()[:0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": []}, "grid"),
+        ({"grid": [1.0, -2.5]}, "grid.*-2.5"),
+        ({"grid": [1.0, 0.0]}, "grid.*0"),
+        ({"grid": [math.nan]}, "grid.*nan"),
+        ({"grid": [math.inf]}, "grid.*inf"),
+        ({"bounds": (2.0, 1.0)}, "bounds.*2.*1"),
+        ({"bounds": (-3.0, 1.0)}, "bounds.*-3"),
+        ({"bounds": (0.5, math.nan)}, "bounds.*nan"),
+        ({"bounds": (0.5,)}, "bounds"),
+        ({"at_bound": "clop"}, "clop"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(CalibrantError, match=message):
+        fit(draw(20, 3, 2.0), **options)
+
+
+# Where other libraries stop early, or do nothing
+
+
+def lbfgs(rows: Rows) -> float:
+    """The usual recipe: LBFGS on T from 1.5, at a learning rate of 0.01 for 50 iterations."""
+    logits, labels = torch.tensor(rows.logits), torch.tensor(rows.labels)
+    temperature = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(logits / temperature, labels)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return temperature.item()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.5, 8.0])
+def test_where_the_usual_recipe_stops_early_ours_does_not(temperature: float) -> None:
+    rows = draw(2000, 4, temperature)
+    assert excess(rows, lbfgs(rows)) > 1e-3
+    assert excess(rows, fit(rows).temperature) <= 1e-12
+
+
+def test_probabilities_of_float32_are_mended() -> None:
+    """Where netcal 1.4 returns them as they came: a temperature of exactly 1."""
+    for temperature in (0.5, 2.5):
+        rows = draw(2000, 4, temperature)
+        probs = torch.tensor(rows.logits, dtype=torch.float32).softmax(1)
+        found = TemperatureScaling.fit(cb.Predictions.from_probs(probs, rows.labels))
+        assert found.temperature == pytest.approx(best(rows), rel=1e-4)
+        assert found.fitted.nll_after < 0.98 * found.fitted.nll_before
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 2.5, 40.0])
+def test_scikit_learn_agrees_in_float64(temperature: float) -> None:
+    calibration = pytest.importorskip("sklearn.calibration")
+    if not hasattr(calibration, "_TemperatureScaling"):
+        pytest.skip("this scikit-learn has no temperature scaling")
+    rows = draw(1500, 4, temperature, seed=22)
+    other = calibration._TemperatureScaling().fit(rows.logits, rows.labels)
+    found = fit(rows)
+    assert found.temperature == pytest.approx(1 / float(other.beta_), rel=1e-5)
+    assert nll(rows, found.temperature) <= nll(rows, 1 / float(other.beta_)) * (1 + 1e-12)
+    weights = np.random.default_rng(23).exponential(size=1500)
+    other = calibration._TemperatureScaling().fit(rows.logits, rows.labels, weights)
+    found = fit(rows._replace(weights=weights), weights="weight")
+    assert found.temperature == pytest.approx(1 / float(other.beta_), rel=1e-5)
