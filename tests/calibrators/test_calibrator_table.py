@@ -83,7 +83,7 @@ BAD_OPTIONS: list[tuple[str, str, Any]] = [
     *(("histogram", "n_bins", value) for value in (0, -3, 2.5)),
     *(("spline", "n_knots", value) for value in (0, -1, 2.5)),
     *(("conditional_temperature", "n_knots", value) for value in (0, -1, 2.5)),
-    *((name, "k", value) for name in ("set_temperature", "density_aware") for value in (0, -1, 1.5)),
+    *((name, "k", value) for name in ("density_aware",) for value in (0, -1, 1.5)),
     *(("temperature", "grid", value) for value in ((), (0.0, 1.0), (1.0, -2.0), (math.nan,))),
     *(("temperature", "bounds", value) for value in ((2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0))),
 ]

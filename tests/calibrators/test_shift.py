@@ -306,7 +306,7 @@ def without_features(rows: cb.Predictions) -> cb.Predictions:
 def test_an_unseen_severity_has_a_temperature_between_those_of_its_neighbours(features: bool) -> None:
     rows, new = sets(1, n=800), one_set(1.5, 77)
     if features:
-        found = SetTemperature.fit(rows, reference=one_set(0.0, 55, 300), k=10)
+        found = SetTemperature.fit(rows, reference=one_set(0.0, 55, 300))
     else:
         rows, new = without_features(rows), without_features(new)
         found = SetTemperature.fit(rows)

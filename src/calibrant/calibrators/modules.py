@@ -4,6 +4,8 @@ They compute in the type of their buffers, float64 unless you say ``module.float
 logits of that type.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -49,8 +51,23 @@ def logit_norm(logits: Tensor) -> Tensor:
 def row_statistics(logits: Tensor) -> Tensor:
     """(n, 2) entropy as a share of its largest possible value, and confidence."""
     log_probs = logits.log_softmax(1)
-    even = torch.full_like(log_probs[0], 1.0 / logits.shape[1]).log().neg()[0]
-    return torch.stack([entropy(log_probs) / even, log_probs.amax(1).exp()], dim=1)
+    return torch.stack([entropy(log_probs) / math.log(logits.shape[1]), log_probs.amax(1).exp()], dim=1)
+
+
+def mix_entropy(mix: Tensor) -> Tensor:
+    """(m,) entropy of mean predictions (m, k), as a share of its largest possible value."""
+    return entropy(mix.log()) / math.log(mix.shape[1])
+
+
+def log_distance(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
+    """(n,) logarithm of the distance from a cloud of features, in its own standard deviations.
+
+    The cloud has a variance along each of its axes (f, r), and one, the last, in all directions beside them.
+    """
+    x = features.to(centre.dtype) - centre
+    along = (x @ axes).square()
+    beside = (x.square().sum(1) - along.sum(1)).clamp(min=0.0)
+    return 0.5 * ((along / variances[:-1]).sum(1) + beside / variances[-1]).clamp(min=1e-12).log()
 
 
 def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
@@ -270,24 +287,36 @@ class DividedByFeatures(nn.Module):
 
 
 class DividedBySet(nn.Module):
-    """One T for all rows of a call, from means over them; log T is linear in the means, within limits."""
+    """One T for all rows of a call, from what they are like together; log T is linear in that, within limits.
+
+    With axes (f, r), the features count; with ``same_mix``, the entropy of the mean prediction does.
+    """
 
     weight: Tensor
     constants: Tensor
-    bank: Tensor
+    centre: Tensor
+    axes: Tensor
+    variances: Tensor
 
-    def __init__(self, weight: Tensor, intercept: float, low: float, high: float, bank: Tensor | None, k: int) -> None:
+    def __init__(
+        self, weight: Tensor, constants: tuple[float, float, float], cloud: tuple[Tensor, ...], same_mix: bool
+    ) -> None:
         super().__init__()
-        self.k, self.has_bank = k, bank is not None
+        self.same_mix, self.has_cloud = same_mix, len(cloud) > 0
         self.register_buffer("weight", weight.clone())
-        self.register_buffer("constants", torch.tensor([intercept, low, high], dtype=torch.float64))
-        self.register_buffer("bank", torch.zeros(0, 0, dtype=torch.float64) if bank is None else bank.double())
+        self.register_buffer("constants", torch.tensor(constants, dtype=torch.float64))
+        nothing = torch.zeros(0, dtype=torch.float64)
+        for name, values in zip(("centre", "axes", "variances"), cloud or (nothing,) * 3, strict=True):
+            self.register_buffer(name, values.clone())
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         c = self.constants
-        means = row_statistics(logits.to(c.dtype)).mean(0)
-        if self.has_bank:
+        z = logits.to(c.dtype)
+        parts = [row_statistics(z).mean(0)]
+        if self.has_cloud:
             assert features is not None
-            means = torch.cat([means, mean_distance(features, self.bank, self.k).mean().unsqueeze(0)])
-        log_t = torch.maximum(torch.minimum(c[0] + means @ self.weight, c[2]), c[1])
+            parts.append(log_distance(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
+        if self.same_mix:
+            parts.append(mix_entropy(z.softmax(1).mean(0).unsqueeze(0)))
+        log_t = torch.maximum(torch.minimum(c[0] + torch.cat(parts) @ self.weight, c[2]), c[1])
         return divided(logits, log_t.exp())

@@ -2,24 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import ClassVar, Self, TypeAlias, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._checks import check_feature_count, check_whole
+from calibrant._checks import check_feature_count, check_known_features
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import CLEAN, pooled_log_temperatures, shift_types
-from calibrant.calibrators.modules import DividedBySet, divided, row_statistics
-from calibrant.calibrators.neighbours import Bank
+from calibrant.calibrators.modules import DividedBySet, divided, log_distance, mix_entropy, row_statistics
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
+Cloud: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
 LEAST_SETS = 3
+MOST_AXES = 16
 MARGIN = 0.25  # how far beyond the known temperatures a set's may lie, as a share of their range in log T
 BLOCK_ROWS = 2**14
 
@@ -38,12 +39,14 @@ class SetTemperature(Calibrator):
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]
-    weight: Tensor  # (2,) or (3,) of mean entropy, mean confidence and mean distance
+    weight: (
+        Tensor  # of mean entropy, mean confidence, mean log distance (with a cloud), entropy of the mix (if it counts)
+    )
     intercept: float
     low: float  # limits of log T
     high: float
-    bank: Tensor | None  # (m, f) features of known rows
-    k: int
+    cloud: tuple[Tensor, ...]
+    same_mix: bool
 
     @classmethod
     def fit(
@@ -52,28 +55,27 @@ class SetTemperature(Calibrator):
         *,
         sets: Sequence[str] = ("corruption", "severity"),
         reference: Predictions | None = None,
-        k: int | None = None,
+        same_mix: bool = False,
     ) -> Self:
         """sets: columns whose values tell the sets of validation apart, the type of corruption first.
 
         reference: rows with features to measure distances from (of the training set, say); by default the clean rows
-        of validation, where it has features. k: how many of them are neighbours.
+        of validation, where it has features. same_mix: say so where the sets to come have the classes in about the
+        same proportions as those of validation: the entropy of the mean prediction then tells much more, but misleads
+        where the proportions differ.
         """
         check_validation(validation)
-        if k is not None:
-            check_whole("k", k, 1)
         columns = tuple([sets] if isinstance(sets, str) else sets)
         number, n_sets = set_numbers(validation, columns)
         if n_sets < LEAST_SETS:
-            raise InvalidInputError(
-                f"validation must hold at least {LEAST_SETS} sets by {', '.join(columns)}, got {n_sets}"
-            )
-        statistics, bank, k_used = _statistics(validation, columns[0], reference, k)
-        means = np.stack([np.bincount(number, s) / np.bincount(number) for s in statistics.T.numpy()], axis=1)
+            got = f"got {n_sets} by {', '.join(columns)}"
+            raise InvalidInputError(f"validation must hold at least {LEAST_SETS} sets, {got}")
+        cloud = _known_cloud(validation, columns[0], reference)
+        statistics = set_statistics(validation, number, n_sets, cloud, same_mix=same_mix)
         log_t = pooled_log_temperatures(validation, number, n_sets)
         first = np.zeros(n_sets, dtype=np.int64)
         first[number] = validation.groups(columns[0])[0]
-        weight, intercept = fit_ridge(torch.from_numpy(means), log_t, first, np.ones(n_sets))
+        weight, intercept = fit_ridge(statistics, log_t, first, np.ones(n_sets))
         margin = MARGIN * float(np.ptp(log_t))
         return cls.fitted_to(
             validation,
@@ -83,25 +85,25 @@ class SetTemperature(Calibrator):
             intercept=intercept,
             low=float(log_t.min()) - margin,
             high=float(log_t.max()) + margin,
-            bank=bank,
-            k=k_used,
+            cloud=cloud,
+            same_mix=same_mix,
         )
 
     @property
     def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("logits",) if self.bank is None else ("logits", "features")
+        return ("logits", "features") if self.cloud else ("logits",)
 
     @property
     def n_features(self) -> int:
-        return 0 if self.bank is None else self.bank.shape[1]
+        return len(self.cloud[0]) if self.cloud else 0
 
     def module(self) -> nn.Module:
         """A module for which the rows of a call are the set: give it many at a time, or use `adapt`."""
-        return DividedBySet(self.weight, self.intercept, self.low, self.high, self.bank, self.k)
+        return DividedBySet(self.weight, (self.intercept, self.low, self.high), self.cloud, self.same_mix)
 
     def temperature_of(self, target: Predictions) -> float:
         """The temperature of these rows, taken as one set; labels are not looked at."""
-        return float(np.exp(self._log_temperatures(target, np.zeros(len(target), dtype=np.int64), 1)[0]))
+        return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64), 1)[0])
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
         """The temperature scaling for the set that these unlabelled rows are a sample of."""
@@ -111,25 +113,16 @@ class SetTemperature(Calibrator):
         number, n_sets = np.zeros(len(predictions), dtype=np.int64), 1
         if all(name in predictions.columns.column_names for name in self.sets):
             number, n_sets = set_numbers(predictions, self.sets)
-        temperatures = np.exp(self._log_temperatures(predictions, number, n_sets))
-        return divided(predictions.logits, torch.from_numpy(temperatures[number]).unsqueeze(1))
-
-    def _log_temperatures(
-        self, predictions: Predictions, number: NDArray[np.int64], n_sets: int
-    ) -> NDArray[np.float64]:
         if len(predictions) == 0:
-            return np.zeros(n_sets)
-        statistics = logit_statistics(predictions.logits)
-        if self.bank is not None:
-            distances = Bank(self.bank, self.k, torch.zeros(0)).distances(self._inputs(predictions)[1])
-            statistics = torch.cat([statistics, distances.unsqueeze(1)], dim=1)
-        by_row = (statistics @ self.weight).numpy()
-        return np.clip(self.intercept + np.bincount(number, by_row) / np.bincount(number), self.low, self.high)
+            return predictions.logits
+        return divided(predictions.logits, self._temperatures(predictions, number, n_sets)[number].unsqueeze(1))
 
-
-def logit_statistics(logits: Tensor) -> Tensor:
-    """(n, 2) relative entropy and confidence of each row, float64, block by block."""
-    return torch.cat([row_statistics(block.double()) for block in logits.split(BLOCK_ROWS)])
+    def _temperatures(self, predictions: Predictions, number: NDArray[np.int64], n_sets: int) -> Tensor:
+        if len(predictions) == 0:
+            raise InvalidInputError("predictions must have rows: without any, a set has no temperature")
+        self._inputs(predictions)
+        statistics = set_statistics(predictions, number, n_sets, self.cloud, same_mix=self.same_mix)
+        return (self.intercept + statistics @ self.weight).clamp(self.low, self.high).exp()
 
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:
@@ -139,24 +132,47 @@ def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArr
     return number.reshape(-1).astype(np.int64), distinct.shape[1]
 
 
-def _statistics(
-    validation: Predictions, column: str, reference: Predictions | None, k: int | None
-) -> tuple[Tensor, Tensor | None, int]:
-    """Statistics of each row; the bank of features and the number of neighbours, where there are features."""
-    statistics = logit_statistics(validation.logits)
-    if validation.features is None:
-        if reference is not None:
-            raise InvalidInputError("validation must have features where a reference is given")
-        return statistics, None, 0
+def set_statistics(
+    predictions: Predictions, number: NDArray[np.int64], n_sets: int, cloud: Cloud, *, same_mix: bool
+) -> Tensor:
+    """(n_sets, d) of each set: mean entropy, mean confidence, mean log distance, entropy of the mean prediction."""
+    of_row = torch.from_numpy(number)
+    k = predictions.n_classes
+    sums = torch.zeros(n_sets, 2 + k + len(cloud[2:]), dtype=torch.float64)
+    for start in range(0, len(predictions), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        logits = predictions.logits[rows].double()
+        parts = [row_statistics(logits), logits.softmax(1)]
+        if cloud:
+            features: Tensor = predictions.features[rows]  # type: ignore[index]
+            parts.append(log_distance(features, *cloud).unsqueeze(1))
+        sums.index_add_(0, of_row[rows], torch.cat(parts, dim=1))
+    means = sums / torch.bincount(of_row, minlength=n_sets).unsqueeze(1)
+    mix = mix_entropy(means[:, 2 : 2 + k]).unsqueeze(1)
+    return torch.cat([means[:, :2], means[:, 2 + k :], *([mix] if same_mix else [])], dim=1)
+
+
+def _known_cloud(validation: Predictions, column: str, reference: Predictions | None) -> Cloud:
+    """The cloud of the reference's features, or of the clean rows of validation; empty where there are none."""
+    if reference is not None:
+        known = check_known_features(SetTemperature.name, reference.features, "reference")
+        own = check_known_features(SetTemperature.name, validation.features, "validation")
+        check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
+        return feature_cloud(known)
     number, values = validation.groups(column)
     clean = np.isin(number, [i for i, value in enumerate(values) if value in CLEAN])
-    if reference is None and not clean.any():
-        return statistics, None, 0
-    own = reference is None
-    known = validation[clean] if reference is None else reference
-    bank = Bank.of(SetTemperature.name, known, k, "validation" if own else "reference")
-    check_feature_count(SetTemperature.name, bank.features.shape[1], validation.features.shape[1])
-    distances = bank.distances(validation.features)
-    if own:
-        distances[torch.from_numpy(clean)] = bank.own_distances(validation.features[torch.from_numpy(clean)])
-    return torch.cat([statistics, distances.unsqueeze(1)], dim=1), bank.features, bank.k
+    if validation.features is None or clean.sum() < 2:
+        return ()
+    return feature_cloud(validation.features[torch.from_numpy(clean)])
+
+
+def feature_cloud(features: Tensor) -> Cloud:
+    """Centre, principal axes and variances, the last of them the mean one beside the axes."""
+    x = features.double()
+    centre = x.mean(0)
+    values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0).reshape(len(centre), len(centre)))
+    r = min(MOST_AXES, len(centre) - 1)
+    rest = values[: len(values) - r].mean()
+    least = 1e-3 * values.mean().clamp(min=1e-12)  # so that a direction without any variance is not all that counts
+    variances = torch.cat([values[len(values) - r :], rest.unsqueeze(0)]).clamp(min=0) + least
+    return centre, vectors[:, len(values) - r :].contiguous(), variances
