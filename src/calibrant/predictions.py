@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
@@ -284,16 +285,44 @@ class Predictions:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file; one of that name is replaced whole, or stays as it was."""
-        described = {"class_names": self.class_names, "metadata": dict(self.metadata), "fingerprint": self.fingerprint}
+        schema = self._schema(fingerprint=self.fingerprint)
+        write(path, self._batches(schema), schema)
+
+    @classmethod
+    def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self]) -> int:
+        """Write the rows of all parts into one file, as `save` does, holding one part at a time; how many there were.
+
+        The first says what columns, features, class names and metadata the file has.
+        """
+        rest = iter(parts)
+        first = next(rest, None)
+        if first is None:
+            raise InvalidInputError("parts must not be empty")
+        schema, n_rows = first._schema(), 0
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal n_rows
+            for part in chain([first], rest):
+                n_rows += len(part)
+                if not part._schema().equals(schema, check_metadata=False):
+                    got = f"{_describe(schema)} and {_describe(part._schema())}"
+                    raise InvalidInputError(f"parts must have the same columns, got {got}")
+                yield from part._batches(schema)
+
+        write(path, batches(), schema)
+        return n_rows
+
+    def _schema(self, **described: str) -> pa.Schema:
+        """The columns of the file, and what it says of them."""
+        record = {"class_names": self.class_names, "metadata": dict(self.metadata), **described}
         try:
-            text = json.dumps(described, allow_nan=False)
+            text = json.dumps(record, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"metadata must be what JSON can hold: {error}") from None
         fields = [pa.field("label", pa.int32()), pa.field("logits", pa.list_(pa.float32(), self.n_classes))]
         if self.features is not None:
             fields.append(pa.field("features", pa.list_(pa.float16(), self.features.shape[1])))
-        schema = pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
-        write(path, self._batches(schema), schema)
+        return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         step = max(1, BATCH_ELEMENTS // self.n_classes)

@@ -67,6 +67,12 @@ class Scan:
         schemas = [footer.schema.names for footer in self.footers]
         return [name for name in schemas[0] if name not in RESERVED and all(name in names for names in schemas)]
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the files say of themselves, where they agree."""
+        first, *others = [_described(footer)[1] for footer in self.footers]
+        return {key: value for key, value in first.items() if all(key in o and o[key] == value for o in others)}
+
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 

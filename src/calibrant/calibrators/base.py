@@ -48,6 +48,7 @@ class Calibrator(ABC):
     keeps_argmax: ClassVar[bool]  # whether the predicted class of every row stays
     likelihood_fitted: ClassVar[bool] = False  # whether fitting cannot make the NLL of its rows worse
     two_classes_only: ClassVar[bool] = False
+    row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
     fits_shifts: ClassVar[bool] = False  # whether it learns from corrupted rows, whose types are then no fair test
     inputs: ClassVar[tuple[str, ...]] = ("logits",)  # what `module()` takes
 

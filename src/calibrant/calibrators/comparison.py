@@ -14,6 +14,7 @@ from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
 from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
 
 
@@ -59,7 +60,9 @@ def compare_calibrators(
     names = usable_methods(validation, test) if methods is None else methods
     for name in names:
         calibrator_class(name)
-    wanted = tuple(metrics)
+    wanted = check_metrics(tuple(metrics), test.n_classes)
+    if by is not None:
+        test.column(by)
     rows: list[Comparison] = []
     for name in names:
         if report is not None:

@@ -73,5 +73,5 @@ def _sum(fingerprints: Iterable[str]) -> str:
 def _message(what: str) -> str:
     return (
         f"predictions hold {what}, where any calibrator looks better than it is; take other rows, or cross_fit, or say "
-        "allow_same_rows=True"
+        "allow_same_rows=True (--allow-same-rows)"
     )

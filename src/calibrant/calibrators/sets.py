@@ -36,6 +36,7 @@ class SetTemperature(Calibrator):
 
     name: ClassVar[str] = "set_temperature"
     keeps_argmax: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = False
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]

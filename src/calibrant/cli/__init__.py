@@ -7,7 +7,10 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 import calibrant
+from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
+from calibrant.cli.compare import compare_calibrators
+from calibrant.cli.fit import fit
 from calibrant.cli.solve import solve
 from calibrant.errors import CalibrantError, printable
 
@@ -16,8 +19,8 @@ app = App(
     help="Train, measure and mend classifiers so that their probabilities stay honest when the data shift.",
     version=calibrant.__version__,
 )
-app.command(audit)
-app.command(solve)
+for verb in (apply, audit, compare_calibrators, fit, solve):
+    app.command(verb)
 
 
 def main() -> None:

@@ -4,18 +4,17 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.errors import InvalidInputError, UndefinedMetricError, printable
+from calibrant.cli.show import as_text, chance, finite, limits, new_table, number, progress_bar, shown
+from calibrant.errors import InvalidInputError, UndefinedMetricError
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
     from calibrant.metrics import Difference, Groups, Scorecard
     from calibrant.scan import Scan
@@ -93,7 +92,7 @@ def audit(
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
     scan = Predictions.scan(paths)
     other = Predictions.scan(compare) if compare else None
-    with progress_bar(scan.n_bytes) as report:
+    with progress_bar("auditing", scan.n_bytes) as report:
         scores = score_files(
             scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=report
         )
@@ -158,19 +157,6 @@ def describe_gate(gate: Gate, card: "Scorecard") -> str:
     return f"{name} {operator} {limit:g} (it is {card[name]:.6g})"
 
 
-@contextmanager
-def progress_bar(n_bytes: int) -> Iterator[Callable[[float], None]]:
-    """A bar over bytes on standard error, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = ("auditing", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("auditing", total=n_bytes)
-        yield lambda done: progress.advance(task, done)
-
-
 def card_record(card: "Scorecard", level: float, seed: int) -> dict[str, Any]:
     return {
         "n_rows": card.n_rows,
@@ -207,10 +193,6 @@ def groups_record(groups: "Groups", level: float, seed: int) -> dict[str, Any]:
     return {"groups": cards, "worst": {name: as_text(group) for name, group in worst_groups(groups)}}
 
 
-def as_text(group: object) -> str | None:
-    return None if group is None else str(group)
-
-
 def worst_groups(groups: "Groups") -> Iterator[tuple[str, object]]:
     for name in groups.overall.names:
         try:
@@ -236,15 +218,6 @@ def difference_record(by: str | None, row: "Difference") -> dict[str, Any]:
     }
 
 
-def finite(value: Any) -> Any:
-    """JSON has no infinity: it becomes a string."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def show(
     files: Sequence[str],
     card: "Scorecard",
@@ -267,36 +240,6 @@ def show(
         if by is not None:
             parts = [row for row in rows if not row.whole]
             console.print(differences_table(f"this model less the other, by {by}", by, parts, level))
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def limits(pair: tuple[float, float], sign: str = "") -> str:
-    return f"{pair[0]:{sign}.4f} … {pair[1]:{sign}.4f}"
-
-
-def chance(p_value: float) -> str:
-    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
-
-
-def shown(value: object) -> "Text":
-    """What a user wrote, as text: no markup, and no letter that a terminal would obey."""
-    from rich.text import Text
-
-    return Text(printable(str(value)))
-
-
-def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
-    """A table whose first columns are text and whose others are numbers, in one line each."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column, heading in enumerate(headings):
-        table.add_column(shown(heading), justify="left" if column < n_left else "right", no_wrap=column != 1)
-    return table
 
 
 def card_table(title: str, card: "Scorecard", level: float, seed: int) -> "Table":

@@ -1,0 +1,122 @@
+"""`calibrant compare-calibrators`: every method fitted on one file and measured on another."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from calibrant.cli.show import finite, limits, new_table, number, shown, steps
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Comparison
+
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
+
+
+def compare_calibrators(
+    validation: str,
+    test: str,
+    *,
+    by: str | None = None,
+    methods: Words = (),
+    metrics: Words = ("nll", "ece"),
+    shift: str = "corruption",
+    level: float = 0.95,
+    allow_same_rows: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Fit every calibrator on validation and measure it on test: does it help, also where the test has shifted?
+
+    Methods that are fitted to corrupted rows are, for each type of corruption in test, fitted without it. A method
+    that cannot be fitted is listed with the reason.
+
+    Parameters
+    ----------
+    validation
+        A Parquet file, folder, glob or URL of labelled predictions to fit on.
+    test
+        The same of other rows, to measure on.
+    by
+        A column of test to split by, such as severity.
+    methods
+        Names of calibrators, by default all that fit these data.
+    metrics
+        Names of metrics.
+    shift
+        The column that names each row's type of corruption.
+    level
+        Confidence level of the intervals.
+    allow_same_rows
+        Go on where test holds rows of validation.
+    as_json
+        Print JSON, with full precision, instead of a table.
+    """
+    from calibrant._checks import check_level
+    from calibrant.calibrators import compare_calibrators as compared
+    from calibrant.predictions import Predictions
+
+    check_level(level)
+    fitted_on, measured_on = Predictions.load(validation), Predictions.load(test)
+    with steps("comparing") as report:
+        found = compared(
+            fitted_on,
+            measured_on,
+            methods or None,
+            by=by,
+            metrics=metrics,
+            shift=shift,
+            level=level,
+            allow_same_rows=allow_same_rows,
+            report=report,
+        )
+    if as_json:
+        print(json.dumps(finite([comparison_record(row) for row in found]), indent=2, allow_nan=False))
+        return
+    show(found, by, metrics, level, title=f"fitted on {validation}, measured on {test}")
+
+
+def comparison_record(row: "Comparison") -> dict[str, Any]:
+    plain = row.group is None or isinstance(row.group, str | int | float | bool)
+    return {
+        "method": row.method,
+        "group": row.group if plain else str(row.group),
+        "whole": row.whole,
+        "n_rows": row.n_rows,
+        "values": row.values,
+        "intervals": {name: list(pair) for name, pair in row.intervals.items()},
+        "failure": row.failure,
+    }
+
+
+def show(rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, title: str) -> None:
+    """All rows first; then, with ``by``, each group with its methods."""
+    from rich.console import Console
+
+    console = Console()
+    headings = [part for name in metrics for part in (name, f"{level:.0%} interval")]
+    whole = new_table(title, ("method", "", *headings), n_left=2)
+    for row in rows:
+        if row.failure is not None:
+            whole.add_row(row.method, shown(row.failure))
+        elif row.whole:
+            whole.add_row(row.method, "", *cells(row, metrics))
+    console.print(whole)
+    groups = [row for row in rows if not row.whole]
+    if by is None or not groups:
+        return
+    order = list(dict.fromkeys(row.group for row in groups))
+    table = new_table(f"by {by}", (by, "method", "rows", *headings), n_left=2)
+    for group in order:
+        for row in groups:
+            if row.group == group:
+                table.add_row(shown(group), row.method, f"{row.n_rows:,}", *cells(row, metrics))
+        table.add_section()
+    console.print(table)
+
+
+def cells(row: "Comparison", metrics: Sequence[str]) -> list[str]:
+    found = []
+    for name in metrics:
+        found += [number(row.values[name]), limits(row.intervals[name]) if name in row.intervals else "–"]
+    return found

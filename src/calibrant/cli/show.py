@@ -1,0 +1,94 @@
+"""What the verbs print: numbers, tables, progress; nothing a user wrote is obeyed as markup or by the terminal."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from calibrant.errors import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+@contextmanager
+def progress_bar(task: str, n_bytes: int) -> Iterator[Callable[[float], None]]:
+    """A bar over bytes on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (task, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        number = progress.add_task(task, total=n_bytes)
+        yield lambda done: progress.advance(number, done)
+
+
+def as_text(group: object) -> str | None:
+    return None if group is None else str(group)
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity: it becomes a string."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def limits(pair: tuple[float, float], sign: str = "") -> str:
+    return f"{pair[0]:{sign}.4f} … {pair[1]:{sign}.4f}"
+
+
+def chance(p_value: float) -> str:
+    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
+
+
+def shown(value: object) -> "Text":
+    """What a user wrote, as text: no markup, and no letter that a terminal would obey."""
+    from rich.text import Text
+
+    return Text(printable(str(value)))
+
+
+def new_table(title: str, headings: Sequence[str], n_left: int) -> "Table":
+    """A table whose first columns are text and whose others are numbers, in one line each."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column, heading in enumerate(headings):
+        table.add_column(shown(heading), justify="left" if column < n_left else "right", no_wrap=column != 1)
+    return table
+
+
+@contextmanager
+def working(task: str) -> Iterator[None]:
+    """A sign of life on standard error, where that is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(shown(task)):
+        yield
+
+
+@contextmanager
+def steps(task: str) -> Iterator[Callable[[str], None]]:
+    """The same for a task of several steps: call what it yields with the name of each."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    with console.status(shown(task)) as status:
+        yield lambda step: status.update(shown(f"{task}: {step}"))

@@ -1,0 +1,41 @@
+"""Features from a second file: a .npy array (never unpickled), or the column `features` of a Parquet file."""
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from calibrant._arrays import list_matrix
+from calibrant._files import filesystem_of, first_line
+from calibrant._parquet import open_parquet
+from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+
+
+def read_features(url: str) -> Tensor:
+    """(n, f) features, in the order of the rows they belong to. Raises: NoDataError, CorruptFileError."""
+    try:
+        features = _read_npy(url) if url.endswith(".npy") else _read_parquet(url)
+    except FileNotFoundError:
+        raise NoDataError(f"there is no file {url}") from None
+    except (ValueError, OSError, EOFError, pa.ArrowException) as error:
+        if isinstance(error, CalibrantError):
+            raise CorruptFileError(f"{url}: {error}") from None
+        raise CorruptFileError(f"{url} cannot be read as features: {first_line(error)}") from None
+    if features.ndim != 2:
+        raise CorruptFileError(f"{url} must hold features of shape (n, f), got {tuple(features.shape)}")
+    return features
+
+
+def _read_npy(url: str) -> Tensor:
+    filesystem, path = filesystem_of(url)
+    with filesystem.open(path, "rb") as file:
+        array = np.load(file, allow_pickle=False)
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def _read_parquet(url: str) -> Tensor:
+    file = open_parquet(url, url)
+    if "features" not in file.schema_arrow.names:
+        raise CorruptFileError(f"it has no column features (its columns are {', '.join(file.schema_arrow.names)})")
+    column = file.read(columns=["features"]).column("features")
+    return list_matrix(column.combine_chunks(), "features", 0, None)
