@@ -1,0 +1,106 @@
+"""Any calibrator behind any scikit-learn classifier: fitted to cross-validated logits, as an estimator."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import check_cv
+from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from calibrant.calibrators.table import calibrator_class
+from calibrant.errors import InvalidInputError
+from calibrant.predictions import Predictions
+
+LEAST_PROB = float(np.finfo(np.float64).eps)  # what "no tree of the forest" counts as
+
+
+class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose probabilities are mended by a calibrator, fitted to logits of rows that it had not seen.
+
+    Parameters
+    ----------
+    estimator
+        A classifier with `predict_proba` or `decision_function`; logistic regression by default.
+    method
+        A name in `CALIBRATORS` that needs logits and labels only.
+    cv
+        A number of folds (fewer where the rarest class has fewer rows), a splitter or splits, as scikit-learn takes them.
+
+    Fitted: ``estimator_`` (to all rows), ``calibrator_`` and ``classes_``. Where all cross-validated predictions are
+    right, no temperature is best, and the least one allowed is taken (``calibrator_.at_bound``).
+    """
+
+    def __init__(self, estimator: Any = None, method: str = "temperature", cv: Any = 5) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        cls = calibrator_class(self.method)
+        X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806
+        check_classification_targets(y)
+        if cls.two_classes_only and type_of_target(y) == "multiclass":
+            raise InvalidInputError(
+                f"Only binary classification is supported. The type of the target is multiclass, and {self.method} is "
+                "for two classes"
+            )
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidInputError(f"y must have at least two classes, got 1 class: {self.classes_[0]!r}")
+        self.estimator_ = clone(self._estimator).fit(X, y)
+        validation = Predictions.from_logits(*self._unseen(X, y, labels))
+        options: dict[str, Any] = {"at_bound": "clip"} if self.method == "temperature" else {}
+        self.calibrator_ = cls.fit(validation, **options)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        check_is_fitted(self)
+        predictions = Predictions.from_logits(logits_of(self.estimator_, X))
+        mended: NDArray[np.float64] = self.calibrator_.mend(predictions).probs().numpy()
+        return mended
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        found: NDArray[Any] = self.predict_proba(X).argmax(1)
+        return self.classes_[found]  # type: ignore[no-any-return]
+
+    @property
+    def _estimator(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _unseen(self, X: Any, y: Any, labels: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:  # noqa: N803
+        """Logits of rows by models that were fitted without them, and their labels."""
+        counts = np.bincount(labels)
+        if counts.min() < 2:
+            raise InvalidInputError(f"y must have two rows of every class, got 1 of {self.classes_[counts.argmin()]!r}")
+        folds = min(self.cv, int(counts.min())) if isinstance(self.cv, int) else self.cv
+        logits, known = [], []
+        for train, test in check_cv(folds, y, classifier=True).split(X, y):
+            if len(np.unique(labels[train])) < len(self.classes_):
+                raise InvalidInputError("cv must leave rows of every class to fit on")
+            model = clone(self._estimator).fit(*_safe_split(self._estimator, X, y, train))
+            logits.append(logits_of(model, _safe_split(self._estimator, X, y, test, train)[0]))
+            known.append(labels[test])
+        return np.concatenate(logits), np.concatenate(known)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self._estimator).input_tags.sparse
+        tags.classifier_tags.multi_class = not calibrator_class(self.method).two_classes_only
+        return tags
+
+
+def logits_of(model: Any, X: Any) -> NDArray[np.float64]:  # noqa: N803
+    """(n, k) log-probabilities, or decision values where a model has no probabilities."""
+    if hasattr(model, "predict_proba"):
+        probs = np.asarray(model.predict_proba(X), dtype=np.float64)
+        return np.log(np.maximum(probs, LEAST_PROB))
+    values = np.asarray(model.decision_function(X), dtype=np.float64)
+    return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values

@@ -1,0 +1,115 @@
+"""The scikit-learn estimator: scikit-learn's own checks, and what a calibrated classifier must do beyond them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import calibrant as cb
+from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.integrations.sklearn import CalibratedClassifier
+
+OF_LOGITS = [
+    "identity",
+    "temperature",
+    "vector",
+    "matrix",
+    "dirichlet",
+    "platt",
+    "beta",
+    "histogram",
+    "bbq",
+    "isotonic",
+    "isotonic_multiclass",
+    "spline",
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of scikit-learn's estimators on the data of its checks
+@parametrize_with_checks([CalibratedClassifier(method=method) for method in OF_LOGITS])
+def test_scikit_learn_checks(estimator: CalibratedClassifier, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, ...]:
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    images, labels = images[order] / 16, np.array([f"digit {label}" for label in labels[order]])
+    return images[:900], labels[:900], images[900:], labels[900:]
+
+
+@pytest.mark.parametrize(
+    "method", ["temperature", "vector", "isotonic_multiclass", "spline", "conditional_temperature"]
+)
+def test_mends_an_overconfident_model(digits: tuple[np.ndarray, ...], method: str) -> None:
+    x, y, new, labels = digits
+    raw = GaussianNB(var_smoothing=1e-3).fit(x, y)
+    model = CalibratedClassifier(GaussianNB(var_smoothing=1e-3), method).fit(x, y)
+    assert log_loss(labels, model.predict_proba(new)) < 0.7 * log_loss(labels, raw.predict_proba(new))
+    assert model.calibrator_.name == method
+    if model.calibrator_.keeps_argmax:
+        assert (model.predict(new) == raw.predict(new)).all()
+
+
+def test_agrees_with_scikit_learns_temperature(digits: tuple[np.ndarray, ...]) -> None:
+    x, y, new, _ = digits
+    base = LogisticRegression(C=0.01, max_iter=500)
+    ours = CalibratedClassifier(base, cv=3).fit(x, y)
+    theirs = CalibratedClassifierCV(base, method="temperature", cv=3, ensemble=False).fit(x, y)
+    np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-4)
+
+
+def test_models_with_zeros_or_without_probabilities(digits: tuple[np.ndarray, ...]) -> None:
+    x, y, new, labels = digits
+    forest = RandomForestClassifier(30, random_state=0)
+    before = forest.fit(x, y).predict_proba(new)
+    assert (before == 0).any()
+    mended = CalibratedClassifier(forest).fit(x, y).predict_proba(new)
+    assert np.isfinite(np.log(mended)).all()
+    assert log_loss(labels, mended) < log_loss(labels, before)
+    margins = CalibratedClassifier(LinearSVC(C=0.1), "dirichlet").fit(x, y)
+    assert log_loss(labels, margins.predict_proba(new)) < 0.4
+
+
+def test_works_inside_pipelines_and_searches() -> None:
+    x, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    model = CalibratedClassifier(make_pipeline(StandardScaler(), LogisticRegression()), "platt", cv=3)
+    assert cross_val_score(model, x, y, scoring="neg_log_loss", cv=3).mean() > -0.15
+    search = GridSearchCV(model, {"method": ["platt", "beta", "identity"]}, scoring="neg_log_loss", cv=3).fit(x, y)
+    assert search.best_estimator_.feature_names_in_.tolist() == list(x.columns)
+    assert clone(model).method == "platt"
+
+
+def test_refusals(digits: tuple[np.ndarray, ...]) -> None:
+    x, y, *_ = digits
+    with pytest.raises(CalibrantError, match="temprature"):
+        CalibratedClassifier(method="temprature").fit(x, y)
+    with pytest.raises(InvalidInputError, match="Only binary"):
+        CalibratedClassifier(method="beta").fit(x, y)
+    with pytest.raises(InvalidInputError, match="1 class"):
+        CalibratedClassifier().fit(x[:10], ["a"] * 10)
+    with pytest.raises(InvalidInputError, match="got 1 of 'b'"):
+        CalibratedClassifier().fit(x[:12], ["a"] * 11 + ["b"])
+    with pytest.raises(CalibrantError, match="target"):
+        CalibratedClassifier(method="transcal").fit(x, y)
+
+
+def test_separable_rows_take_the_least_temperature() -> None:
+    x = np.concatenate([np.full((20, 1), -9.0), np.full((20, 1), 9.0)])
+    model = CalibratedClassifier().fit(x, [0] * 20 + [1] * 20)
+    assert isinstance(model.calibrator_, cb.TemperatureScaling)
+    assert model.calibrator_.at_bound
+    assert model.predict_proba(x)[:, 1].round(6).tolist() == [0.0] * 20 + [1.0] * 20
