@@ -78,15 +78,16 @@ def check_fraction(argument: str, value: float) -> float:
 
 def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
     """A positive lower and a larger upper bound."""
-    if len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf:
-        raise InvalidInputError(f"{argument} must be two positive numbers, the lower first, got {tuple(bounds)}")
+    pair = isinstance(bounds, Sequence) and len(bounds) == 2 and all(isinstance(bound, Real) for bound in bounds)
+    if not pair or not 0 < bounds[0] < bounds[1] < math.inf:
+        raise InvalidInputError(f"{argument} must be two positive numbers, the lower first, got {bounds!r}")
     return float(bounds[0]), float(bounds[1])
 
 
 def check_grid(argument: str, values: Sequence[float]) -> list[float]:
     """Positive numbers, at least one."""
-    if len(values) == 0:
-        raise InvalidInputError(f"{argument} must not be empty")
+    if not isinstance(values, Sequence) or len(values) == 0:
+        raise InvalidInputError(f"{argument} must be positive numbers, got {values!r}")
     return [check_positive(argument, value) for value in values]
 
 
@@ -295,14 +296,58 @@ def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: 
         raise InvalidInputError(f"{argument} must have labels to {purpose}; {got}")
 
 
-def check_same_classes(method: str, n_classes: int, got: int) -> None:
+def check_predictions(argument: str, value: Any) -> Any:
+    """Predictions, or what else has logits and labels of rows."""
+    if not hasattr(value, "row_hashes"):
+        raise InvalidInputError(f"{argument} must be Predictions, got {type(value).__name__}")
+    return value
+
+
+def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
+    """One name or several."""
+    found = (names,) if isinstance(names, str) else names
+    if not isinstance(found, Sequence) or not found or not all(isinstance(name, str) for name in found):
+        raise InvalidInputError(f"{argument} must be names of columns, got {names!r}")
+    return tuple(found)
+
+
+def check_same_classes(
+    method: str,
+    n_classes: int,
+    got: int,
+    names: tuple[str, ...] | None = None,
+    got_names: tuple[str, ...] | None = None,
+) -> None:
     if got != n_classes:
         raise InvalidInputError(f"predictions must have the {n_classes} classes that {method} was fitted on, got {got}")
+    if names is not None and got_names is not None and names != got_names:
+        k = next(i for i, pair in enumerate(zip(names, got_names, strict=True)) if pair[0] != pair[1])
+        what = f"class {k} was {names[k]!r} and is {got_names[k]!r}"
+        raise InvalidInputError(f"predictions must have the classes that {method} was fitted on; {what}")
 
 
 def check_two_classes(method: str, n_classes: int) -> None:
     if n_classes != 2:
         raise InvalidInputError(f"{method} is for two classes, validation has {n_classes}")
+
+
+def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Float64 numbers of this shape, any size where it says None."""
+    fits = values.ndim == len(shape) and all(s in (None, got) for s, got in zip(shape, values.shape, strict=True))
+    if not fits or values.dtype != torch.float64:
+        wanted = ", ".join("any" if s is None else str(s) for s in shape)
+        got = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise InvalidInputError(f"{argument} must be float64 of shape ({wanted}), got {got}")
+
+
+def check_rising(argument: str, values: Tensor) -> None:
+    if bool((values.diff(dim=-1) < 0).any()):
+        raise InvalidInputError(f"{argument} must not fall")
+
+
+def check_within(argument: str, values: Tensor, low: float, high: float) -> None:
+    if values.numel() == 0 or float(values.min()) < low or float(values.max()) > high:
+        raise InvalidInputError(f"{argument} must lie in [{low:g}, {high:g}]")
 
 
 def check_feature_count(method: str, n_features: int, got: int) -> None:

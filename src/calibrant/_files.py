@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -28,8 +29,15 @@ def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
     """A binary file to write; when it is closed it replaces the one of that name, which else stays as it was."""
     filesystem, path = filesystem_of(os.fspath(url))
     if not isinstance(filesystem, LocalFileSystem):
-        with filesystem.open(path, "wb") as file:  # object stores show a file when it is closed
-            yield file
+        beside = f"{path}.{uuid4().hex}.tmp"
+        try:
+            with filesystem.open(beside, "wb") as file:
+                yield file
+            filesystem.mv(beside, path)
+        except BaseException:
+            if filesystem.exists(beside):
+                filesystem.rm(beside)
+            raise
         return
     target = Path(path)
     try:

@@ -233,7 +233,7 @@ def test_a_comparison_scores_what_each_method_makes_of_the_test_rows() -> None:
 def test_a_comparison_by_groups_and_other_metrics() -> None:
     validation, test = shifted(1), shifted(2)
     rows = cb.compare_calibrators(validation, test, ["temperature"], by="severity", metrics=("brier",))
-    calibrated = TemperatureScaling.fit(validation)(test)
+    calibrated = TemperatureScaling.fit(validation.where(corruption="none"))(test)
     found = {row.group: row for row in rows}
     assert {0, 1, 2, 3} <= set(found)
     for severity in range(4):

@@ -1,6 +1,5 @@
 """The contract of every calibrator: fitted by its constructor `fit`, frozen, JSON on disk, a module for deployment."""
 
-import math
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
@@ -12,12 +11,15 @@ from torch import Tensor, nn
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import (
     check_all_labelled,
+    check_class_names,
     check_feature_count,
     check_known_features,
+    check_predictions,
     check_same_classes,
     check_whole,
 )
 from calibrant.calibrators.leakage import Rows, Watch
+from calibrant.calibrators.modules import divided
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
@@ -32,7 +34,7 @@ class Fitted:
     rows: Rows
     n_rows: int
     nll_before: float
-    nll_after: float
+    nll_after: float | None  # None where it is not known, as of a temperature adapted to rows without labels
     shifts: tuple[str, ...] = ()  # the types of corruption among the rows
 
     @property
@@ -46,7 +48,7 @@ class Calibrator(ABC):
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
     keeps_argmax: ClassVar[bool]  # whether the predicted class of every row stays
-    likelihood_fitted: ClassVar[bool] = False  # whether fitting cannot make the NLL of its rows worse
+    likelihood_fitted: ClassVar[bool] = False  # whether the default fit cannot make the NLL of its rows worse
     two_classes_only: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
     fits_shifts: ClassVar[bool] = False  # whether it learns from corrupted rows, whose types are then no fair test
@@ -54,6 +56,7 @@ class Calibrator(ABC):
 
     n_classes: int
     fitted: Fitted
+    class_names: tuple[str, ...] | None = None
 
     @classmethod
     @abstractmethod
@@ -72,6 +75,7 @@ class Calibrator(ABC):
 
         Raises: InvalidInputError, also where these are rows that it was fitted on, unless ``allow_same_rows``.
         """
+        check_predictions("predictions", predictions)
         if not allow_same_rows:
             watch = Watch(self.fitted.rows)
             watch.see(predictions)
@@ -80,7 +84,7 @@ class Calibrator(ABC):
 
     def mend(self, predictions: Predictions) -> Predictions:
         """As a call, without a look at which rows these are."""
-        check_same_classes(self.name, self.n_classes, predictions.n_classes)
+        check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
         record = {"method": self.name, "fitted_on": self.fitted.fingerprint} | ({"after": before} if before else {})
         return replace(
@@ -112,15 +116,16 @@ class Calibrator(ABC):
         cls, validation: Predictions, *, shifts: tuple[str, ...] = (), nll_after: float | None = None, **parameters: Any
     ) -> Self:
         """The calibrator of these parameters, with the record of what it was fitted on."""
-        fitted = Fitted(Rows.of(validation), len(validation), mean_nll(validation), math.nan, shifts)
-        calibrator = cls(n_classes=validation.n_classes, fitted=fitted, **parameters)
+        fitted = Fitted(Rows.of(validation), len(validation), mean_nll(validation), None, shifts)
+        names = validation.class_names
+        calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
         after = mean_nll(calibrator.mend(validation)) if nll_after is None else nll_after
         return replace(calibrator, fitted=replace(fitted, nll_after=after))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file; one of that name is replaced whole, or stays as it was."""
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
-        shared = {name: parameters.pop(name) for name in ("n_classes", "fitted")}
+        shared = {name: parameters.pop(name) for name in ("n_classes", "class_names", "fitted")}
         write_record(path, encode({"method": self.name, **shared, "parameters": parameters}))
 
     @classmethod
@@ -138,10 +143,11 @@ class Calibrator(ABC):
         """The calibrator of a file's content."""
         try:
             fitted = decode_fields(Fitted, {**record["fitted"], "rows": decode_fields(Rows, record["fitted"]["rows"])})
-            shared = {"n_classes": record["n_classes"], "fitted": fitted}
+            names = check_class_names(record["class_names"], record["n_classes"])
+            shared = {"n_classes": record["n_classes"], "class_names": names and list(names), "fitted": fitted}
             calibrator = decode_fields(cls, {**record["parameters"], **shared})
             calibrator.probe()
-        except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CorruptFileError(f"{os.fspath(path)} is damaged: {why}") from None
         return calibrator
@@ -165,17 +171,27 @@ class Calibrator(ABC):
             for field in fields(self)
             if isinstance(getattr(self, field.name), float)
         ]
-        nll = f"NLL {fitted.nll_before:.4f} → {fitted.nll_after:.4f} on {fitted.n_rows:,} rows"
+        after = "?" if fitted.nll_after is None else f"{fitted.nll_after:.4f}"
+        nll = f"NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
         return f"{type(self).__name__}({', '.join([*shown, nll])})"
 
 
-def check_validation(validation: Predictions) -> None:
+def check_validation(validation: Predictions, argument: str = "validation", purpose: str = "fit a calibrator") -> None:
     """Rows to fit on, with labels."""
-    if not isinstance(validation, Predictions):
-        raise InvalidInputError(f"validation must be Predictions, got {type(validation).__name__}")
+    check_predictions(argument, validation)
     if len(validation) == 0:
-        raise InvalidInputError("validation must have at least one row")
-    check_all_labelled(validation.labels == UNKNOWN, "validation", "fit a calibrator")
+        raise InvalidInputError(f"{argument} must have at least one row")
+    check_all_labelled(validation.labels == UNKNOWN, argument, purpose)
+
+
+def divided_rows(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Logits (n, k) over the temperature (n,) of each row, block by block."""
+    found = torch.empty_like(logits)
+    step = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    for start in range(0, len(logits), step):
+        rows = slice(start, start + step)
+        found[rows] = divided(logits[rows], temperature[rows].unsqueeze(1))
+    return found
 
 
 def mean_nll(predictions: Predictions) -> float:

@@ -8,9 +8,10 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_likely_labels, check_positive, check_two_classes
+from calibrant._checks import check_likely_labels, check_number, check_positive, check_two_classes
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.modules import LEAST_ODDS, LogOdds
+from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
@@ -20,21 +21,21 @@ DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BinaryCalibrator(Calibrator):
-    """Log-odds of class 1 from its log-probabilities, with a Gaussian prior of variance 1 around the identity."""
+    """Log-odds of class 1 from its log-probabilities; a Gaussian prior of variance 1 around the best temperature."""
 
     keeps_argmax: ClassVar[bool] = False
     likelihood_fitted: ClassVar[bool] = True
     two_classes_only: ClassVar[bool] = True
 
     @classmethod
-    def log_probs(cls, validation: Predictions, strength: float) -> tuple[Tensor, Tensor]:
-        """Checked log p₀ and log p₁ of rows to fit on."""
+    def log_probs(cls, validation: Predictions, strength: float) -> tuple[Tensor, Tensor, float]:
+        """Log p₀ and log p₁ of checked rows to fit on, and the scale around which the prior is."""
         check_validation(validation)
         check_positive("strength", strength)
         check_two_classes(cls.name, validation.n_classes)
         check_likely_labels(validation.logits, validation.labels)
         log_probs = validation.logits.double().log_softmax(1).clamp(min=LEAST_ODDS)
-        return log_probs[:, 0], log_probs[:, 1]
+        return log_probs[:, 0], log_probs[:, 1], natural_scale(log_probs, validation.labels)
 
 
 @final
@@ -50,10 +51,10 @@ class PlattScaling(BinaryCalibrator):
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
-        log_p0, log_p1 = cls.log_probs(validation, strength)
-        features = torch.stack([log_p1 - log_p0, torch.ones_like(log_p0)], dim=1)
+        log_p0, log_p1, scale = cls.log_probs(validation, strength)
+        features = torch.stack([scale * (log_p1 - log_p0), torch.ones_like(log_p0)], dim=1)
         a, b = fit_log_odds(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
-        return cls.fitted_to(validation, a=a, b=b)
+        return cls.fitted_to(validation, a=scale * a, b=b)
 
     def module(self) -> nn.Module:
         return LogOdds(self.a, self.a, self.b)
@@ -70,13 +71,17 @@ class BetaCalibration(BinaryCalibrator):
     b: float
     c: float
 
+    def __post_init__(self) -> None:
+        check_number("a", self.a, least=0.0)
+        check_number("b", self.b, least=0.0)
+
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
-        log_p0, log_p1 = cls.log_probs(validation, strength)
-        features = torch.stack([log_p1, -log_p0, torch.ones_like(log_p0)], dim=1)
+        log_p0, log_p1, scale = cls.log_probs(validation, strength)
+        features = torch.stack([scale * log_p1, -scale * log_p0, torch.ones_like(log_p0)], dim=1)
         a, b, c = fit_log_odds(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
-        return cls.fitted_to(validation, a=a, b=b, c=c)
+        return cls.fitted_to(validation, a=scale * a, b=scale * b, c=c)
 
     def module(self) -> nn.Module:
         return LogOdds(self.a, self.b, self.c)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor, nn
 
-from calibrant._checks import check_whole
+from calibrant._checks import check_rising, check_shape, check_whole, check_within
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.modules import ClassMaps
 from calibrant.predictions import Predictions
@@ -29,6 +29,12 @@ class StepCalibrator(Calibrator):
 
     edges: Tensor  # (k, m) sorted; a value holds up to its right edge
     values: Tensor  # (k, m + 1)
+
+    def __post_init__(self) -> None:
+        check_shape("edges", self.edges, (self.n_classes, None))
+        check_shape("values", self.values, (self.n_classes, self.edges.shape[1] + 1))
+        check_rising("edges", self.edges)
+        check_within("values", self.values, 0.0, 1.0)
 
     @classmethod
     def of_steps(cls, validation: Predictions, steps: list[Step]) -> Self:
@@ -53,15 +59,18 @@ class HistogramBinning(StepCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
-        """Bins of equal mass, or of equal width; each counts one more row, of probability 1/K: none says never."""
+        """Bins of equal mass, or of equal width; each counts one more row, of probability 1/K: none says never.
+
+        A bin of equal width that no row is in keeps its middle.
+        """
         check_validation(validation)
         check_whole("n_bins", n_bins, 1)
         prior = 1 / validation.n_classes
 
         def step(probs: Floats, happened: Floats) -> Step:
             edges = np.arange(1, n_bins) / n_bins if equal_width else equal_mass_edges(probs, n_bins)
-            rows, counts = counted(probs, happened, edges)
-            return edges, (counts + prior) / (rows + 1)
+            rows, counts = counted(probs, cumulative(happened), edges)
+            return edges, np.where(rows > 0, (counts + prior) / (rows + 1), middles(edges))
 
         return cls.of_steps(validation, [step(*pair) for pair in class_probs(validation)])
 
@@ -90,17 +99,31 @@ def class_probs(predictions: Predictions) -> list[tuple[Floats, Floats]]:
 
 def equal_mass_edges(probs: Floats, n_bins: int) -> Floats:
     """Edges halfway between sorted values, so that bins hold equally many rows; equal values share a bin."""
-    cuts = np.unique(np.arange(1, n_bins) * len(probs) // n_bins)
-    cuts = cuts[cuts > 0]
-    cuts = cuts[probs[cuts] > probs[cuts - 1]]
-    return (probs[cuts] + probs[cuts - 1]) / 2
+    wanted = np.arange(1, n_bins) * len(probs) // n_bins
+    left, right = np.searchsorted(probs, probs[wanted], "left"), np.searchsorted(probs, probs[wanted], "right")
+    cuts = np.unique(np.where(wanted - left <= right - wanted, left, right))  # the nearer end of a tie
+    cuts = cuts[(cuts > 0) & (cuts < len(probs))]
+    edges = (probs[cuts] + probs[cuts - 1]) / 2
+    inside: Floats = edges[(edges > probs[0]) & (edges < probs[-1])]
+    return inside
 
 
-def counted(probs: Floats, happened: Floats, edges: Floats) -> tuple[Floats, Floats]:
-    """Rows of each bin, and those whose label is the class; probabilities sorted."""
+def cumulative(happened: Floats) -> Floats:
+    """(n + 1,) sums of the first 0, 1, … rows."""
+    return np.concatenate([[0.0], happened.cumsum()])
+
+
+def counted(probs: Floats, totals: Floats, edges: Floats) -> tuple[Floats, Floats]:
+    """Rows of each bin, and those whose label is the class; probabilities sorted, labels cumulative."""
     ends = np.concatenate([[0], np.searchsorted(probs, edges, side="right"), [len(probs)]])
-    totals = np.concatenate([[0.0], happened.cumsum()])
     return np.diff(ends).astype(float), np.diff(totals[ends])
+
+
+def middles(edges: Floats) -> Floats:
+    """Of the bins between the edges, within (0, 1)."""
+    ends = np.concatenate([[0.0], edges, [1.0]])
+    within: Floats = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
+    return within
 
 
 def _averaged(probs: Floats, happened: Floats) -> Step:
@@ -108,10 +131,11 @@ def _averaged(probs: Floats, happened: Floats) -> Step:
     n = len(probs)
     root = n ** (1 / 3)
     sizes = range(max(1, int(root / BBQ_SPAN)), min(n, int(root * BBQ_SPAN)) + 1)
+    totals = cumulative(happened)
     models: list[Step] = []
     evidence = []
     for edges in {e.tobytes(): e for e in (equal_mass_edges(probs, size) for size in sizes)}.values():
-        value, log_evidence = _beta_bins(probs, happened, edges)
+        value, log_evidence = _beta_bins(probs, totals, edges)
         models.append((edges, value))
         evidence.append(log_evidence)
     weights = np.exp(np.array(evidence) - max(evidence))
@@ -124,12 +148,11 @@ def _averaged(probs: Floats, happened: Floats) -> Step:
     return union, np.asarray(values)
 
 
-def _beta_bins(probs: Floats, happened: Floats, edges: Floats) -> tuple[Floats, float]:
+def _beta_bins(probs: Floats, totals: Floats, edges: Floats) -> tuple[Floats, float]:
     """The posterior mean of each bin, and the logarithm of the binning's evidence."""
-    rows, counts = counted(probs, happened, edges)
-    ends = np.concatenate([[0.0], edges, [1.0]])
+    rows, counts = counted(probs, totals, edges)
     worth = BBQ_PRIOR / len(rows)
-    alpha = worth * (ends[:-1] + ends[1:]) / 2
+    alpha = worth * middles(edges)
     beta = worth - alpha
     log_evidence = (
         gammaln(worth)

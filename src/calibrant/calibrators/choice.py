@@ -156,8 +156,8 @@ def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
 
 def _cut(sizes: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
     """The fold of each unit, in order, so that folds hold about as many rows and none is empty."""
-    middle = np.cumsum(sizes) - sizes / 2
-    fold = np.minimum((middle * folds / sizes.sum()).astype(np.int64), folds - 1)
-    position = np.arange(len(sizes))
-    limited: NDArray[np.int64] = np.maximum(np.minimum(fold, position), folds - (len(sizes) - position))
-    return limited
+    inner = np.arange(1, folds)
+    ends = np.searchsorted(np.cumsum(sizes), inner * sizes.sum() / folds) + 1  # the first unit of the next fold
+    ends = np.maximum.accumulate(ends - inner) + inner  # each fold has at least one unit,
+    ends = np.minimum(ends, len(sizes) - folds + inner)  # also the last ones
+    return np.searchsorted(ends, np.arange(len(sizes)), side="right")

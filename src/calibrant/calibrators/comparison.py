@@ -46,18 +46,19 @@ def compare_calibrators(
     """One row for each method, of all test rows, and with ``by`` one for each value of that column.
 
     methods: names in `CALIBRATORS`, by default all that fit these data, with the unlabelled test rows as the target of
-    transcal. A method that is fitted to corrupted rows is measured on types of corruption that it has not seen: for
-    each type of test, validation is taken without it (column ``shift``). report: called with each method's name.
+    transcal. Where validation holds corrupted rows (column ``shift``), the methods that are made for them are measured
+    on types that they have not seen: for each type of test, validation is taken without it. The others are fitted to
+    its clean rows, or in the same way where it has none. report: called with each method's name.
 
     Raises: InvalidInputError where test holds rows of validation, unless ``allow_same_rows``.
     """
     check_validation(validation)
-    check_validation(test)
+    check_validation(test, "test", "be measured")
     if not allow_same_rows:
         watch = Watch(Rows.of(validation))
         watch.see(test)
         watch.check()
-    names = usable_methods(validation, test) if methods is None else methods
+    names = usable_methods(validation, test, shift) if methods is None else methods
     for name in names:
         calibrator_class(name)
     wanted = check_metrics(tuple(metrics), test.n_classes)
@@ -87,14 +88,15 @@ def _compared(name: str, group: Any, whole: bool, card: Scorecard, level: float)
     return Comparison(name, group, whole, card.n_rows, values, intervals)
 
 
-def usable_methods(validation: Predictions, test: Predictions) -> list[str]:
+def usable_methods(validation: Predictions, test: Predictions, shift: str) -> list[str]:
     """All methods whose columns and features are there."""
     columns = set(validation.columns.column_names)
+    shifted = shift in columns and bool(shift_types(validation, shift))
     needs = {
         "platt": validation.n_classes == 2,
         "beta": validation.n_classes == 2,
-        "perturbed_temperature": "corruption" in columns and bool(shift_types(validation, "corruption")),
-        "set_temperature": {"corruption", "severity"} <= columns and bool(shift_types(validation, "corruption")),
+        "perturbed_temperature": shifted,
+        "set_temperature": shifted and "severity" in columns,
         "domain_temperature": "domain" in columns,
         "density_aware": validation.features is not None and test.features is not None,
     }
@@ -102,7 +104,7 @@ def usable_methods(validation: Predictions, test: Predictions) -> list[str]:
 
 
 def fit_and_mend(name: str, validation: Predictions, test: Predictions, shift: str) -> Predictions:
-    """Test, mended by a method that was fitted without the types of corruption that it meets there."""
+    """Test, mended by a method that has not seen the types of corruption that it meets there."""
     options_of: dict[str, dict[str, Any]] = {
         "transcal": {"target": test},
         "perturbed_temperature": {"shift": shift},
@@ -112,7 +114,12 @@ def fit_and_mend(name: str, validation: Predictions, test: Predictions, shift: s
     cls = calibrator_class(name)
     both = shift in validation.columns.column_names and shift in test.columns.column_names
     seen = set(shift_types(validation, shift)) & set(shift_types(test, shift)) if both else set()
-    if not cls.fits_shifts or not seen:
+    if shift in validation.columns.column_names and not cls.fits_shifts:
+        known, of_validation = validation.groups(shift)
+        clean = np.isin(known, [j for j, value in enumerate(of_validation) if value in CLEAN])
+        if clean.any():
+            return cls.fit(validation[clean], **options).mend(test)
+    if not seen:
         return cls.fit(validation, **options).mend(test)
     number, values = test.groups(shift)
     known, of_validation = validation.groups(shift)

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from calibrant._checks import check_feature_count, check_known_features, check_positive, check_whole
+from calibrant._checks import (
+    check_feature_count,
+    check_known_features,
+    check_number,
+    check_positive,
+    check_predictions,
+    check_rising,
+    check_shape,
+    check_whole,
+)
 from calibrant.calibrators.base import BLOCK_ELEMENTS, Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import DividedByDistance, DividedByScore, entropy, logit_norm
@@ -21,7 +30,8 @@ from calibrant.predictions import Predictions
 
 OF_LOGITS = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
 TAIL = 0.02  # share of the rows beyond the first and the last knot
-LEAST_SCALE = 1e-3  # of 1/T, relative to the temperature of all rows
+SPAN = 8.0  # how much larger or smaller than that of all rows 1/T may be
+PRIOR_ROWS = 10.0  # what the prior around the temperature of all rows is worth, at each knot
 OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
 
 
@@ -39,18 +49,22 @@ class ConditionalTemperature(Calibrator):
     scales: Tensor  # (m,) 1/T at each
 
     def __post_init__(self) -> None:
+        check_shape("knots", self.knots, (None,))
+        check_shape("scales", self.scales, tuple(self.knots.shape))
+        check_rising("knots", self.knots)
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
     def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
         """score: "entropy", "logit_norm" (of the centred logits), or a column of numbers, such as "feature_norm".
 
-        The NLL is convex in the values at the knots, which are quantiles of the score; the better of an increasing and
-        a decreasing function is taken. Raises: NotConvergedError where there is no best temperature.
+        The NLL is convex in the values at the knots, which are quantiles of the score, with a prior around the
+        temperature of all rows; the better of a rising and a falling function is taken. A column that is named as one
+        of the first two is not looked at. Raises: NotConvergedError where there is no best temperature.
         """
         check_validation(validation)
         check_whole("n_knots", n_knots, 2)
-        values = row_scores(validation, score)
+        values = score_values(validation, score)
         rows = Likelihood(validation.logits, validation.labels)
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
         if len(knots) < 2:
@@ -70,7 +84,7 @@ class ConditionalTemperature(Calibrator):
     def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
         if self.score in OF_LOGITS:
             return (predictions.logits,)
-        return predictions.logits, row_scores(predictions, self.score)
+        return predictions.logits, score_values(predictions, self.score)
 
 
 @final
@@ -90,6 +104,10 @@ class DensityAwareScaling(Calibrator):
 
     def __post_init__(self) -> None:
         check_positive("w0", self.w0)
+        check_number("w1", self.w1, least=0.0)
+        check_whole("k", self.k, 1)
+        if self.bank.ndim != 2 or self.k >= len(self.bank):
+            raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
 
     @classmethod
     def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
@@ -103,7 +121,7 @@ class DensityAwareScaling(Calibrator):
             bank = Bank.of(cls.name, validation, k, "validation")
             distances = bank.own_distances(features)
         else:
-            bank = Bank.of(cls.name, reference, k, "reference")
+            bank = Bank.of(cls.name, check_predictions("reference", reference), k, "reference")
             check_feature_count(cls.name, bank.features.shape[1], features.shape[1])
             distances = bank.distances(features)
         rows = Likelihood(validation.logits, validation.labels)
@@ -118,7 +136,7 @@ class DensityAwareScaling(Calibrator):
         return DividedByDistance(self.bank, self.k, self.w0, self.w1)
 
 
-def row_scores(predictions: Predictions, score: str) -> Tensor:
+def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, of the logits or from a column."""
     if score in OF_LOGITS:
         step = max(1, BLOCK_ELEMENTS // predictions.n_classes)
@@ -149,25 +167,29 @@ def hat_functions(values: Tensor, knots: Tensor) -> Tensor:
 
 
 def monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> tuple[float, Tensor]:
-    """The least mean NLL, and the values of 1/T at the knots that give it: increasing, or decreasing for sign −1.
+    """The least penalised mean NLL, and the values of 1/T at the knots that give it: rising, or falling for sign −1.
 
-    The variables are the least value and the steps, all not negative, so the problem is convex within bounds.
+    The variables are the least value, relative to the start, and the steps, all not negative, so the problem is convex
+    within bounds. The penalty is that of `PRIOR_ROWS` average rows at the start: where the model makes no error, the
+    likelihood alone would let 1/T grow without end.
     """
-    m = hats.shape[1]
-    cumulative = torch.tril(torch.ones(m, m, dtype=torch.float64))
-    basis = start * hats @ (cumulative if sign > 0 else cumulative.flip(0))
+    n, m = hats.shape
+    of_steps = torch.tril(torch.ones(m, m, dtype=torch.float64))
+    of_steps = of_steps if sign > 0 else of_steps.flip(0)
+    basis = start * hats @ of_steps
+    precision = PRIOR_ROWS / n * start**2 * float(rows.terms(start).curvature.mean())
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        terms = rows.terms(basis @ torch.from_numpy(x))
-        return float(terms.value.mean()), (terms.slope @ basis / len(hats)).numpy()
+        steps = torch.from_numpy(x)
+        terms, deviation = rows.terms(basis @ steps), of_steps @ steps - 1
+        value = terms.value.mean() + 0.5 * precision * deviation.square().sum()
+        return float(value), (terms.slope @ basis / n + precision * deviation @ of_steps).numpy()
 
     constant = np.eye(m)[0]
-    bounds = [(LEAST_SCALE, None)] + [(0.0, None)] * (m - 1)
+    bounds = [(1 / SPAN, SPAN)] + [(0.0, SPAN)] * (m - 1)
     result = minimize(objective, constant, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
     found = result.x if result.fun <= objective(constant)[0] else constant
-    steps = torch.from_numpy(found)
-    scales = start * (cumulative if sign > 0 else cumulative.flip(0)) @ steps
-    return float(min(result.fun, objective(constant)[0])), scales
+    return objective(found)[0], start * (of_steps @ torch.from_numpy(found)).clamp(max=SPAN)
 
 
 def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) -> tuple[float, float, float]:
@@ -182,7 +204,7 @@ def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) ->
         return float(terms.value.mean()), (slope @ basis / len(distances)).numpy()
 
     starts = [np.array(start) for start in ((1.0, 0.0), (0.5, 0.5), (0.05, 0.95))]
-    bounds = [(LEAST_SCALE, None), (0.0, None)]
+    bounds = [(1 / SPAN, None), (0.0, None)]
     results = [minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS) for x in starts]
     found = min([*((r.fun, *r.x) for r in results), (objective(starts[0])[0], *starts[0])])
     return float(found[0]), temperature * float(found[1]), temperature * float(found[2]) / mean

@@ -1,16 +1,17 @@
 """Temperatures for data of several kinds: one for a perturbed validation set, and one for each domain."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._checks import check_positive
-from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import Divided, DividedByFeatures, divided
+from calibrant.calibrators.modules import Divided, DividedByFeatures
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import InvalidInputError
@@ -83,13 +84,15 @@ class DomainTemperature(Calibrator):
         Each domain's temperature also counts a sample of all rows, worth ten: a small domain borrows from the others.
         """
         check_validation(validation)
-        number, values = validation.groups(domain)
+        number, values = sorted_groups(validation, domain)
         scales = pooled_log_temperatures(validation, number, len(values))
         weight, intercept = None, float(np.mean(scales))
         if validation.features is not None and len(values) > 1:
             weights = (1 / np.bincount(number))[number]
             weight, intercept = fit_ridge(validation.features, scales[number], number, weights)
-        temperatures = dict(zip(map(str, values), np.exp(scales).tolist(), strict=True))
+        temperatures = dict(zip(map(domain_key, values), np.exp(scales).tolist(), strict=True))
+        if len(temperatures) < len(values):
+            raise InvalidInputError(f"domain must tell its values apart as text, {domain!r} does not")
         return cls.fitted_to(validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept)
 
     @property
@@ -108,9 +111,9 @@ class DomainTemperature(Calibrator):
         if self.domain not in predictions.columns.column_names:
             return super()._mended(predictions)
         number, values = predictions.groups(self.domain)
-        of_value = np.array([self.temperatures.get(str(value), np.nan) for value in values])
+        of_value = np.array([self.temperatures.get(domain_key(value), np.nan) for value in values])
         temperature = torch.from_numpy(of_value[number])
-        mended = divided(predictions.logits, temperature.unsqueeze(1))
+        mended = divided_rows(predictions.logits, temperature)
         unknown = temperature.isnan()
         if unknown.any():
             mended[unknown] = super()._mended(predictions[unknown])
@@ -119,6 +122,20 @@ class DomainTemperature(Calibrator):
     def probe(self) -> None:
         if self.weight is not None:
             super().probe()
+
+
+def domain_key(value: Any) -> str:
+    """A domain as text: 1 and 1.0 are the same one, null is none of the words."""
+    if value is None:
+        return "\0null"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def sorted_groups(predictions: Predictions, name: str) -> tuple[NDArray[np.int64], list[Any]]:
+    """As `Predictions.groups`, with the values sorted as text: it does not depend on the order of the rows."""
+    number, values = predictions.groups(name)
+    order = sorted(range(len(values)), key=lambda i: domain_key(values[i]))
+    return np.argsort(order)[number], [values[i] for i in order]
 
 
 def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calibrant._checks import check_rising, check_shape, check_within
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import Floats, class_probs
 from calibrant.calibrators.modules import ClassMaps
@@ -21,6 +22,13 @@ class IncreasingCalibrator(Calibrator):
 
     knots: Tensor  # (k, m), or (1, m) for one function of all classes
     values: Tensor  # (k, m)
+
+    def __post_init__(self) -> None:
+        check_shape("knots", self.knots, (1 if self.keeps_argmax else self.n_classes, None))
+        check_shape("values", self.values, tuple(self.knots.shape))
+        check_rising("knots", self.knots)
+        check_rising("values", self.values)
+        check_within("values", self.values, 0.0, 1.0 + SLOPE)
 
     @classmethod
     def of_maps(cls, validation: Predictions, maps: list[tuple[Floats, Floats]]) -> Self:
@@ -44,9 +52,10 @@ class IsotonicCalibration(IncreasingCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Least squares of each class. Two rows are added, a label at the bottom and none at the top: no 0 and no 1."""
+        """Least squares of each class, a little extended: no probability becomes 0 or 1 (see `isotonic_map`)."""
         check_validation(validation)
-        return cls.of_maps(validation, [isotonic_map(*pair) for pair in class_probs(validation)])
+        extra = 1 / validation.n_classes
+        return cls.of_maps(validation, [isotonic_map(*pair, extra) for pair in class_probs(validation)])
 
 
 @final
@@ -59,19 +68,23 @@ class MulticlassIsotonic(IncreasingCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Least squares over the probabilities of all classes and rows, two rows added as in `IsotonicCalibration`."""
+        """Least squares over the probabilities of all classes and rows, extended as those of `IsotonicCalibration`."""
         check_validation(validation)
         probs, happened = (np.concatenate(arrays) for arrays in zip(*class_probs(validation), strict=True))
         order = np.argsort(probs, kind="stable")
-        knots, values = isotonic_map(probs[order], happened[order])
+        knots, values = isotonic_map(probs[order], happened[order], 1.0)
         return cls.of_maps(validation, [(knots, values + SLOPE * knots)])
 
 
-def isotonic_map(probs: Floats, happened: Floats) -> tuple[Floats, Floats]:
-    """Knots and values of the increasing function closest to the labels; probabilities sorted."""
+def isotonic_map(probs: Floats, happened: Floats, extra: float) -> tuple[Floats, Floats]:
+    """Knots and values of the increasing function closest to the labels; probabilities sorted.
+
+    A row with the label at the least probability and one without it at the greatest are added, with this weight.
+    """
     from sklearn.isotonic import IsotonicRegression
 
     x = np.concatenate([probs[:1], probs, probs[-1:]])
     y = np.concatenate([[1.0], happened, [0.0]])
-    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
+    weights = np.concatenate([[extra], np.ones(len(probs)), [extra]])
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y, weights)
     return model.X_thresholds_.astype(float), model.y_thresholds_.astype(float)

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from calibrant._arrays import Hashes
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-SAMPLE = 256  # rows that are remembered, by hash
+if TYPE_CHECKING:
+    from calibrant._arrays import Hashes
+
+SAMPLE = 1024  # rows that are remembered, by hash
+MOST_REPEATS = 0.1  # share of rows that repeat, from which on equal rows are no sign of a leak
+LEAST_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from which on they are a leak
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,20 @@ class Rows:
     """
 
     fingerprint: str
-    sample: tuple[int, ...]  # sorted; empty where rows repeat
+    sample: tuple[int, ...]  # sorted; empty where many rows repeat
+    repeats: float  # share of the rows that repeat another
+
+    def __post_init__(self) -> None:
+        if not all(0 <= value < 2**64 for value in self.sample) or not 0 <= self.repeats <= 1:
+            raise InvalidInputError("sample must be 64-bit hashes and repeats a share")
 
     @classmethod
     def of(cls, predictions: Predictions) -> Self:
-        hashes = _hashes(predictions)
-        distinct = np.unique(hashes)
-        return cls(predictions.fingerprint, tuple(distinct[:SAMPLE].tolist()) if len(distinct) == len(hashes) else ())
+        hashes = np.sort(predictions.row_hashes[0])
+        distinct = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
+        repeats = 1 - len(distinct) / max(1, len(hashes))
+        sample = distinct[:SAMPLE].tolist() if repeats <= MOST_REPEATS else []
+        return cls(predictions.fingerprint, tuple(sample), repeats)
 
 
 class Watch:
@@ -43,25 +54,22 @@ class Watch:
     def see(self, predictions: Predictions) -> None:
         self.fingerprints.append(predictions.fingerprint)
         if self.rows.sample:
-            hashes = _hashes(predictions)
+            hashes = predictions.row_hashes[0]
             self.small.append(hashes[hashes <= np.uint64(self.rows.sample[-1])])
 
     def check(self) -> None:
-        """Raises: InvalidInputError where the rows were those of the validation set, or most of either of the other."""
+        """Raises: InvalidInputError where the rows are those of the validation set, or many of them are."""
         if not self.fingerprints:
             return
         if _sum(self.fingerprints) == self.rows.fingerprint:
             raise InvalidInputError(_message("the rows that it was fitted on"))
         small = np.concatenate(self.small) if self.small else np.zeros(0, dtype=np.uint64)
-        if len(small) == 0 or len(np.unique(small)) < len(small):
+        distinct = np.unique(small)
+        if len(distinct) == 0:
             return
-        found = int(np.isin(small, np.array(self.rows.sample, dtype=np.uint64)).sum())
-        if 2 * found > min(len(small), len(self.rows.sample)):
+        found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64)).sum())
+        if found / min(len(distinct), len(self.rows.sample)) > LEAST_SHARE + 3 * self.rows.repeats:
             raise InvalidInputError(_message("rows that it was fitted on"))
-
-
-def _hashes(predictions: Predictions) -> Hashes:
-    return predictions.row_hashes[0]
 
 
 def _sum(fingerprints: Iterable[str]) -> str:

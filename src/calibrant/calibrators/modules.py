@@ -1,7 +1,7 @@
 """What a calibrator does to logits, as modules that script, export and run behind a model.
 
-They compute in the type of their buffers, float64 unless you say ``module.float()``, and return float32, or float64 for
-logits of that type.
+They compute in the type of their buffers and return float32, or float64 for logits of that type. ``module.float()`` is
+for devices without float64; step functions then meet their edges only as closely as float32 does.
 """
 
 import math
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where a matrix multiplies it
 LEAST_LOG_PROB = -87.0  # the logarithm of the least normal float32
 NEWTON_STEPS = 30
+SPAN = 8.0  # how much larger or smaller than that of all rows the scale of one may be
 LEAST_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
 
 
@@ -74,7 +75,7 @@ def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Piecewise linear through (c, m) knots, constant beyond them, at (c, n) points."""
     right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
     x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
-    share = ((x - x0) / (x1 - x0).clamp(min=1e-300)).clamp(0.0, 1.0)
+    share = torch.where(x1 > x0, (x - x0) / (x1 - x0), torch.zeros_like(x)).clamp(0.0, 1.0)
     y0 = values.gather(1, right - 1)
     return y0 + share * (values.gather(1, right) - y0)
 
@@ -100,8 +101,17 @@ def scale_of_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTO
 
 def mean_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
     """Mean Euclidean distance of each row to its k nearest rows of the bank, all scaled to length 1."""
+    return nearest_mean(square_distances(features, bank), k)
+
+
+def square_distances(features: Tensor, bank: Tensor) -> Tensor:
+    """(n, m) squared distances of rows, scaled to length 1, from those of the bank."""
     rows = nn.functional.normalize(features.to(bank.dtype), dim=1)
-    squares = (2.0 - 2.0 * rows @ bank.T).clamp(min=0.0)
+    return (rows.square().sum(1, keepdim=True) + bank.square().sum(1) - 2.0 * rows @ bank.T).clamp(min=0.0)
+
+
+def nearest_mean(squares: Tensor, k: int) -> Tensor:
+    """(n,) mean of the k least distances, from their squares."""
     return squares.topk(k, dim=1, largest=False).values.sqrt().mean(1)
 
 
@@ -138,33 +148,38 @@ class Mixed(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weights.dtype)
-        w = self.weights
-        probs = w[0] * (z / self.temperature).softmax(1) + w[1] * z.softmax(1) + w[2] / z.shape[1]
-        return keeping_top(like(probs.log(), logits), logits)
+        w = self.weights.log()
+        uniform = torch.zeros_like(z).log_softmax(1)
+        parts = [w[0] + (z / self.temperature).log_softmax(1), w[1] + z.log_softmax(1), w[2] + uniform]
+        return keeping_top(like(torch.stack(parts).logsumexp(0), logits), logits)
 
 
 class Affine(nn.Module):
-    """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities."""
+    """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities.
+
+    A logit of −inf stays one, and counts as so much below the largest (``floor``) for the other classes.
+    """
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor, *, log_probs: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, *, log_probs: bool, floor: float) -> None:
         super().__init__()
-        self.log_probs, self.least_log_prob = log_probs, LEAST_LOG_PROB
+        self.log_probs, self.floor = log_probs, floor
         self.register_buffer("weight", weight.clone())
         self.register_buffer("bias", bias.clone())
 
     def inputs(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weight.dtype)
         if self.log_probs:
-            return z.log_softmax(1).clamp(min=self.least_log_prob)
-        return with_floor(z)
+            return z.log_softmax(1).clamp(min=self.floor)
+        return with_floor(z, self.floor)
 
     def forward(self, logits: Tensor) -> Tensor:
         x = self.inputs(logits)
         scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
-        return like(scaled + self.bias, logits)
+        impossible = logits == float("-inf")
+        return like((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
 
 
 class LogOdds(nn.Module):
@@ -212,20 +227,22 @@ class ClassMaps(nn.Module):
 
 
 class TopMap(nn.Module):
-    """A map of the largest probability: each row is divided by the temperature that makes it so."""
+    """A map of the largest probability: each row is divided by the temperature that makes it so, within limits."""
 
     knots: Tensor
     values: Tensor
 
-    def __init__(self, knots: Tensor, values: Tensor) -> None:
+    def __init__(self, knots: Tensor, values: Tensor, scale: float) -> None:
         super().__init__()
+        self.least, self.most = scale / SPAN, scale * SPAN
         self.register_buffer("knots", knots.unsqueeze(0).clone())
         self.register_buffer("values", values.unsqueeze(0).clone())
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
         mended = interpolated(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
-        return divided(logits, 1.0 / scale_of_confidence(logits.to(self.knots.dtype), mended).unsqueeze(1))
+        scale = scale_of_confidence(logits.to(self.knots.dtype), mended).clamp(self.least, self.most)
+        return divided(logits, 1.0 / scale.unsqueeze(1))
 
 
 class DividedByScore(nn.Module):

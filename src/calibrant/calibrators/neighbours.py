@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import check_known_features, check_whole
-from calibrant.calibrators.modules import mean_distance
+from calibrant.calibrators.modules import mean_distance, nearest_mean, square_distances
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -51,7 +51,10 @@ class Bank:
         """(n,) of the rows that the bank was made of, none of them its own neighbour."""
         distances = self.distances(features)
         bank = self.features.double()
-        for rows in self.members.split(max(1, BLOCK_ELEMENTS // len(bank))):
-            with_self = mean_distance(features[rows], bank, self.k + 1)  # itself at distance about 0
-            distances[rows] = with_self * (self.k + 1) / self.k
+        step = max(1, BLOCK_ELEMENTS // len(bank))
+        for start in range(0, len(bank), step):
+            rows = self.members[start : start + step]
+            squares = square_distances(features[rows], bank)
+            squares[torch.arange(len(rows)), torch.arange(start, start + len(rows))] = torch.inf
+            distances[rows] = nearest_mean(squares, self.k)
         return distances

@@ -4,15 +4,17 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.errors import NotConvergedError
 
 BOUNDS = (1e-4, 1e4)  # of the temperature, unless told
+WIDE_BOUNDS = (1e-8, 1e8)  # of a change of units
 MOST_STEPS = 200
 LEAP = math.log(8.0)  # no step multiplies or divides T by more
 COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T: a sample of the rows finds the neighbourhood,
-SINGLE_TOLERANCE = 0.02  # float32 comes closer,
+SINGLE_TOLERANCE = 2e-3  # float32 comes closer,
 TOLERANCE = 1e-5  # and what is left after a Newton step is of the order of its square
 
 
@@ -23,7 +25,7 @@ class Scale:
     temperature: float
     nll: float  # mean over rows
     slope: float  # of the mean NLL in log T
-    standard_error: float  # of T, robust: it does not assume that the scaled model is true
+    standard_error: float | None  # of T, robust: it does not assume that the scaled model is true; none at a bound
     n_steps: int
     at_bound: bool = False
 
@@ -36,22 +38,31 @@ def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = F
         position, n_steps = _solve(rows, low, high)
     beta = math.exp(position)
     value, slope, curvature, square = rows.sums(beta)
-    if slope == 0 and curvature == 0 and _indifferent(rows):
+    if slope == 0 and curvature == 0 and not clip and _indifferent(rows):
         raise NotConvergedError("no temperature is best: every row gives all of its classes equal logits")
-    at_bound = position in (low, high)
+    at_bound = position in (low, high) or not curvature > 0
     if at_bound and not clip:
         raise NotConvergedError(_beyond(rows, position == high, bounds))
     total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
-    error = math.sqrt(square) / curvature / beta**2 if curvature > 0 else math.inf
+    error = None if at_bound else math.sqrt(square) / curvature / beta**2
     return Scale(1 / beta, value / total, abs(beta * slope) / total, error, n_steps, at_bound)
+
+
+def natural_scale(logits: Tensor, labels: Tensor) -> float:
+    """The 1/T that brings logits to the scale of log-probabilities; 1 where there is no best one."""
+    if bool((logits.gather(1, labels.unsqueeze(1)) == -math.inf).any()):
+        return 1.0
+    scale = solve_scale(Likelihood(logits, labels), WIDE_BOUNDS, clip=True)
+    return 1.0 if scale.at_bound else 1 / scale.temperature
 
 
 def _solve(rows: Likelihood, low: float, high: float) -> tuple[float, int]:
     """Where log β has the minimum, or the bound next to it, and the number of evaluations of all rows."""
     position = min(max(0.0, low), high)
-    if len(rows.logits) > 4 * COARSE_ROWS:
+    n_single = 0
+    if not rows.small:
         position, _ = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
-    position, n_single = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
+        position, n_single = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
     position, n_double = _descend(rows, position, low, high, torch.float64, TOLERANCE)
     return position, n_single + n_double
 
@@ -85,10 +96,7 @@ def _indifferent(rows: Likelihood) -> bool:
 
 def _all_right(rows: Likelihood) -> bool:
     """Whether no label is less likely than another class, so that the slope tends to 0 and has no root."""
-    for logits, labels in zip(rows.logits.split(COARSE_ROWS), rows.labels.split(COARSE_ROWS), strict=True):
-        if bool((logits.gather(1, labels.unsqueeze(1)).squeeze(1) < logits.amax(1)).any()):
-            return False
-    return True
+    return bool((rows.label_gap == 0).all())
 
 
 def _beyond(rows: Likelihood, colder: bool, bounds: tuple[float, float]) -> str:

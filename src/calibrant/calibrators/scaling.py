@@ -1,6 +1,7 @@
 """Vector, matrix and Dirichlet scaling: an affine map of logits or log-probabilities, by penalised likelihood."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
@@ -10,11 +11,10 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor, nn
 
-from calibrant._checks import check_likely_labels, check_positive
+from calibrant._checks import check_likely_labels, check_positive, check_shape
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import Affine
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.modules import LEAST_LOG_PROB, Affine
+from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
@@ -25,10 +25,11 @@ EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decr
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AffineScaling(Calibrator):
-    """W x + b on the logits x, or on the log-probabilities, with a Gaussian prior around the identity.
+    """W x + b on the logits x, or on the log-probabilities, with a Gaussian prior around temperature scaling.
 
-    The prior says that each weight and bias deviates by about 1; the off-diagonal weights of a matrix by so little that
-    all of a row together move a logit by about 1. It makes the minimiser unique, also where classes have no label.
+    In units of what the best temperature makes of x, weights and biases deviate from the identity by about 1, and the
+    off-diagonal weights of a matrix by so little that all of a row together move a logit by about 1. So the minimiser
+    is unique, also where classes have no label.
     """
 
     keeps_argmax: ClassVar[bool] = False
@@ -38,6 +39,12 @@ class AffineScaling(Calibrator):
 
     weight: Tensor  # (k,) or (k, k)
     bias: Tensor  # (k,)
+    floor: float  # what −inf counts as: the least that validation had, below the row's largest
+
+    def __post_init__(self) -> None:
+        k = self.n_classes
+        check_shape("weight", self.weight, (k,) if self.diagonal else (k, k))
+        check_shape("bias", self.bias, (k,))
 
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
@@ -47,15 +54,15 @@ class AffineScaling(Calibrator):
         check_likely_labels(validation.logits, validation.labels)
         k = validation.n_classes
         identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
-        inputs = Affine(identity, torch.zeros(k, dtype=torch.float64), log_probs=cls.log_probs).inputs(
-            validation.logits
-        )
-        scale = solve_scale(Likelihood(inputs, validation.labels), BOUNDS, clip=True)
-        weight, bias = fit_affine(inputs, validation.labels, identity, strength, 1 / scale.temperature)
-        return cls.fitted_to(validation, weight=weight, bias=bias)
+        nothing = torch.zeros(k, dtype=torch.float64)
+        floor = max(LEAST_LOG_PROB if cls.log_probs else -math.inf, least_logit(validation.logits))
+        inputs = Affine(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
+        scale = natural_scale(inputs, validation.labels)
+        weight, bias = fit_affine(inputs.mul_(scale), validation.labels, identity, strength)
+        return cls.fitted_to(validation, weight=scale * weight, bias=bias, floor=floor)
 
     def module(self) -> nn.Module:
-        return Affine(self.weight, self.bias, log_probs=self.log_probs)
+        return Affine(self.weight, self.bias, log_probs=self.log_probs, floor=self.floor)
 
 
 @final
@@ -91,28 +98,31 @@ class DirichletCalibration(AffineScaling):
     log_probs: ClassVar[bool] = True
 
 
-def fit_affine(
-    inputs: Tensor, labels: Tensor, identity: Tensor, strength: float, scale: float
-) -> tuple[Tensor, Tensor]:
+def least_logit(logits: Tensor) -> float:
+    """The least finite logit, below the largest of its row; −30 where all others are −inf."""
+    below = logits - logits.amax(1, keepdim=True)
+    return float(torch.where(below == -math.inf, 0.0, below).min()) or -30.0
+
+
+def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> tuple[Tensor, Tensor]:
     """Weight, of the shape of the identity, and bias that minimise the mean NLL and the prior's penalty.
 
-    Convex. L-BFGS starts at the identity times a scale, in coordinates in which the Hessian there is about the
-    identity, so that half the squared gradient is about what is left to gain.
+    Convex. L-BFGS runs in coordinates in which the Hessian at the identity is about the identity, so that half the
+    squared gradient is about what is left to gain.
     """
-    problem = AffineProblem(inputs, labels, identity, strength, scale)
-    start = np.zeros(problem.identity.numel())
+    problem = AffineProblem(inputs, labels, identity, strength)
 
     def stop(intermediate_result: OptimizeResult) -> None:
         if problem.decrement <= EXCESS * (1 + intermediate_result.fun):
             raise StopIteration
 
+    start = np.zeros(problem.identity.numel())
     options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
     after, _ = problem(result.x)
     if problem.decrement > 100 * EXCESS * (1 + after):
-        raise NotConvergedError(
-            f"the scaling did not converge: about {problem.decrement:.1e} of the NLL is left to gain"
-        )
+        left = f"about {problem.decrement:.1e} of the NLL is left to gain"
+        raise NotConvergedError(f"the scaling did not converge: {left}")
     theta = problem.parameters(result.x)
     return theta[:, :-1].squeeze(1) if identity.ndim == 1 else theta[:, :-1], theta[:, -1]
 
@@ -120,36 +130,42 @@ def fit_affine(
 class AffineProblem:
     """The penalised mean NLL of W x + b and its gradient; parameters (k, d + 1) are the rows of W, with b last."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, strength: float, scale: float) -> None:
+    def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> None:
         n, k = inputs.shape
         self.inputs, self.labels, self.diagonal = inputs, labels, identity.ndim == 1
         weight = identity.unsqueeze(1) if self.diagonal else identity
         self.identity = torch.cat([weight, torch.zeros(k, 1, dtype=torch.float64)], dim=1)
-        self.start = scale * self.identity
         self.precision = torch.full_like(self.identity, strength / n)
         if not self.diagonal:
-            others = k * float(inputs.var(0, correction=0).mean()) * strength / n
+            others = k * max(1.0, float(inputs.var(0, correction=0).mean())) * strength / n
             self.precision[:, :-1] = others + torch.eye(k, dtype=torch.float64) * (strength / n - others)
-        self.factor = self._factor(scale)
+        self.factor = self._factor()
         self.decrement = math.inf
 
-    def _factor(self, scale: float) -> Tensor:
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        step = max(1, BLOCK_ELEMENTS // self.inputs.shape[1])
+        return zip(self.inputs.split(step), self.labels.split(step), strict=True)
+
+    def _factor(self) -> Tensor:
         """The Cholesky factor of about the Hessian of a class's parameters: (k, 2, 2), or (k + 1, k + 1) for all."""
-        x = torch.cat([self.inputs, torch.ones(len(self.inputs), 1, dtype=torch.float64)], dim=1)
-        probs = (scale * self.inputs).softmax(1)
-        spread = probs * (1 - probs)
-        if self.diagonal:
-            rows = torch.stack([self.inputs, torch.ones_like(self.inputs)], dim=2)
-            hessian = torch.einsum("nk,nki,nkj->kij", spread, rows, rows) / len(x)
-            hessian = hessian + torch.diag_embed(self.precision)
-        else:
-            hessian = x.T @ (spread.mean(1, keepdim=True) * x) / len(x) + self.precision.amax(0).diag()
-        factor: Tensor = torch.linalg.cholesky(hessian)
+        n, k = self.inputs.shape
+        hessian = torch.zeros(*((k, 2, 2) if self.diagonal else (k + 1, k + 1)), dtype=torch.float64)
+        for x, _ in self._blocks():
+            probs = x.softmax(1)
+            spread = probs * (1 - probs)
+            if self.diagonal:
+                moments = [spread * x * x, spread * x, spread * x, spread]
+                hessian += torch.stack([moment.sum(0) for moment in moments], dim=1).reshape(k, 2, 2)
+            else:
+                extended = torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], dim=1)
+                hessian += extended.T @ (spread.mean(1, keepdim=True) * extended)
+        prior = torch.diag_embed(self.precision) if self.diagonal else self.precision.amax(0).diag()
+        factor: Tensor = torch.linalg.cholesky(hessian / n + prior)
         return factor
 
     def parameters(self, position: NDArray[np.float64]) -> Tensor:
         moved = torch.from_numpy(position).reshape(self.identity.shape)
-        return self.start + self._over(moved, self.factor, upper=False)
+        return self.identity + self._over(moved, self.factor, upper=False)
 
     def _over(self, rows: Tensor, factor: Tensor, *, upper: bool) -> Tensor:
         """Each row times the inverse of a class's factor, or of the one of all."""
@@ -170,9 +186,8 @@ class AffineProblem:
         """Mean NLL and its gradient, block by block."""
         weight, bias = theta[:, :-1], theta[:, -1]
         total, gradient = 0.0, torch.zeros_like(theta)
-        n, k = self.inputs.shape
-        for start in range(0, n, step := max(1, BLOCK_ELEMENTS // k)):
-            x, y = self.inputs[start : start + step], self.labels[start : start + step].unsqueeze(1)
+        for x, labels in self._blocks():
+            y = labels.unsqueeze(1)
             z = torch.addcmul(bias, x, weight.squeeze(1)) if self.diagonal else torch.addmm(bias, x, weight.T)
             log_probs = z.log_softmax(1)
             total -= float(log_probs.gather(1, y).sum())
@@ -180,4 +195,4 @@ class AffineProblem:
             residual.scatter_add_(1, y, torch.full_like(y, -1, dtype=torch.float64))
             gradient[:, -1] += residual.sum(0)
             gradient[:, :-1] += (residual * x).sum(0).unsqueeze(1) if self.diagonal else residual.T @ x
-        return total / n, gradient / n
+        return total / len(self.inputs), gradient / len(self.inputs)

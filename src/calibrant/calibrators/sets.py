@@ -1,7 +1,7 @@
 """Set temperature: one T for an unlabelled set of rows, predicted from what the model says of the whole set."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeAlias, final
 
 import numpy as np
@@ -9,10 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._checks import check_feature_count, check_known_features
-from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.domains import CLEAN, pooled_log_temperatures, shift_types
-from calibrant.calibrators.modules import DividedBySet, divided, log_distance, mix_entropy, row_statistics
+from calibrant._checks import (
+    check_feature_count,
+    check_known_features,
+    check_names,
+    check_positive,
+    check_predictions,
+    check_shape,
+)
+from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
+from calibrant.calibrators.domains import CLEAN, pooled_log_temperatures, shift_types, sorted_groups
+from calibrant.calibrators.modules import DividedBySet, log_distance, mix_entropy, row_statistics
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
@@ -49,6 +56,15 @@ class SetTemperature(Calibrator):
     cloud: tuple[Tensor, ...]
     same_mix: bool
 
+    def __post_init__(self) -> None:
+        check_shape("weight", self.weight, (2 + len(self.cloud[2:]) + self.same_mix,))
+        if self.cloud:
+            centre, axes, variances = self.cloud
+            check_shape("centre", centre, (None,))
+            check_shape("axes", axes, (len(centre), None))
+            check_shape("variances", variances, (axes.shape[1] + 1,))
+            check_positive("variances", float(variances.min()))
+
     @classmethod
     def fit(
         cls,
@@ -60,13 +76,14 @@ class SetTemperature(Calibrator):
     ) -> Self:
         """sets: columns whose values tell the sets of validation apart, the type of corruption first.
 
-        reference: rows with features to measure distances from (of the training set, say); by default the clean rows
-        of validation, where it has features. same_mix: say so where the sets to come have the classes in about the
-        same proportions as those of validation: the entropy of the mean prediction then tells much more, but misleads
-        where the proportions differ.
+        reference: rows with features to measure distances from (of the training set, say); by default the rows of
+        validation that the first column calls clean ("none"), or all where it calls none so.
+
+        same_mix: say so where the sets to come have the classes in about the same proportions as those of validation:
+        the entropy of the mean prediction then tells much more, but misleads where the proportions differ.
         """
         check_validation(validation)
-        columns = tuple([sets] if isinstance(sets, str) else sets)
+        columns = check_names("sets", sets)
         number, n_sets = set_numbers(validation, columns)
         if n_sets < LEAST_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"
@@ -75,7 +92,7 @@ class SetTemperature(Calibrator):
         statistics = set_statistics(validation, number, n_sets, cloud, same_mix=same_mix)
         log_t = pooled_log_temperatures(validation, number, n_sets)
         first = np.zeros(n_sets, dtype=np.int64)
-        first[number] = validation.groups(columns[0])[0]
+        first[number] = sorted_groups(validation, columns[0])[0]  # the type of each set, left out together
         weight, intercept = fit_ridge(statistics, log_t, first, np.ones(n_sets))
         margin = MARGIN * float(np.ptp(log_t))
         return cls.fitted_to(
@@ -108,15 +125,26 @@ class SetTemperature(Calibrator):
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
         """The temperature scaling for the set that these unlabelled rows are a sample of."""
-        return TemperatureScaling(n_classes=self.n_classes, fitted=self.fitted, temperature=self.temperature_of(target))
+        return TemperatureScaling(
+            n_classes=self.n_classes,
+            class_names=self.class_names,
+            fitted=replace(self.fitted, nll_after=None),
+            temperature=self.temperature_of(target),
+        )
 
     def _mended(self, predictions: Predictions) -> Tensor:
         number, n_sets = np.zeros(len(predictions), dtype=np.int64), 1
-        if all(name in predictions.columns.column_names for name in self.sets):
+        missing = [name for name in self.sets if name not in predictions.columns.column_names]
+        if not missing:
             number, n_sets = set_numbers(predictions, self.sets)
+        elif len(missing) < len(self.sets):
+            names = ", ".join(self.sets)
+            raise InvalidInputError(
+                f"predictions must have all columns of sets, {names}, or none: {missing[0]!r} is not there"
+            )
         if len(predictions) == 0:
             return predictions.logits
-        return divided(predictions.logits, self._temperatures(predictions, number, n_sets)[number].unsqueeze(1))
+        return divided_rows(predictions.logits, self._temperatures(predictions, number, n_sets)[number])
 
     def _temperatures(self, predictions: Predictions, number: NDArray[np.int64], n_sets: int) -> Tensor:
         if len(predictions) == 0:
@@ -154,17 +182,18 @@ def set_statistics(
 
 
 def _known_cloud(validation: Predictions, column: str, reference: Predictions | None) -> Cloud:
-    """The cloud of the reference's features, or of the clean rows of validation; empty where there are none."""
+    """The cloud of the reference's features, or of the clean rows of validation, or of all; empty without features."""
     if reference is not None:
+        check_predictions("reference", reference)
         known = check_known_features(SetTemperature.name, reference.features, "reference")
         own = check_known_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
         return feature_cloud(known)
     number, values = validation.groups(column)
     clean = np.isin(number, [i for i, value in enumerate(values) if value in CLEAN])
-    if validation.features is None or clean.sum() < 2:
+    if validation.features is None:
         return ()
-    return feature_cloud(validation.features[torch.from_numpy(clean)])
+    return feature_cloud(validation.features[torch.from_numpy(clean if clean.any() else ~clean)])
 
 
 def feature_cloud(features: Tensor) -> Cloud:

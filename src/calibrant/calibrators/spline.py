@@ -8,10 +8,11 @@ import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor, nn
 
-from calibrant._checks import check_whole
+from calibrant._checks import check_positive, check_rising, check_shape, check_whole, check_within
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.binning import Floats
+from calibrant.calibrators.binning import Floats, cumulative
 from calibrant.calibrators.modules import TopMap
+from calibrant.calibrators.scale import natural_scale
 from calibrant.predictions import Predictions
 
 TABLE = 513  # points at which the map is kept
@@ -20,7 +21,7 @@ TABLE = 513  # points at which the map is kept
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SplineCalibration(Calibrator):
-    """A smooth map of the top probability; each row is divided by the temperature that makes it so.
+    """A smooth map of the top probability; each row is divided by the temperature that makes it so, within limits.
 
     With h(t) the share of all rows that are right and among the t least confident, the KS error is the distance of h
     from the same sum of confidences. The least-squares natural cubic spline of h has the accuracy as its slope.
@@ -31,6 +32,14 @@ class SplineCalibration(Calibrator):
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
+    scale: float  # 1/T of all rows; that of a row is at most eight times as large or as small
+
+    def __post_init__(self) -> None:
+        check_shape("knots", self.knots, (None,))
+        check_shape("values", self.values, tuple(self.knots.shape))
+        check_rising("knots", self.knots)
+        check_within("values", self.values, 0.0, 1.0)
+        check_positive("scale", self.scale)
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
@@ -41,10 +50,15 @@ class SplineCalibration(Calibrator):
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()
         knots, values = spline_map(confidence[order].numpy(), correct, n_knots)
-        return cls.fitted_to(validation, knots=torch.from_numpy(knots), values=torch.from_numpy(values))
+        return cls.fitted_to(
+            validation,
+            knots=torch.from_numpy(knots),
+            values=torch.from_numpy(values),
+            scale=natural_scale(validation.logits, validation.labels),
+        )
 
     def module(self) -> nn.Module:
-        return TopMap(self.knots, self.values)
+        return TopMap(self.knots, self.values, self.scale)
 
 
 def spline_map(confidence: Floats, correct: Floats, n_knots: int) -> tuple[Floats, Floats]:
@@ -53,8 +67,10 @@ def spline_map(confidence: Floats, correct: Floats, n_knots: int) -> tuple[Float
     knots = np.linspace(0.0, 1.0, n_knots)
     basis = CubicSpline(knots, np.eye(n_knots), bc_type="natural")  # column j: the spline that is 1 at knot j
     fractile = np.arange(n + 1) / n
-    cumulative = np.concatenate([[0.0], correct.cumsum()]) / n
-    heights, *_ = np.linalg.lstsq(basis(fractile), cumulative, rcond=None)
+    _, tie = np.unique(confidence, return_inverse=True)
+    even = (np.bincount(tie, correct) / np.bincount(tie))[tie]  # rows of equal confidence have no order
+    sums = cumulative(even) / n
+    heights, *_ = np.linalg.lstsq(basis(fractile), sums, rcond=None)
     places = np.linspace(0.0, 1.0, min(TABLE, n + 1))
     accuracy = np.clip(basis(places, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
     quantiles = np.interp(places, (np.arange(n) + 0.5) / n, confidence)

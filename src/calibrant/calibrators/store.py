@@ -114,7 +114,7 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise NoDataError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
     record = record if isinstance(record, dict) else {}
     version = record.get(VERSION_KEY)
-    if not isinstance(version, int) or isinstance(version, bool):
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptFileError(f"{os.fspath(path)} is not a calibrator of calibrant")
     if version > VERSION:
         raise CorruptFileError(

@@ -9,7 +9,16 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from calibrant._checks import check_bounds, check_choice, check_counting, check_grid, check_positive
+from calibrant._checks import (
+    check_bounds,
+    check_choice,
+    check_counting,
+    check_grid,
+    check_number,
+    check_positive,
+    check_shape,
+    check_within,
+)
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import Divided, Mixed, Unchanged
@@ -120,6 +129,9 @@ class EnsembleTemperature(Calibrator):
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
+        check_shape("weights", self.weights, (3,))
+        check_within("weights", self.weights, 0.0, 1.0)
+        check_number("sum of weights", float(self.weights.sum()), least=1 - 1e-9, most=1 + 1e-9)
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import row_hashes
-from calibrant._checks import check_positive, check_same_classes
+from calibrant._checks import check_positive, check_predictions, check_same_classes
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import Divided
@@ -19,6 +19,7 @@ from calibrant.predictions import Predictions
 
 FOLDS = 5
 LEAST_ROWS = 10  # of either side, for a discriminator
+LEAST_WORTH, MOST_MEAN = 30.0, 5.0  # effective rows, and how far the mean weight may be from 1
 
 
 @final
@@ -39,17 +40,26 @@ class TransferTemperature(Calibrator):
     def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
         """target: predictions of the data to come, labels not needed; both need features, else logits stand in.
 
-        Raises: NotConvergedError where the discriminator does not converge or there is no best temperature.
+        The published method also raises the weights to a power that it tunes; here they are taken as they are. Raises:
+        NotConvergedError where the two hardly overlap, so that a few rows would decide, where the discriminator does
+        not converge, or where there is no best temperature.
         """
         check_validation(validation)
         if target is None:
             raise InvalidInputError(f"target must be predictions of the target's rows: {cls.name} fits towards them")
+        check_predictions("target", target)
         check_same_classes("validation", validation.n_classes, target.n_classes)
         if min(len(validation), len(target)) < LEAST_ROWS:
             raise InvalidInputError(f"validation and target must have at least {LEAST_ROWS} rows each")
-        weights = control_variate(importance_weights(validation, target))
-        scale = solve_scale(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
+        raw = importance_weights(validation, target)
+        weights = control_variate(raw)
         worth = float(weights.sum() ** 2 / weights.square().sum())
+        if not 1 / MOST_MEAN <= float(raw.mean()) <= MOST_MEAN or worth < LEAST_WORTH:
+            raise NotConvergedError(
+                f"validation and target hardly overlap: the rows are worth {worth:.3g} unweighted ones, and their mean "
+                f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be carried over"
+            )
+        scale = solve_scale(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
         return cls.fitted_to(validation, temperature=scale.temperature, effective_rows=worth)
 
     def module(self) -> nn.Module:

@@ -29,7 +29,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     method
         A name in `CALIBRATORS` that needs logits and labels only.
     cv
-        A number of folds (fewer where the rarest class has fewer rows), a splitter or splits, as scikit-learn takes them.
+        A number of folds (fewer where the rarest class has fewer rows), a splitter, or splits.
 
     Fitted: ``estimator_`` (to all rows), ``calibrator_`` and ``classes_``. Where all cross-validated predictions are
     right, no temperature is best, and the least one allowed is taken (``calibrator_.at_bound``).
@@ -51,7 +51,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InvalidInputError(f"y must have at least two classes, got 1 class: {self.classes_[0]!r}")
+            raise InvalidInputError(f"y must have at least two classes, got {len(self.classes_)} class")
         self.estimator_ = clone(self._estimator).fit(X, y)
         validation = Predictions.from_logits(*self._unseen(X, y, labels))
         options: dict[str, Any] = {"at_bound": "clip"} if self.method == "temperature" else {}
@@ -79,7 +79,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Logits of rows by models that were fitted without them, and their labels."""
         counts = np.bincount(labels)
         if counts.min() < 2:
-            raise InvalidInputError(f"y must have two rows of every class, got 1 of {self.classes_[counts.argmin()]!r}")
+            raise InvalidInputError(f"y must have two rows of every class, got 1 of {self.classes_[counts.argmin()]}")
         folds = min(self.cv, int(counts.min())) if isinstance(self.cv, int) else self.cv
         logits, known = [], []
         for train, test in check_cv(folds, y, classifier=True).split(X, y):
