@@ -54,8 +54,7 @@ class IsotonicCalibration(IncreasingCalibrator):
     def fit(cls, validation: Predictions) -> Self:
         """Least squares of each class, a little extended: no probability becomes 0 or 1 (see `isotonic_map`)."""
         check_validation(validation)
-        extra = 1 / validation.n_classes
-        return cls.of_maps(validation, [isotonic_map(*pair, extra) for pair in class_probs(validation)])
+        return cls.of_maps(validation, [isotonic_map(*pair) for pair in class_probs(validation)])
 
 
 @final
@@ -72,19 +71,18 @@ class MulticlassIsotonic(IncreasingCalibrator):
         check_validation(validation)
         probs, happened = (np.concatenate(arrays) for arrays in zip(*class_probs(validation), strict=True))
         order = np.argsort(probs, kind="stable")
-        knots, values = isotonic_map(probs[order], happened[order], 1.0)
+        knots, values = isotonic_map(probs[order], happened[order])
         return cls.of_maps(validation, [(knots, values + SLOPE * knots)])
 
 
-def isotonic_map(probs: Floats, happened: Floats, extra: float) -> tuple[Floats, Floats]:
+def isotonic_map(probs: Floats, happened: Floats) -> tuple[Floats, Floats]:
     """Knots and values of the increasing function closest to the labels; probabilities sorted.
 
-    A row with the label at the least probability and one without it at the greatest are added, with this weight.
+    A row with the label at the least probability and one without it at the greatest are added.
     """
     from sklearn.isotonic import IsotonicRegression
 
     x = np.concatenate([probs[:1], probs, probs[-1:]])
     y = np.concatenate([[1.0], happened, [0.0]])
-    weights = np.concatenate([[extra], np.ones(len(probs)), [extra]])
-    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y, weights)
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
     return model.X_thresholds_.astype(float), model.y_thresholds_.astype(float)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where a matrix multiplies it
-LEAST_LOG_PROB = -87.0  # the logarithm of the least normal float32
 NEWTON_STEPS = 30
-SPAN = 8.0  # how much larger or smaller than that of all rows the scale of one may be
+SPAN = 3.0  # how much larger or smaller than that of all rows the scale of one may be
 LEAST_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_likely_labels, check_positive, check_shape
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.modules import LEAST_LOG_PROB, Affine
+from calibrant.calibrators.modules import Affine
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
@@ -39,7 +39,7 @@ class AffineScaling(Calibrator):
 
     weight: Tensor  # (k,) or (k, k)
     bias: Tensor  # (k,)
-    floor: float  # what −inf counts as: the least that validation had, below the row's largest
+    floor: float  # what −inf counts as: the least that validation had
 
     def __post_init__(self) -> None:
         k = self.n_classes
@@ -55,7 +55,7 @@ class AffineScaling(Calibrator):
         k = validation.n_classes
         identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
         nothing = torch.zeros(k, dtype=torch.float64)
-        floor = max(LEAST_LOG_PROB if cls.log_probs else -math.inf, least_logit(validation.logits))
+        floor = least_finite(validation.log_probs()) if cls.log_probs else least_gap(validation.logits)
         inputs = Affine(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
         scale = natural_scale(inputs, validation.labels)
         weight, bias = fit_affine(inputs.mul_(scale), validation.labels, identity, strength)
@@ -98,7 +98,12 @@ class DirichletCalibration(AffineScaling):
     log_probs: ClassVar[bool] = True
 
 
-def least_logit(logits: Tensor) -> float:
+def least_finite(log_probs: Tensor) -> float:
+    """The least log-probability but −inf."""
+    return float(torch.where(log_probs == -math.inf, 0.0, log_probs).min())
+
+
+def least_gap(logits: Tensor) -> float:
     """The least finite logit, below the largest of its row; −30 where all others are −inf."""
     below = logits - logits.amax(1, keepdim=True)
     return float(torch.where(below == -math.inf, 0.0, below).min()) or -30.0

@@ -32,7 +32,7 @@ class SplineCalibration(Calibrator):
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
-    scale: float  # 1/T of all rows; that of a row is at most eight times as large or as small
+    scale: float  # 1/T of all rows; that of a row is at most three times as large or as small
 
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, (None,))
