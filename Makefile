@@ -17,11 +17,16 @@ $(READY): pyproject.toml constraints.txt
 	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the multipliers of the paper's CIFAR-10 prior, a small classifier trained with them, its audit
+demo: $(READY)  ## the paper's CIFAR-10 prior solved, a small classifier trained with it, audited, calibrated for shift
 	$(BIN)/calibrant solve --prior examples/cifar10_prior.json --form mean variance mean_variance prior
 	$(BIN)/python examples/digits.py
 	$(BIN)/calibrant audit runs/digits/maxent_mean.parquet --by test --compare runs/digits/cross_entropy.parquet --cluster image \
 		--metrics accuracy ece kse smece cece nll brier aurc
+	$(BIN)/python examples/shift.py
+	$(BIN)/calibrant fit runs/shift/val.parquet --method set_temperature -o runs/shift/set_temperature.json
+	$(BIN)/calibrant apply runs/shift/set_temperature.json runs/shift/test.parquet -o runs/shift/honest.parquet
+	$(BIN)/calibrant compare-calibrators runs/shift/val.parquet runs/shift/test.parquet --by severity \
+		--methods identity temperature perturbed_temperature density_aware set_temperature
 
 test: check  ## all checks and all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -36,6 +41,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/calibrators.py
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -21,24 +21,11 @@ import calibrant as cb
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.integrations.sklearn import CalibratedClassifier
 
-OF_LOGITS = [
-    "identity",
-    "temperature",
-    "vector",
-    "matrix",
-    "dirichlet",
-    "platt",
-    "beta",
-    "histogram",
-    "bbq",
-    "isotonic",
-    "isotonic_multiclass",
-    "spline",
-]
+CHECKED = ["temperature", "vector", "platt", "histogram", "isotonic_multiclass", "spline"]  # one of each kind
 
 
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's estimators on the data of its checks
-@parametrize_with_checks([CalibratedClassifier(method=method) for method in OF_LOGITS])
+@parametrize_with_checks([CalibratedClassifier(method=method) for method in CHECKED])
 def test_scikit_learn_checks(estimator: CalibratedClassifier, check: Any) -> None:
     check(estimator)
 

@@ -93,30 +93,38 @@ def show(rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], l
     """All rows first; then, with ``by``, each group with its methods."""
     from rich.console import Console
 
+    from calibrant.metrics.table import METRICS
+
     console = Console()
-    headings = [part for name in metrics for part in (name, f"{level:.0%} interval")]
-    whole = new_table(title, ("method", "", *headings), n_left=2)
+    whole = new_table(title, ("method", *headings(metrics, metrics, level)), n_left=1)
+    for row in rows:
+        if row.whole and row.failure is None:
+            whole.add_row(row.method, *cells(row, metrics, metrics))
+    console.print(whole)
     for row in rows:
         if row.failure is not None:
-            whole.add_row(row.method, shown(row.failure))
-        elif row.whole:
-            whole.add_row(row.method, "", *cells(row, metrics))
-    console.print(whole)
+            console.print(shown(f"{row.method}: {row.failure}"))
     groups = [row for row in rows if not row.whole]
     if by is None or not groups:
         return
-    order = list(dict.fromkeys(row.group for row in groups))
-    table = new_table(f"by {by}", (by, "method", "rows", *headings), n_left=2)
-    for group in order:
+    with_interval = [name for name in metrics if METRICS[name].floor is not None]  # else it is too wide to read
+    table = new_table(f"by {by}", ("method", by, "rows", *headings(metrics, with_interval, level)), n_left=2)
+    for group in dict.fromkeys(row.group for row in groups):
         for row in groups:
             if row.group == group:
-                table.add_row(shown(group), row.method, f"{row.n_rows:,}", *cells(row, metrics))
+                table.add_row(row.method, shown(group), f"{row.n_rows:,}", *cells(row, metrics, with_interval))
         table.add_section()
     console.print(table)
 
 
-def cells(row: "Comparison", metrics: Sequence[str]) -> list[str]:
+def headings(metrics: Sequence[str], with_interval: Sequence[str], level: float) -> list[str]:
+    return [part for name in metrics for part in (name, *([f"{level:.0%} interval"] if name in with_interval else []))]
+
+
+def cells(row: "Comparison", metrics: Sequence[str], with_interval: Sequence[str]) -> list[str]:
     found = []
     for name in metrics:
-        found += [number(row.values[name]), limits(row.intervals[name]) if name in row.intervals else "–"]
+        found.append(number(row.values[name]))
+        if name in with_interval:
+            found.append(limits(row.intervals[name]) if name in row.intervals else "–")
     return found

@@ -1,0 +1,107 @@
+"""Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and under five corruptions.
+
+Writes runs/shift/val.parquet and test.parquet for `calibrant fit`, `apply` and `compare-calibrators`: each image clean
+(corruption "none", severity 0) and with five corruptions at three severities, with the features of the last layer.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.progress import track
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import calibrant as cb
+
+FOLDER = Path("runs/shift")
+N_TRAIN, N_VALIDATION = 600, 400
+N_EPOCHS, BATCH = 100, 64
+
+
+def noise(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    return images + 0.15 * severity * torch.randn(images.shape, generator=generator)
+
+
+def dropout(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    return images * (torch.rand(images.shape, generator=generator) > 0.12 * severity)
+
+
+def contrast(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    mean = images.mean((1, 2), keepdim=True)
+    return mean + (1 - 0.25 * severity) * (images - mean)
+
+
+def blur(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    for _ in range(severity):
+        images = nn.functional.avg_pool2d(images.unsqueeze(1), 3, stride=1, padding=1).squeeze(1)
+    return images
+
+
+def stripes(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
+    return torch.maximum(images, 0.3 * severity * (torch.arange(8) % 2).float())
+
+
+CORRUPTIONS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
+    "noise": noise,
+    "dropout": dropout,
+    "contrast": contrast,
+    "blur": blur,
+    "stripes": stripes,
+}
+
+
+class Classifier(nn.Module):
+    """Two layers, which returns logits and the features before the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU())
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.body(images)
+        return self.head(features), features
+
+
+def train(images: Tensor, labels: Tensor) -> Classifier:
+    torch.manual_seed(0)
+    model = Classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    for _ in track(range(N_EPOCHS), description="training", transient=True):
+        for rows in torch.randperm(len(images)).split(BATCH):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[rows])[0], labels[rows]).backward()
+            optimizer.step()
+    return model.eval()
+
+
+@torch.no_grad()
+def predict(model: Classifier, images: Tensor, labels: Tensor, corruption: str, severity: int) -> cb.Predictions:
+    logits, features = model(images)
+    columns = {"corruption": [corruption] * len(images), "severity": [severity] * len(images)}
+    return cb.Predictions.from_logits(logits, labels, features=features, columns=columns)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    data = load_digits()
+    images, labels = torch.tensor(data.images, dtype=torch.float32) / 16, torch.tensor(data.target)
+    rows = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    model = train(images[rows[:N_TRAIN]], labels[rows[:N_TRAIN]])
+    splits = {"val": rows[N_TRAIN : N_TRAIN + N_VALIDATION], "test": rows[N_TRAIN + N_VALIDATION :]}
+    for seed, (split, chosen) in enumerate(splits.items()):
+        generator = torch.Generator().manual_seed(seed)
+        parts = [predict(model, images[chosen], labels[chosen], "none", 0)]
+        for name, corrupt in CORRUPTIONS.items():
+            for severity in (1, 2, 3):
+                corrupted = corrupt(images[chosen], severity, generator)
+                parts.append(predict(model, corrupted, labels[chosen], name, severity))
+        predictions = cb.Predictions.concat(parts)
+        predictions.save(FOLDER / f"{split}.parquet")
+        print(f"{FOLDER / split}.parquet: {predictions}")
+
+
+if __name__ == "__main__":
+    main()
