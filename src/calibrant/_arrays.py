@@ -128,6 +128,8 @@ def as_logits(kind: str, values: Tensor, argument: str, first_row: int, toleranc
 
 def as_float32(logits: Tensor) -> Tensor:
     """As float32; a row that is too large for it is shifted, which its probabilities do not feel."""
+    if logits.dtype == torch.float32:
+        return logits
     single = logits.float()
     beyond = ~single.amax(1).isfinite() if len(single) else torch.zeros(0, dtype=torch.bool)
     if beyond.any():

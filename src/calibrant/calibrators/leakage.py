@@ -31,8 +31,8 @@ class Rows:
     repeats: float  # share of the rows that repeat another
 
     def __post_init__(self) -> None:
-        if not all(0 <= value < 2**64 for value in self.sample) or not 0 <= self.repeats <= 1:
-            raise InvalidInputError("sample must be 64-bit hashes and repeats a share")
+        if self.sample and not (min(self.sample) >= 0 and max(self.sample) < 2**64):
+            raise InvalidInputError("sample must be 64-bit hashes")
 
     @classmethod
     def of(cls, predictions: Predictions) -> Self:

@@ -16,6 +16,7 @@ from calibrant._checks import check_likely_labels
 SMALL_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
 BLOCK_ELEMENTS = 2**18
 FEW_CLASSES = 16  # a reduction over fewer than these runs faster when the classes come first
+DTYPES = (torch.float32, torch.float64)
 LEAST = -1e15  # stands for −inf, so that 0 · u stays 0
 
 
@@ -42,6 +43,10 @@ class Likelihood:
     def small(self) -> bool:
         return self.logits.numel() <= SMALL_ELEMENTS
 
+    @property
+    def _class_dim(self) -> int:
+        return 0 if self.logits.shape[1] < FEW_CLASSES else 1
+
     @cached_property
     def top(self) -> Tensor:
         """(n,) the largest logit of each row."""
@@ -57,33 +62,39 @@ class Likelihood:
         return float(self.logits.min()) == -math.inf
 
     @cached_property
-    def _shifted(self) -> Tensor:
-        """All of u, float64, classes first where they are few."""
-        dim = self._class_dim
-        u = (self.logits.T.contiguous() if dim == 0 else self.logits).double() - self.top.double().unsqueeze(dim)
-        return u.clamp_(min=LEAST)
+    def _shifted(self) -> dict[torch.dtype, Tensor]:
+        """All of u, in both precisions."""
+        return {dtype: self._shift(slice(None), self._buffer(len(self.logits), dtype)) for dtype in DTYPES}
 
-    @property
-    def _class_dim(self) -> int:
-        return 0 if self.small and self.logits.shape[1] < FEW_CLASSES else 1
+    def _buffer(self, n_rows: int, dtype: torch.dtype) -> Tensor:
+        k = self.logits.shape[1]
+        return torch.empty((k, n_rows) if self._class_dim == 0 else (n_rows, k), dtype=dtype)
+
+    def _shift(self, rows: slice, buffer: Tensor) -> Tensor:
+        """Rows of u, written into a buffer."""
+        logits = self.logits[rows]
+        u = buffer.narrow(1 - self._class_dim, 0, len(logits))
+        u.copy_(logits.T if self._class_dim == 0 else logits)
+        u -= self.top[rows].to(u.dtype).unsqueeze(self._class_dim)
+        return u.clamp_(min=LEAST) if self._has_zeros else u
 
     def terms(self, scale: float | Tensor, dtype: torch.dtype = torch.float64) -> Terms:
-        """For each row; a scale for all rows or for each. Small sets are computed in float64 whatever is asked."""
+        """For each row; a scale for all rows or for each."""
         if self.small:
-            return _terms(self._shifted, torch.empty_like(self._shifted), self.label_gap, scale, self._class_dim)
+            u = self._shifted[dtype]
+            return _terms(u, torch.empty_like(u), self.label_gap, scale, self._class_dim)
         n, k = self.logits.shape
         found = torch.empty(3, n, dtype=torch.float64)
         step = max(1, BLOCK_ELEMENTS // k)
-        shifted, work = (torch.empty(step, k, dtype=dtype) for _ in range(2))  # fresh memory costs more than arithmetic
+        shifted, work = self._buffer(step, dtype), self._buffer(step, dtype)  # fresh memory costs more than arithmetic
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            u = shifted[: rows.stop - start].copy_(self.logits[rows])
-            u -= self.top[rows].to(dtype).unsqueeze(1)
-            if self._has_zeros:
-                u.clamp_(min=LEAST)
-            of_rows = scale if isinstance(scale, float) else scale[rows].to(dtype)
-            parts = _terms(u, work[: len(u)], self.label_gap[rows], of_rows, 1)
-            for part, values in zip(found, parts, strict=True):
+            u = self._shift(rows, shifted)
+            of_rows = scale if isinstance(scale, float) else scale[rows]
+            room = work.narrow(1 - self._class_dim, 0, rows.stop - start)
+            for part, values in zip(
+                found, _terms(u, room, self.label_gap[rows], of_rows, self._class_dim), strict=True
+            ):
                 part[rows] = values
         return Terms(*found)
 
@@ -103,12 +114,11 @@ class Likelihood:
 
 def _terms(u: Tensor, work: Tensor, label_gap: Tensor, scale: float | Tensor, dim: int) -> Terms:
     """Of rows whose classes are along ``dim``; ``work`` is overwritten."""
-    factor = scale if isinstance(scale, float) else scale.unsqueeze(dim)
+    factor = scale if isinstance(scale, float) else scale.to(u.dtype).unsqueeze(dim)
     mass = torch.mul(u, factor, out=work).exp_()
     total = mass.sum(dim)
     mass *= u
     mean = mass.sum(dim) / total
     mass *= u
     square = mass.sum(dim) / total
-    per_row = scale if isinstance(scale, float) else scale.double()
-    return Terms(total.double().log() - per_row * label_gap, mean.double() - label_gap, (square - mean * mean).double())
+    return Terms(total.double().log() - scale * label_gap, mean.double() - label_gap, (square - mean * mean).double())

@@ -58,7 +58,7 @@ class AffineScaling(Calibrator):
         floor = least_finite(validation.log_probs()) if cls.log_probs else least_gap(validation.logits)
         inputs = Affine(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
         scale = natural_scale(inputs, validation.labels)
-        weight, bias = fit_affine(inputs.mul_(scale), validation.labels, identity, strength)
+        weight, bias = fit_affine(scale * inputs, validation.labels, identity, strength)
         return cls.fitted_to(validation, weight=scale * weight, bias=bias, floor=floor)
 
     def module(self) -> nn.Module:
