@@ -19,7 +19,7 @@ from calibrant._checks import (
     check_whole,
 )
 from calibrant.calibrators.leakage import Rows, Watch
-from calibrant.calibrators.modules import divided
+from calibrant.calibrators.maps import divided
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
@@ -52,7 +52,6 @@ class Calibrator(ABC):
     two_classes_only: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
     fits_shifts: ClassVar[bool] = False  # whether it learns from corrupted rows, whose types are then no fair test
-    inputs: ClassVar[tuple[str, ...]] = ("logits",)  # what `module()` takes
 
     n_classes: int
     fitted: Fitted
@@ -103,9 +102,19 @@ class Calibrator(ABC):
             mended[rows] = module(*(values[rows] for values in inputs))
         return mended
 
+    @property
+    def n_features(self) -> int:
+        """How many features of a row it looks at."""
+        return 0
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What `module()` takes, in order."""
+        return ("logits", "features") if self.n_features else ("logits",)
+
     def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
         """The arguments of the module for these rows."""
-        if "features" not in self.inputs:
+        if not self.n_features:
             return (predictions.logits,)
         features = check_known_features(self.name, predictions.features)
         check_feature_count(self.name, self.n_features, features.shape[1])
@@ -159,10 +168,6 @@ class Calibrator(ABC):
         mended = self.module()(*(inputs[name] for name in self.inputs))
         if mended.shape != rows.shape or not bool(mended.isfinite().all()):
             raise InvalidInputError(f"its parameters do not fit {self.n_classes} classes")
-
-    @property
-    def n_features(self) -> int:
-        return 0
 
     def __repr__(self) -> str:
         fitted = self.fitted

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from calibrant.calibrators.base import check_validation
-from calibrant.calibrators.domains import CLEAN, shift_types
+from calibrant.calibrators.domains import CLEAN, clean_rows, shift_types
 from calibrant.calibrators.leakage import Rows, Watch
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
@@ -115,8 +115,7 @@ def fit_and_mend(name: str, validation: Predictions, test: Predictions, shift: s
     both = shift in validation.columns.column_names and shift in test.columns.column_names
     seen = set(shift_types(validation, shift)) & set(shift_types(test, shift)) if both else set()
     if shift in validation.columns.column_names and not cls.fits_shifts:
-        known, of_validation = validation.groups(shift)
-        clean = np.isin(known, [j for j, value in enumerate(of_validation) if value in CLEAN])
+        clean = clean_rows(validation, shift)
         if clean.any():
             return cls.fit(validation[clean], **options).mend(test)
     if not seen:

@@ -22,7 +22,8 @@ from calibrant._checks import (
 )
 from calibrant.calibrators.base import BLOCK_ELEMENTS, Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import DividedByDistance, DividedByScore, entropy, logit_norm
+from calibrant.calibrators.maps import entropy, logit_norm
+from calibrant.calibrators.modules import DividedByDistance, DividedByScore
 from calibrant.calibrators.neighbours import Bank
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import InvalidInputError
@@ -75,7 +76,7 @@ class ConditionalTemperature(Calibrator):
         return cls.fitted_to(validation, score=score, knots=knots, scales=scales)
 
     @property
-    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+    def inputs(self) -> tuple[str, ...]:
         return ("logits",) if self.score in OF_LOGITS else ("logits", "score")
 
     def module(self) -> nn.Module:
@@ -95,7 +96,6 @@ class DensityAwareScaling(Calibrator):
     name: ClassVar[str] = "density_aware"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("logits", "features")
 
     w0: float
     w1: float

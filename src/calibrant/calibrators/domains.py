@@ -66,7 +66,6 @@ class DomainTemperature(Calibrator):
 
     name: ClassVar[str] = "domain_temperature"
     keeps_argmax: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("logits", "features")
 
     domain: str
     temperatures: dict[str, float]
@@ -136,6 +135,12 @@ def sorted_groups(predictions: Predictions, name: str) -> tuple[NDArray[np.int64
     number, values = predictions.groups(name)
     order = sorted(range(len(values)), key=lambda i: domain_key(values[i]))
     return np.argsort(order)[number], [values[i] for i in order]
+
+
+def clean_rows(predictions: Predictions, shift: str) -> Tensor:
+    """(n,) whether a column of corruption types says that a row has none."""
+    number, values = predictions.groups(shift)
+    return torch.from_numpy(np.isin(number, [i for i, value in enumerate(values) if value in CLEAN]))
 
 
 def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from calibrant._checks import check_likely_labels
 SMALL_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
 BLOCK_ELEMENTS = 2**18
 FEW_CLASSES = 16  # a reduction over fewer than these runs faster when the classes come first
-DTYPES = (torch.float32, torch.float64)
 LEAST = -1e15  # stands for −inf, so that 0 · u stays 0
 
 
@@ -55,6 +54,8 @@ class Likelihood:
     @cached_property
     def label_gap(self) -> Tensor:
         """(n,) float64: u of the label, 0 where it is the likeliest class."""
+        if self.small:
+            return self._shifted[torch.float64].gather(dim := self._class_dim, self.labels.unsqueeze(dim)).squeeze(dim)
         return self.logits.gather(1, self.labels.unsqueeze(1)).squeeze(1).double() - self.top.double()
 
     @cached_property
@@ -64,7 +65,9 @@ class Likelihood:
     @cached_property
     def _shifted(self) -> dict[torch.dtype, Tensor]:
         """All of u, in both precisions."""
-        return {dtype: self._shift(slice(None), self._buffer(len(self.logits), dtype)) for dtype in DTYPES}
+        logits = (self.logits.T.contiguous() if self._class_dim == 0 else self.logits).double()
+        u = (logits - logits.amax(self._class_dim, keepdim=True)).clamp_(min=LEAST)
+        return {torch.float64: u, torch.float32: u.float()}
 
     def _buffer(self, n_rows: int, dtype: torch.dtype) -> Tensor:
         k = self.logits.shape[1]

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import check_known_features, check_whole
-from calibrant.calibrators.modules import mean_distance, nearest_mean, square_distances
+from calibrant.calibrators.maps import mean_distance, nearest_mean, square_distances
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
 BANK_ROWS = 5000  # at most; those of the least hashes, so that the order of rows does not matter
-MOST_NEIGHBOURS, NEIGHBOUR_SHARE = (
-    200,
-    0.01,
-)  # k unless told: 200 (Tomani et al. 2023), but no more than 1 % of the bank
+MOST_NEIGHBOURS = 200  # k unless told (Tomani et al. 2023),
+NEIGHBOUR_SHARE = 0.01  # but no more than this share of the bank
 BLOCK_ELEMENTS = 2**20
 
 
@@ -33,9 +31,8 @@ class Bank:
     def of(cls, method: str, reference: Predictions, k: int | None, argument: str) -> Self:
         features = check_known_features(method, reference.features, argument)
         members = torch.from_numpy(np.argsort(reference.row_hashes[0], kind="stable")[:BANK_ROWS])
-        chosen = (
-            min(MOST_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * len(members))) if k is None else check_whole("k", k, 1)
-        )
+        usual = min(MOST_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * len(members)))
+        chosen = usual if k is None else check_whole("k", k, 1)
         if chosen >= len(members):
             raise InvalidInputError(f"k must be less than the {len(members)} rows of {argument}, got {chosen}")
         return cls(nn.functional.normalize(features[members].float(), dim=1).half(), chosen, members)

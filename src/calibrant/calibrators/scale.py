@@ -59,7 +59,7 @@ def natural_scale(logits: Tensor, labels: Tensor) -> float:
 def _solve(rows: Likelihood, low: float, high: float) -> tuple[float, int]:
     """Where log β has the minimum, or the bound next to it, and the number of evaluations of all rows."""
     position = min(max(0.0, low), high)
-    if not rows.small:
+    if len(rows.logits) > 4 * COARSE_ROWS:
         position, _ = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
     position, n_single = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
     position, n_double = _descend(rows, position, low, high, torch.float64, TOLERANCE)

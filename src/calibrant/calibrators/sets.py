@@ -18,8 +18,9 @@ from calibrant._checks import (
     check_shape,
 )
 from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
-from calibrant.calibrators.domains import CLEAN, pooled_log_temperatures, shift_types, sorted_groups
-from calibrant.calibrators.modules import DividedBySet, log_distance, mix_entropy, row_statistics
+from calibrant.calibrators.domains import clean_rows, pooled_log_temperatures, shift_types, sorted_groups
+from calibrant.calibrators.maps import log_distance, mix_entropy, row_statistics
+from calibrant.calibrators.modules import DividedBySet
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
@@ -38,7 +39,8 @@ class SetTemperature(Calibrator):
     """One temperature for each unlabelled set, from its mean entropy, confidence and distance to known features.
 
     A set is the rows of a call; where they have all columns of ``sets``, each combination of their values is one. The
-    regression is fitted over corrupted versions of the validation set, a set each.
+    regression is fitted over corrupted versions of the validation set, a set each. Means of a few rows say little: give
+    it sets of hundreds.
     """
 
     name: ClassVar[str] = "set_temperature"
@@ -47,9 +49,7 @@ class SetTemperature(Calibrator):
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]
-    weight: (
-        Tensor  # of mean entropy, mean confidence, mean log distance (with a cloud), entropy of the mix (if it counts)
-    )
+    weight: Tensor  # of the statistics of a set, as `set_statistics` has them
     intercept: float
     low: float  # limits of log T
     high: float
@@ -106,10 +106,6 @@ class SetTemperature(Calibrator):
             cloud=cloud,
             same_mix=same_mix,
         )
-
-    @property
-    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("logits", "features") if self.cloud else ("logits",)
 
     @property
     def n_features(self) -> int:
@@ -189,11 +185,10 @@ def _known_cloud(validation: Predictions, column: str, reference: Predictions | 
         own = check_known_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
         return feature_cloud(known)
-    number, values = validation.groups(column)
-    clean = np.isin(number, [i for i, value in enumerate(values) if value in CLEAN])
     if validation.features is None:
         return ()
-    return feature_cloud(validation.features[torch.from_numpy(clean if clean.any() else ~clean)])
+    clean = clean_rows(validation, column)
+    return feature_cloud(validation.features[clean if clean.any() else ~clean])
 
 
 def feature_cloud(features: Tensor) -> Cloud:

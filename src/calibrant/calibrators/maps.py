@@ -1,0 +1,108 @@
+"""Functions of logits and features that the modules are made of; they script and export."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where nothing better is known
+NEWTON_STEPS = 30
+
+
+def like(calibrated: Tensor, logits: Tensor) -> Tensor:
+    return calibrated if logits.dtype == torch.float64 else calibrated.float()
+
+
+def divided(logits: Tensor, temperature: Tensor) -> Tensor:
+    """The logits over T, up to a constant for each row: the largest becomes 0, and no other can round to it."""
+    z = logits.to(temperature.dtype)
+    return like((z - z.amax(1, keepdim=True)) / temperature, logits)
+
+
+def keeping_top(calibrated: Tensor, logits: Tensor) -> Tensor:
+    """With the class on top that was there before, where rounding made it equal to another."""
+    top = logits.argmax(1, keepdim=True)
+    best = calibrated.amax(1, keepdim=True)
+    above = torch.where(calibrated.argmax(1, keepdim=True) == top, best, best + best.abs() * 1e-6 + 1e-30)
+    return calibrated.scatter(1, top, above)
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(1)
+
+
+def with_floor(logits: Tensor, floor: float = NO_CHANCE) -> Tensor:
+    """With finite numbers in place of −inf."""
+    return torch.where(logits == float("-inf"), logits.amax(1, keepdim=True) + floor, logits)
+
+
+def logit_norm(logits: Tensor) -> Tensor:
+    """Euclidean norm of the logits less their mean, which a constant does not change."""
+    z = with_floor(logits)
+    return (z - z.mean(1, keepdim=True)).square().sum(1).sqrt()
+
+
+def row_statistics(logits: Tensor) -> Tensor:
+    """(n, 2) entropy as a share of its largest possible value, and confidence."""
+    log_probs = logits.log_softmax(1)
+    return torch.stack([entropy(log_probs) / math.log(logits.shape[1]), log_probs.amax(1).exp()], dim=1)
+
+
+def mix_entropy(mix: Tensor) -> Tensor:
+    """(m,) entropy of mean predictions (m, k), as a share of its largest possible value."""
+    return entropy(mix.log()) / math.log(mix.shape[1])
+
+
+def log_distance(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
+    """(n,) logarithm of the distance from a cloud of features, in its own standard deviations.
+
+    The cloud has a variance along each of its axes (f, r), and one, the last, in all directions beside them.
+    """
+    x = features.to(centre.dtype) - centre
+    along = (x @ axes).square()
+    beside = (x.square().sum(1) - along.sum(1)).clamp(min=0.0)
+    return 0.5 * ((along / variances[:-1]).sum(1) + beside / variances[-1]).clamp(min=1e-12).log()
+
+
+def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
+    """Piecewise linear through (c, m) knots, constant beyond them, at (c, n) points."""
+    right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
+    x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
+    share = torch.where(x1 > x0, (x - x0) / (x1 - x0), torch.zeros_like(x)).clamp(0.0, 1.0)
+    y0 = values.gather(1, right - 1)
+    return y0 + share * (values.gather(1, right) - y0)
+
+
+def scale_of_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTON_STEPS) -> Tensor:
+    """(n,) β with which max softmax(β z) is the confidence, or as near above 1/K as makes no difference.
+
+    With u = z − max z, log Σ_{j ≠ top} exp(β u_j) = log(1/confidence − 1). The left side is convex and decreases, so
+    Newton's method comes up to the root from β = 0.
+    """
+    n_classes = logits.shape[1]
+    u = (logits - logits.amax(1, keepdim=True)).clamp(min=-1e15)
+    others = torch.zeros_like(u).scatter(1, logits.argmax(1, keepdim=True), float("-inf"))
+    reachable = confidence.clamp(min=1.0 / n_classes + 1e-3 * (1.0 - 1.0 / n_classes))
+    wanted = ((1.0 - reachable) / reachable).log()
+    scale = torch.zeros_like(confidence)
+    for _ in range(n_steps):
+        weighted = scale.unsqueeze(1) * u + others
+        slope = (weighted.softmax(1) * u).sum(1).clamp(max=-1e-12)
+        scale = (scale - (weighted.logsumexp(1) - wanted) / slope).clamp(1e-12, 1e12)
+    return scale
+
+
+def mean_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
+    """Mean Euclidean distance of each row to its k nearest rows of the bank, all scaled to length 1."""
+    return nearest_mean(square_distances(features, bank), k)
+
+
+def square_distances(features: Tensor, bank: Tensor) -> Tensor:
+    """(n, m) squared distances of rows, scaled to length 1, from those of the bank."""
+    rows = nn.functional.normalize(features.to(bank.dtype), dim=1)
+    return (rows.square().sum(1, keepdim=True) + bank.square().sum(1) - 2.0 * rows @ bank.T).clamp(min=0.0)
+
+
+def nearest_mean(squares: Tensor, k: int) -> Tensor:
+    """(n,) mean of the k least distances, from their squares."""
+    return squares.topk(k, dim=1, largest=False).values.sqrt().mean(1)
