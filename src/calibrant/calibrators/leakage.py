@@ -1,6 +1,6 @@
 """Which rows a calibrator was fitted on: enough to recognise them again, whole, in part or among others."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -72,7 +72,7 @@ class Watch:
             raise InvalidInputError(_message("rows that it was fitted on"))
 
 
-def _sum(fingerprints: Iterable[str]) -> str:
+def _sum(fingerprints: Sequence[str]) -> str:
     """The fingerprint of all rows from those of the batches: sums, part by part."""
     n, low, high = (sum(int(f[a:b], 16) for f in fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
     return f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}"
