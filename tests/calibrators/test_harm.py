@@ -15,6 +15,8 @@ from calibrant._files import replacing
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
 from calibrant.calibrators.choice import row_folds
+from calibrant.calibrators.neighbours import Bank
+from calibrant.calibrators.transfer import control_variate
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NotConvergedError
 
 NEEDS_MORE = {"perturbed_temperature", "domain_temperature", "set_temperature", "transcal", "density_aware"}
@@ -264,3 +266,34 @@ def test_bad_kinds_of_options_are_one_line() -> None:
         TemperatureScaling.fit(rows)(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="target"):
         CALIBRATORS["transcal"].fit(rows, target=5)  # type: ignore[call-arg]
+
+
+# Pieces
+
+
+def test_without_errors_the_temperature_of_all_rows_is_kept() -> None:
+    """Sure rows of a calibrated model hold next to no evidence; the likelihood alone takes their 1/T to the limit."""
+    for seed in range(4):
+        scales = CALIBRATORS["conditional_temperature"].fit(draw(300, 2, seed)).scales  # type: ignore[attr-defined]
+        assert scales.max() / scales.min() < 4
+
+
+def test_weights_are_corrected_for_their_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = 0.8 + 0.5 * torch.rand(500, generator=generator, dtype=torch.float64)
+    losses = torch.rand(500, generator=generator, dtype=torch.float64)
+    found = control_variate(weights)
+    assert found.mean().item() == pytest.approx(1.0, abs=1e-12)
+    slope = np.cov((weights * losses).numpy(), weights.numpy(), bias=True)[0, 1] / weights.var(correction=0)
+    wanted = (weights * losses).mean() - slope * (weights.mean() - 1)
+    assert (found * losses).mean().item() == pytest.approx(wanted.item(), rel=1e-12)
+
+
+def test_no_row_is_its_own_neighbour() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(40, 5, generator=generator)
+    rows = draw(40, 3, 0, features=features)
+    found = Bank.of("density_aware", rows, 3, "validation").own_distances(features)
+    unit = features / features.norm(dim=1, keepdim=True)
+    apart = torch.cdist(unit, unit).fill_diagonal_(math.inf)
+    torch.testing.assert_close(found.float(), apart.sort(dim=1).values[:, :3].mean(1), atol=2e-3, rtol=0)
