@@ -1,22 +1,21 @@
 """`calibrant audit`: as a real process where that matters, elsewhere through `main` in this process."""
 
-import json
 import math
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from cli_run import Run, run_process
 
 import calibrant
-from calibrant import cli
 from calibrant.cli.audit import parse_gate
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.workers import FileScores
@@ -40,63 +39,9 @@ OPTIONS = (
 )
 
 
-class Ran(NamedTuple):
-    """What a run of the command line left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The JSON on standard output, which has no NaN and no Infinity."""
-        assert self.code in (0, 3), self.err
-
-        def refuse(word: str) -> float:
-            raise AssertionError(f"{word} is not JSON")
-
-        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
-        return found
-
-    def refused(self, message: str) -> None:
-        """Exit code 2 with this in the one line on standard error."""
-        assert self.code == 2, (self.out, self.err)
-        assert self.out == ""
-        assert message in self.err
-        assert len(self.err.strip().splitlines()) == 1
-        assert "Traceback" not in self.err
-
-
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`main` in this process, on a terminal 200 columns wide unless told."""
-    app = cli.app
-
-    def run(*arguments: object, width: int = 200) -> Ran:
-        monkeypatch.setenv("COLUMNS", str(width))
-        tokens = ["audit", *map(str, arguments)]
-        monkeypatch.setattr(cli, "app", lambda **options: app(tokens, **options))
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        assert isinstance(code, int)
-        out, err = capsys.readouterr()
-        return Ran(code, out, err)
-
-    return run
-
-
-def run_process(*arguments: object, **environment: str) -> Ran:
-    command = [sys.executable, "-c", "from calibrant.cli import main; main()", "audit", *map(str, arguments)]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"} | environment
-    )
-    return Ran(found.returncode, found.stdout, found.stderr)
+def audit(calibrant: Run) -> Run:
+    return partial(calibrant, "audit")
 
 
 def predictions(n: int = 120, n_classes: int = 3, seed: int = 0) -> Predictions:
@@ -138,7 +83,7 @@ def rows_of(table: str, names: Sequence[str]) -> list[str]:
 
 
 def test_the_process_prints_a_table(path: Path) -> None:
-    found = run_process(path)
+    found = run_process("audit", path)
     assert found.code == 0, found.err
     assert found.err == ""
     card = calibrant.score(Predictions.load(path))
@@ -151,7 +96,7 @@ def test_the_process_prints_a_table(path: Path) -> None:
 
 
 def test_the_process_prints_json_and_exits_3_where_a_gate_fails(path: Path) -> None:
-    found = run_process(path, "--json", "--by", "site", "--fail-if", "ece > 0.0", "accuracy < 0.1")
+    found = run_process("audit", path, "--json", "--by", "site", "--fail-if", "ece > 0.0", "accuracy < 0.1")
     assert found.code == 3
     card = calibrant.score(Predictions.load(path))
     assert values(found.record) == card.values()
@@ -168,7 +113,7 @@ def test_the_process_prints_json_and_exits_3_where_a_gate_fails(path: Path) -> N
     ],
 )
 def test_the_process_refuses_at_once_what_needs_no_file(arguments: tuple[str, ...], message: str) -> None:
-    run_process(*arguments).refused(message)
+    run_process("audit", *arguments).refused(message)
 
 
 def test_help_names_every_option_and_loads_no_torch() -> None:

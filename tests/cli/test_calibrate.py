@@ -1,10 +1,8 @@
 """`calibrant fit`, `apply` and `compare-calibrators`: real processes where that matters, elsewhere through `main`."""
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from cli_run import Run, run_process
 
 import calibrant as cb
-from calibrant import cli
 from calibrant.calibrators import (
     DensityAwareScaling,
     DomainTemperature,
@@ -47,68 +45,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "apply": ("--features", "--allow-same-rows"),
     "compare-calibrators": ("--by", "--methods", "--metrics", "--shift", "--allow-same-rows", "--json"),
 }
-
-
-class Ran(NamedTuple):
-    """What a run of the command line left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def record(self) -> Any:
-        """The JSON on standard output, which has no NaN and no Infinity."""
-        assert self.code == 0, self.err
-
-        def refuse(word: str) -> float:
-            raise AssertionError(f"{word} is not JSON")
-
-        return json.loads(self.out, parse_constant=refuse)
-
-    def done(self) -> str:
-        """What a run that worked printed."""
-        assert self.code == 0, self.err
-        assert self.err == ""
-        return self.out
-
-    def refused(self, message: str) -> None:
-        """Exit code 2 with this in the one line on standard error."""
-        assert self.code == 2, (self.out, self.err)
-        assert self.out == ""
-        assert message in self.err
-        assert len(self.err.strip().splitlines()) == 1
-        assert "Traceback" not in self.err
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`main` in this process, on a terminal 200 columns wide."""
-    app = cli.app
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setenv("COLUMNS", "200")
-        tokens = list(map(str, arguments))
-        monkeypatch.setattr(cli, "app", lambda **options: app(tokens, **options))
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        assert isinstance(code, int)
-        out, err = capsys.readouterr()
-        return Ran(code, out, err)
-
-    return run
-
-
-def run_process(*arguments: object) -> Ran:
-    command = [sys.executable, "-c", "from calibrant.cli import main; main()", *map(str, arguments)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"})
-    return Ran(found.returncode, found.stdout, found.stderr)
 
 
 def draw(n: int = 300, seed: int = 0, n_classes: int = 3, temperature: float = 2.0) -> cb.Predictions:

@@ -1,0 +1,51 @@
+"""Runs of the command line, in a process of their own, and what they leave behind."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Ran(NamedTuple):
+    """What a run of the command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def record(self) -> Any:
+        """The JSON on standard output, which has no NaN and no Infinity."""
+        assert self.code in (0, 3), self.err
+
+        def refuse(word: str) -> float:
+            raise AssertionError(f"{word} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+    def done(self) -> str:
+        """What a run that worked printed."""
+        assert self.code == 0, self.err
+        assert self.err == ""
+        return self.out
+
+    def refused(self, message: str) -> None:
+        """Exit code 2 with this in the one line on standard error."""
+        assert self.code == 2, (self.out, self.err)
+        assert self.out == ""
+        assert message in self.err
+        assert len(self.err.strip().splitlines()) == 1
+        assert "Traceback" not in self.err
+
+
+Run = Callable[..., Ran]
+
+
+def run_process(*arguments: object, **environment: str) -> Ran:
+    command = [sys.executable, "-c", "from calibrant.cli import main; main()", *map(str, arguments)]
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"} | environment
+    )
+    return Ran(found.returncode, found.stdout, found.stderr)
