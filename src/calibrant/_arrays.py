@@ -144,7 +144,7 @@ def as_lists(matrix: Tensor) -> pa.FixedSizeListArray:
 
 
 def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
-    """Two 64-bit hashes of each row's logits (in float32) and label."""
+    """Two 64-bit hashes of each row: of its logits (in float32), and of its logits and label."""
     n, n_words = len(logits), (logits.shape[1] + 1) // 2
     first, second = _mixed(np.arange(1, 2 * n_words + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
     low, high = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
@@ -159,8 +159,7 @@ def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
             words = words * factor
             words ^= words >> np.uint64(32)
             total[rows] = words.sum(0 if few else 1, dtype=np.uint64)
-    seeds = labels.numpy().astype(np.uint64)
-    return _mixed(low ^ _mixed(seeds + first[0])), _mixed(high ^ _mixed(seeds + second[0]))
+    return _mixed(low), _mixed(high ^ _mixed(labels.numpy().astype(np.uint64) + second[0]))
 
 
 def _words(rows: Tensor) -> Hashes:

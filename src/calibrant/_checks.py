@@ -364,7 +364,9 @@ def check_folds(folds: int, n_rows: int) -> int:
 
 def check_known_features(method: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
     if features is None:
-        raise InvalidInputError(f"{argument} must have features for {method}; give them with with_features(…)")
+        raise InvalidInputError(
+            f"{argument} must have features for {method}; give them with with_features(…), or --features FILE"
+        )
     return features
 
 

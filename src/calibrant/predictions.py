@@ -273,7 +273,7 @@ class Predictions:
 
     @cached_property
     def row_hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Two 64-bit hashes of each row's logits (in float32) and label."""
+        """Two 64-bit hashes of each row: of its logits (in float32), and of its logits and label."""
         return row_hashes(self.logits, self.labels)
 
     def with_features(self, features: Array) -> Self:

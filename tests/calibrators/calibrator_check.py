@@ -456,6 +456,8 @@ def same_rows_are_refused(name: str) -> None:
         Predictions.concat([validation, fresh_rows(name)]),
         permuted(Predictions.concat([fresh_rows(name), validation]), 10),
         bare(validation),
+        like(validation, labels=(validation.labels + 1) % validation.n_classes),
+        like(validation, labels=None),
     ):
         with pytest.raises(InvalidInputError, match="allow_same_rows=True") as caught:
             calibrator(leaked)
@@ -464,12 +466,9 @@ def same_rows_are_refused(name: str) -> None:
 
 
 def other_rows_are_taken(name: str) -> None:
-    """Other rows, the same logits with other labels or none: no leak, and `allow_same_rows` changes nothing."""
-    test, validation, calibrator = fresh_rows(name), validation_of(name), fitted(name)
+    """Other rows are no leak, and `allow_same_rows` changes nothing."""
+    test, calibrator = fresh_rows(name), fitted(name)
     assert torch.equal(calibrator(test).logits, calibrator(test, allow_same_rows=True).logits)
-    relabelled = like(validation, labels=(validation.labels + 1) % validation.n_classes)
-    for given in (relabelled, like(validation, labels=None)):
-        assert_distributions(calibrator(given), given)
 
 
 def repeated_rows_are_no_leak(name: str) -> None:

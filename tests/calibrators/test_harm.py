@@ -297,3 +297,40 @@ def test_no_row_is_its_own_neighbour() -> None:
     unit = features / features.norm(dim=1, keepdim=True)
     apart = torch.cdist(unit, unit).fill_diagonal_(math.inf)
     torch.testing.assert_close(found.float(), apart.sort(dim=1).values[:, :3].mean(1), atol=2e-3, rtol=0)
+
+
+def test_rows_without_their_labels_are_recognised() -> None:
+    rows = draw(500, 4, 0)
+    calibrator = TemperatureScaling.fit(rows)
+    with pytest.raises(InvalidInputError, match="allow_same_rows"):
+        calibrator(cb.Predictions.from_logits(rows.logits))
+
+
+def test_no_calibrator_mends_twice() -> None:
+    calibrator = TemperatureScaling.fit(draw(500, 4, 0))
+    mended = calibrator(draw(100, 4, 1))
+    with pytest.raises(InvalidInputError, match="already mended"):
+        calibrator(mended)
+    other = CALIBRATORS["vector"].fit(draw(500, 4, 2))(mended)
+    assert other.metadata["calibrator"]["after"]["method"] == "temperature"
+
+
+def test_a_large_offset_is_refused_or_fitted() -> None:
+    rows = draw(1000, 5, 0)
+    shifted = cb.Predictions.from_logits(rows.logits.double() + 1e10, rows.labels)
+    for name in ("vector", "matrix", "dirichlet"):
+        try:
+            calibrator = CALIBRATORS[name].fit(shifted)
+        except NotConvergedError:
+            continue
+        assert calibrator.fitted.nll_after <= calibrator.fitted.nll_before + 1e-9  # type: ignore[operator]
+
+
+def test_impossible_classes_do_not_hide_why_there_is_no_temperature() -> None:
+    rows = draw(500, 5, 0)
+    logits = rows.logits.clone()
+    labels = torch.arange(500) % 4
+    logits[torch.arange(500), labels] -= 5
+    logits[:, 4] = -math.inf
+    with pytest.raises(NotConvergedError, match="do not follow"):
+        TemperatureScaling.fit(cb.Predictions.from_logits(logits, labels))

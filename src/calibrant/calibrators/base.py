@@ -85,7 +85,10 @@ class Calibrator(ABC):
         """As a call, without a look at which rows these are."""
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
-        record = {"method": self.name, "fitted_on": self.fitted.fingerprint} | ({"after": before} if before else {})
+        record: dict[str, Any] = {"method": self.name, "fitted_on": self.fitted.fingerprint}
+        if isinstance(before, dict) and record.items() <= before.items() and self.name != "identity":
+            raise InvalidInputError("predictions were already mended by this calibrator")
+        record |= {"after": before} if before else {}
         return replace(
             predictions,
             logits=self._mended(predictions),

@@ -22,8 +22,8 @@ class Rows:
     """The fingerprint of a set of rows, and the least of their hashes.
 
     The rows of another set whose hashes are as small must be among them where it is a part of this one, and they must
-    be among its rows where it holds this one. Where rows repeat, as rounded probabilities do, equal rows are no sign of
-    a leak, and only the fingerprint counts.
+    be among its rows where it holds this one; labels do not count. Where many rows repeat, as rounded probabilities do,
+    equal rows are no sign of a leak, and only the fingerprint counts.
     """
 
     fingerprint: str

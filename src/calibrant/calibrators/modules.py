@@ -83,7 +83,8 @@ class Affine(nn.Module):
     def inputs(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weight.dtype)
         if self.log_probs:
-            return z.log_softmax(1).clamp(min=self.floor)
+            log_probs = z.log_softmax(1)
+            return torch.where(log_probs == float("-inf"), torch.full_like(log_probs, self.floor), log_probs)
         return with_floor(z, self.floor)
 
     def forward(self, logits: Tensor) -> Tensor:

@@ -165,8 +165,10 @@ class AffineProblem:
                 extended = torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], dim=1)
                 hessian += extended.T @ (spread.mean(1, keepdim=True) * extended)
         prior = torch.diag_embed(self.precision) if self.diagonal else self.precision.amax(0).diag()
-        factor: Tensor = torch.linalg.cholesky(hessian / n + prior)
-        return factor
+        factor, failed = torch.linalg.cholesky_ex(hessian / n + prior)
+        if bool(failed.any()):
+            raise NotConvergedError("the scaling is ill-conditioned: subtract from each row's logits their largest")
+        return torch.as_tensor(factor)
 
     def parameters(self, position: NDArray[np.float64]) -> Tensor:
         moved = torch.from_numpy(position).reshape(self.identity.shape)

@@ -51,8 +51,8 @@ class SetTemperature(Calibrator):
     sets: tuple[str, ...]
     weight: Tensor  # of the statistics of a set, as `set_statistics` has them
     intercept: float
-    low: float  # limits of log T
-    high: float
+    least_log_t: float
+    most_log_t: float
     cloud: tuple[Tensor, ...]
     same_mix: bool
 
@@ -101,8 +101,8 @@ class SetTemperature(Calibrator):
             sets=columns,
             weight=weight,
             intercept=intercept,
-            low=float(log_t.min()) - margin,
-            high=float(log_t.max()) + margin,
+            least_log_t=float(log_t.min()) - margin,
+            most_log_t=float(log_t.max()) + margin,
             cloud=cloud,
             same_mix=same_mix,
         )
@@ -113,7 +113,7 @@ class SetTemperature(Calibrator):
 
     def module(self) -> nn.Module:
         """A module for which the rows of a call are the set: give it many at a time, or use `adapt`."""
-        return DividedBySet(self.weight, (self.intercept, self.low, self.high), self.cloud, self.same_mix)
+        return DividedBySet(self.weight, (self.intercept, self.least_log_t, self.most_log_t), self.cloud, self.same_mix)
 
     def temperature_of(self, target: Predictions) -> float:
         """The temperature of these rows, taken as one set; labels are not looked at."""
@@ -147,7 +147,7 @@ class SetTemperature(Calibrator):
             raise InvalidInputError("predictions must have rows: without any, a set has no temperature")
         self._inputs(predictions)
         statistics = set_statistics(predictions, number, n_sets, self.cloud, same_mix=self.same_mix)
-        return (self.intercept + statistics @ self.weight).clamp(self.low, self.high).exp()
+        return (self.intercept + statistics @ self.weight).clamp(self.least_log_t, self.most_log_t).exp()
 
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:

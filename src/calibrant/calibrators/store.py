@@ -109,7 +109,9 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise NoDataError(f"there is no file {os.fspath(path)}") from None
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{os.fspath(path)} is not JSON: {first_line(error)}") from None
+        raise CorruptFileError(
+            f"{os.fspath(path)} is not a calibrator, for it is not JSON: {first_line(error)}"
+        ) from None
     except OSError as error:
         raise NoDataError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
     record = record if isinstance(record, dict) else {}

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._arrays import row_hashes
 from calibrant._checks import check_positive, check_predictions, check_same_classes
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
@@ -46,7 +45,8 @@ class TransferTemperature(Calibrator):
         """
         check_validation(validation)
         if target is None:
-            raise InvalidInputError(f"target must be predictions of the target's rows: {cls.name} fits towards them")
+            what = "must be predictions of the target's rows"
+            raise InvalidInputError(f"target (--target) {what}: {cls.name} fits towards them")
         check_predictions("target", target)
         check_same_classes("validation", validation.n_classes, target.n_classes)
         if min(len(validation), len(target)) < LEAST_ROWS:
@@ -75,9 +75,7 @@ def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    no_labels = [torch.zeros_like(rows.labels) for rows in (validation, target)]
-    hashes = [row_hashes(rows.logits, zeros)[0] for rows, zeros in zip((validation, target), no_labels, strict=True)]
-    orders = [np.argsort(values, kind="stable") for values in hashes]
+    orders = [np.argsort(rows.row_hashes[0], kind="stable") for rows in (validation, target)]
     sides = [_seen(rows, validation, target)[order] for rows, order in zip((validation, target), orders, strict=True)]
     x = np.concatenate(sides)
     is_target = np.repeat([0, 1], [len(side) for side in sides])

@@ -59,7 +59,7 @@ def fit(
     knots
         spline, conditional_temperature: how many knots.
     strength
-        vector, matrix, dirichlet, platt, beta: how much the prior around the identity counts (1).
+        vector, matrix, dirichlet, platt, beta: how much the prior around temperature scaling counts (1).
     domain
         domain_temperature: the column that names each row's domain.
     shift
