@@ -1,4 +1,4 @@
-"""Runs of the command line, in a process of their own, and what they leave behind."""
+"""Runs of the command line, in this process or one of their own, and what they leave behind."""
 
 import json
 import os
@@ -6,6 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import pytest
+
+from calibrant import cli
 
 
 class Ran(NamedTuple):
@@ -41,6 +45,26 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`main`, on a terminal 200 columns wide unless told."""
+    app = cli.app
+
+    def run(*arguments: object, width: int = 200) -> Ran:
+        monkeypatch.setenv("COLUMNS", str(width))
+        tokens = list(map(str, arguments))
+        monkeypatch.setattr(cli, "app", lambda **options: app(tokens, **options))
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        assert isinstance(code, int)
+        out, err = capsys.readouterr()
+        return Ran(code, out, err)
+
+    return run
 
 
 def run_process(*arguments: object, **environment: str) -> Ran:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, run_process
+from cli_run import Run, in_this_process, run_process
 
 import calibrant
 from calibrant.cli.audit import parse_gate
@@ -40,8 +40,8 @@ OPTIONS = (
 
 
 @pytest.fixture
-def audit(calibrant: Run) -> Run:
-    return partial(calibrant, "audit")
+def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return partial(in_this_process(monkeypatch, capsys), "audit")
 
 
 def predictions(n: int = 120, n_classes: int = 3, seed: int = 0) -> Predictions:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, run_process
+from cli_run import Run, in_this_process, run_process
 
 import calibrant as cb
 from calibrant.calibrators import (
@@ -45,6 +45,11 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "apply": ("--features", "--allow-same-rows"),
     "compare-calibrators": ("--by", "--methods", "--metrics", "--shift", "--allow-same-rows", "--json"),
 }
+
+
+@pytest.fixture
+def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return in_this_process(monkeypatch, capsys)
 
 
 def draw(n: int = 300, seed: int = 0, n_classes: int = 3, temperature: float = 2.0) -> cb.Predictions:
