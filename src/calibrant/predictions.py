@@ -195,6 +195,14 @@ class Predictions:
         """One of the columns. Raises: UnknownNameError."""
         return self.columns.column(check_choice("column", name, self.columns.column_names))
 
+    def numbers(self, argument: str, name: str) -> Tensor:
+        """A column of numbers, float64; the argument that asks for it is named where it holds anything else."""
+        column = self.column(name)
+        if column.null_count or not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+            got = f"{column.type} with {column.null_count} nulls in {name!r}"
+            raise InvalidInputError(f"{argument} must be numbers, got {got}")
+        return torch.from_numpy(column.to_numpy().astype(np.float64))
+
     def select(self, names: Sequence[str]) -> Self:
         """The same rows with these columns only, and without features."""
         return replace(self, columns=self.columns.select(list(names)), features=None)

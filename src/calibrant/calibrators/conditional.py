@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -142,12 +141,7 @@ def score_values(predictions: Predictions, score: str) -> Tensor:
         step = max(1, BLOCK_ELEMENTS // predictions.n_classes)
         blocks = [OF_LOGITS[score](block.double()) for block in predictions.logits.split(step)]
         return torch.cat(blocks)
-    column = predictions.column(score)
-    if column.null_count or not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InvalidInputError(
-            f"score must be a column of numbers, {score!r} is {column.type} with {column.null_count} nulls"
-        )
-    values = torch.from_numpy(column.to_numpy().astype(np.float64))
+    values = predictions.numbers("score", score)
     if not bool(values.isfinite().all()):
         raise InvalidInputError(
             f"score must be finite, {score!r} is not at row {int((~values.isfinite()).nonzero()[0])}"

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -192,10 +190,4 @@ def positive(rows: Outcomes, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def row_weights(predictions: Predictions, name: str) -> Tensor:
     """The weights of the rows, from a column."""
-    column = predictions.column(name)
-    if column.null_count or not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InvalidInputError(
-            f"weights must be numbers, got {column.type} with {column.null_count} nulls in {name!r}"
-        )
-    values = torch.from_numpy(column.to_numpy().astype(np.float64))
-    return check_row_weights(values, len(predictions))
+    return check_row_weights(predictions.numbers("weights", name), len(predictions))
