@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import calibrators, errors, losses, maxent, metrics, predictions
+    from calibrant import calibrators, corruptions, errors, losses, maxent, metrics, predictions
     from calibrant.calibrators import (
         CALIBRATORS,
         TemperatureScaling,
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         cross_fit,
         load_calibrator,
     )
+    from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
@@ -25,8 +26,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CALIBRATORS",
+    "CORRUPTIONS",
     "LOSSES",
     "METRICS",
+    "CorruptedDataset",
     "MaxEntLoss",
     "Predictions",
     "Scorecard",
@@ -35,6 +38,8 @@ __all__ = [
     "choose",
     "compare",
     "compare_calibrators",
+    "corrupt",
+    "corruptions",
     "cross_fit",
     "errors",
     "gibbs_distribution",
@@ -50,6 +55,8 @@ __all__ = [
 
 _HOMES = {
     "CALIBRATORS": "calibrant.calibrators",
+    "CORRUPTIONS": "calibrant.corruptions",
+    "CorruptedDataset": "calibrant.corruptions",
     "LOSSES": "calibrant.losses",
     "METRICS": "calibrant.metrics",
     "MaxEntLoss": "calibrant.losses",
@@ -59,6 +66,7 @@ _HOMES = {
     "choose": "calibrant.calibrators",
     "compare": "calibrant.metrics",
     "compare_calibrators": "calibrant.calibrators",
+    "corrupt": "calibrant.corruptions",
     "cross_fit": "calibrant.calibrators",
     "gibbs_distribution": "calibrant.maxent",
     "load_calibrator": "calibrant.calibrators",

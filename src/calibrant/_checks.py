@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
 MOST_CELLS = 2**25
+LEAST_SIDE = 8  # pixels of an image
 PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
 
 
@@ -38,9 +40,10 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral)
 
 
-def check_whole(argument: str, value: int, least: int) -> int:
-    if not _is_whole(value) or value < least:
-        raise InvalidInputError(f"{argument} must be an integer of at least {least}, got {value}")
+def check_whole(argument: str, value: int, least: int, most: int | None = None) -> int:
+    if not _is_whole(value) or value < least or (most is not None and value > most):
+        rule = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InvalidInputError(f"{argument} must be an integer {rule}, got {value}")
     return int(value)
 
 
@@ -598,3 +601,62 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         got = f"{logits[row, column].item()} at row {row}, class {column}"
         raise InvalidInputError(f"logits must be finite, got {got}")
     return _at_least_float32(logits), labels
+
+
+def check_images(images: object) -> Tensor:
+    """A batch of images as uint8 (n, c, h, w), from a tensor or a Pillow image."""
+    batch = images if isinstance(images, Tensor) else _check_picture(images)
+    if batch.ndim not in (3, 4):
+        raise InvalidInputError(f"images must be (n, c, h, w) or (c, h, w), got shape {tuple(batch.shape)}")
+    batch = batch.detach().view(-1, *batch.shape[-3:]) if batch.ndim == 4 else batch.detach()[None]
+    n, channels, height, width = batch.shape
+    if n == 0:
+        raise InvalidInputError("images must not be an empty batch")
+    if channels not in (1, 3):
+        raise InvalidInputError(f"images must have 1 or 3 channels, (n, c, h, w), got {channels}")
+    if min(height, width) < LEAST_SIDE:
+        raise InvalidInputError(f"images must have sides of at least {LEAST_SIDE} pixels, got {height} x {width}")
+    if batch.dtype == torch.uint8:
+        return batch.contiguous()
+    if not batch.dtype.is_floating_point:
+        raise InvalidInputError(f"images must be uint8 or floating point in [0, 1], got {batch.dtype}")
+    return _check_levels(batch)
+
+
+def _check_levels(batch: Tensor) -> Tensor:
+    """Images in [0, 1] as the nearest of 256 levels."""
+    wrong = ~((batch >= 0) & (batch <= 1))
+    if wrong.any():
+        row, channel, y, x = (int(place) for place in wrong.nonzero()[0])
+        value = float(batch[row, channel, y, x])
+        where = f"at image {row}, channel {channel}, row {y}, column {x}"
+        raise InvalidInputError(f"images must lie in [0, 1], got {value:g} {where}; images of 0 to 255 must be uint8")
+    wide = batch if batch.dtype == torch.float64 else batch.float()
+    return wide.mul(255).round_().to(torch.uint8)
+
+
+def _check_picture(picture: object) -> Tensor:
+    from PIL import Image
+
+    if not isinstance(picture, Image.Image):
+        raise InvalidInputError(f"images must be a tensor or a Pillow image, got {type(picture).__name__}")
+    if picture.mode not in ("L", "RGB"):
+        raise InvalidInputError(
+            f"images must be in grey (L) or RGB, got mode {picture.mode}; convert('RGB') makes it so"
+        )
+    return torch.from_numpy(np.array(picture)).view(*picture.size[::-1], -1).permute(2, 0, 1)
+
+
+def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequence[int | str]:
+    """A key for each image, 0, 1, … where none are given."""
+    if keys is None:
+        return range(n_images)
+    if isinstance(keys, str) or not isinstance(keys, Sequence | Tensor | np.ndarray):
+        raise InvalidInputError(f"keys must be a sequence of integers or words, got {type(keys).__name__}")
+    known = keys.tolist() if isinstance(keys, Tensor | np.ndarray) else list(keys)
+    if len(known) != n_images:
+        raise InvalidInputError(f"keys must be one for each of {n_images} images, got {len(known)}")
+    for row, key in enumerate(known):
+        if not _is_whole(key) and not isinstance(key, str):
+            raise InvalidInputError(f"keys must be integers or words, got {key!r} at row {row}")
+    return known

@@ -10,6 +10,7 @@ import calibrant
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
+from calibrant.cli.corrupt import corrupt
 from calibrant.cli.fit import fit
 from calibrant.cli.solve import solve
 from calibrant.errors import CalibrantError, printable
@@ -19,7 +20,7 @@ app = App(
     help="Train, measure and mend classifiers so that their probabilities stay honest when the data shift.",
     version=calibrant.__version__,
 )
-for verb in (apply, audit, compare_calibrators, fit, solve):
+for verb in (apply, audit, compare_calibrators, corrupt, fit, solve):
     app.command(verb)
 
 

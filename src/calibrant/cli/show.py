@@ -25,6 +25,19 @@ def progress_bar(task: str, n_bytes: int) -> Iterator[Callable[[float], None]]:
         yield lambda done: progress.advance(number, done)
 
 
+@contextmanager
+def counting_bar(task: str, total: int) -> Iterator[Callable[[float], None]]:
+    """A bar over things that are counted, on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (task, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        number = progress.add_task(task, total=total)
+        yield lambda done: progress.advance(number, done)
+
+
 def as_text(group: object) -> str | None:
     return None if group is None else str(group)
 

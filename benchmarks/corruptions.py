@@ -1,0 +1,174 @@
+"""Corruptions against imagecorruptions, image by image: CPU time on the same images, one thread; memory.
+
+Run: python benchmarks/corruptions.py [--rounds 5] [--severity 3] [--cifar-c]      (pip install 'calibrant[bench]')
+A ratio of 8 means that the peer takes eight times as long. The peer knows the parameters of ImageNet only, also for
+images of 32 pixels; ours are measured with those of CIFAR, which images of that size get, and with the peer's own.
+Images are crops of scikit-learn's two photographs. --cifar-c times the whole CIFAR-10-C, 19 x 5 x 10,000 images of
+random bytes, on all processors.
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+
+import argparse
+import math
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from sklearn.datasets import load_sample_images
+from timing import cpu_seconds
+from torch import Tensor
+
+import calibrant as cb
+
+SIZES = {32: 1000, 224: 32}  # pixels: images in a batch
+BROKEN = {"fog", "glass_blur", "gaussian_blur"}  # in the peer, beside numpy 2 and scikit-image 0.19
+GOALS = {32: 8.0, 224: 2.0}
+LEAST = {32: 1.0, 224: 0.7}
+LEAST_SMALL = {"jpeg_compression": 0.8, "pixelate": 0.8}
+GLASS_GOAL = 0.3  # ms for an image of 32 pixels
+PEER_IMAGES = {32: 100, 224: 8}  # of the batch; it goes image by image, so its time per image is the same
+MEMORY = """
+import resource, torch, calibrant as cb
+torch.set_num_threads(1)
+images = torch.randint(0, 256, ({n}, 3, 32, 32), dtype=torch.uint8)
+cb.corrupt(images[:200], "{name}", 3)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+cb.corrupt(images, "{name}", 3)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / images.numel())
+"""
+
+
+def crops(side: int, n_images: int) -> Tensor:
+    """Images cut from photographs, shrunk by two for the small ones so that they show something."""
+    rng = np.random.default_rng(0)
+    photos = [torch.from_numpy(photo.copy()).permute(2, 0, 1) for photo in load_sample_images().images]
+    found = []
+    for number in range(n_images):
+        photo = photos[number % 2]
+        top, left = (int(rng.integers(0, size - side)) for size in photo.shape[1:])
+        found.append(photo[:, top : top + side, left : left + side])
+    return torch.stack(found)
+
+
+def peer_of(name: str, severity: int, images: Tensor) -> Callable[[], object] | None:
+    """The peer's loop over images, or nothing where it has not got the corruption or fails."""
+    if name in BROKEN:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the peer's own
+        import imagecorruptions
+    pixels = list(images.permute(0, 2, 3, 1).contiguous().numpy())
+
+    def loop() -> object:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [imagecorruptions.corrupt(image, severity=severity, corruption_name=name) for image in pixels]
+
+    return loop
+
+
+def rounds_of(functions: dict[str, Callable[[], object]], n_rounds: int) -> dict[str, float]:
+    """Median CPU seconds of each, the rounds interleaved."""
+    for function in functions.values():
+        function()
+    times = [{name: cpu_seconds(function, 1) for name, function in functions.items()} for _ in range(n_rounds)]
+    return {name: median(found[name] for found in times) for name in functions}
+
+
+def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
+    images = crops(side, SIZES[side])
+    few = images[: PEER_IMAGES[side]]
+    sets = [None, "imagenet"] if side == 32 else ["imagenet"]
+    table = Table(title=f"{side} x {side}, batches of {len(images)}, severity {severity}", title_justify="left")
+    for heading in ("corruption", "ours, ms", *(["ImageNet's, ms"] if side == 32 else []), "peer, ms", "ratio", "goal"):
+        table.add_column(heading, justify="left" if heading == "corruption" else "right")
+    ratios = []
+    for name in track(cb.CORRUPTIONS, f"{side} pixels", console=console, transient=True):
+        functions: dict[str, Callable[[], object]] = {
+            str(chosen): lambda name=name, chosen=chosen: cb.corrupt(images, name, severity, parameters=chosen)  # type: ignore[misc]
+            for chosen in sets
+        }
+        peer = peer_of(name, severity, few)
+        if peer is not None:
+            functions["peer"] = peer
+        seconds = rounds_of(functions, n_rounds)
+        ours = [1e3 * seconds[str(chosen)] / len(images) for chosen in sets]
+        cells = [f"{value:.3f}" for value in ours]
+        if peer is None:
+            goal = f"< {GLASS_GOAL} ms" if name == "glass_blur" and side == 32 else ""
+            table.add_row(name, *cells, "fails", "", goal)
+            continue
+        theirs = 1e3 * seconds["peer"] / len(few)
+        ratios.append(theirs / ours[0])
+        least = LEAST_SMALL.get(name, LEAST[side]) if side == 32 else LEAST[side]
+        ratio = f"{ratios[-1]:.1f}" if len(ours) == 1 else f"{ratios[-1]:.1f} ({theirs / ours[1]:.1f})"
+        mark = "" if ratios[-1] >= least else " missed"
+        table.add_row(name, *cells, f"{theirs:.3f}", ratio, f"{least}{mark}")
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    table.add_row(
+        "geometric mean",
+        *[""] * (len(sets) + 1),
+        f"{mean:.1f}",
+        f"{GOALS[side]}{'' if mean >= GOALS[side] else ' missed'}",
+    )
+    console.print(table)
+
+
+def memory(console: Console) -> None:
+    table = Table(title="peak memory beyond the input, in copies of it (uint8)", title_justify="left")
+    for heading in ("corruption", "2,000 images", "20,000 images"):
+        table.add_column(heading, justify="left" if heading == "corruption" else "right")
+    for name in ("gaussian_noise", "zoom_blur", "motion_blur", "jpeg_compression"):
+        cells = []
+        for n_images in (2_000, 20_000):
+            script = MEMORY.format(n=n_images, name=name)
+            run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+            cells.append(f"{float(run.stdout):.2f}")
+        table.add_row(name, *cells)
+    console.print(table)
+
+
+def whole_set(console: Console) -> None:
+    """Nineteen files of CIFAR-10-C, in memory, by all processors."""
+    from calibrant.corruptions.layout import file_parts
+
+    images = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    n_threads = os.cpu_count() or 1
+    start, cpu = time.perf_counter(), time.process_time()
+    for name in track(cb.CORRUPTIONS, "CIFAR-10-C", console=console, transient=True):
+        for _ in file_parts(images, name, n_threads=n_threads, report=lambda _: None):
+            pass
+    taken, cpu = time.perf_counter() - start, time.process_time() - cpu
+    console.print(
+        f"CIFAR-10-C, 950,000 images: {taken:.0f} s on {n_threads} processors, {cpu:.0f} s of CPU (goal 240 s)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--severity", type=int, default=3)
+    parser.add_argument("--cifar-c", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console(width=120)
+    for side in SIZES:
+        compare(side, arguments.severity, arguments.rounds, console)
+    memory(console)
+    if arguments.cifar_c:
+        whole_set(console)
+
+
+if __name__ == "__main__":
+    main()

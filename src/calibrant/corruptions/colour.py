@@ -1,0 +1,88 @@
+"""Brightness, saturation and contrast, to the last bit of the published sets; grey images."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from calibrant.corruptions.noise import to_bytes
+
+TINY = 2.0**-1022
+
+
+def brightness(images: Tensor, shift: float) -> Tensor:
+    """The V of HSV raised by shift."""
+    return _through_hsv(images, lambda saturation, value: (saturation, value.add(shift).clamp_(0, 1)))
+
+
+def saturate(images: Tensor, gain: float, shift: float) -> Tensor:
+    """The S of HSV as gain · S + shift; grey pixels, whose hue is 0, turn red where shift is positive."""
+    return _through_hsv(images, lambda saturation, value: (saturation.mul(gain).add_(shift).clamp_(0, 1), value))
+
+
+def contrast(images: Tensor, gain: float) -> Tensor:
+    """Each channel drawn towards its mean over the image."""
+    values = images.double().div_(255).flatten(2)
+    # summed pixel after pixel, as the published sets were: where the mean is a whole level, its last bit decides
+    means = values.cumsum(2)[:, :, -1:].div_(values.shape[2])
+    return to_bytes(values.sub_(means).mul_(gain).add_(means).clamp_(0, 1).mul_(255)).view_as(images)
+
+
+def as_colour(images: Tensor) -> Tensor:
+    """Grey images with three equal channels; images in colour as they are."""
+    return images.expand(-1, 3, -1, -1)
+
+
+def as_grey(images: Tensor) -> Tensor:
+    """The luma of images in colour, rounded as Pillow rounds it."""
+    red, green, blue = images.int().unbind(1)
+    luma = red.mul_(19595).add_(green.mul_(38470)).add_(blue.mul_(7471)).add_(2**15)
+    return luma.bitwise_right_shift_(16).to(torch.uint8)[:, None]
+
+
+def like(images: Tensor, corrupted: Tensor) -> Tensor:
+    """Images in colour, in grey where the given ones are."""
+    return corrupted if images.shape[1] == 3 else as_grey(corrupted)
+
+
+def _through_hsv(images: Tensor, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """RGB to HSV, a change of saturation and value, and back, in float64 and in the order of the published sets.
+
+    Their bytes are floored, and many results are whole levels but for rounding: a shorter way to the same numbers
+    would differ by a level in up to one value of a hundred.
+    """
+    red, green, blue = as_colour(images).unbind(1)
+    largest, smallest = red.maximum(green).maximum(blue), red.minimum(green).minimum(blue)
+    chroma = (largest != smallest).view(torch.uint8)
+    blue_leads = (blue == largest).view(torch.uint8).mul_(chroma)  # of equal channels the last one leads
+    green_leads = (green == largest).view(torch.uint8).mul_(chroma).mul_(1 - blue_leads)
+    red_leads = 1 - green_leads - blue_leads
+    # hue · 6 = 0 + (G - B) / Δ where red leads, 2 + (B - R) / Δ where green does, 4 + (R - G) / Δ where blue does
+    ahead = green * red_leads + blue * green_leads + red * blue_leads
+    behind = blue * red_leads + red * green_leads + green * blue_leads
+    value = largest.double().div_(255)
+    delta = value - smallest.double().div_(255)
+    hue = ahead.double().div_(255).sub_(behind.double().div_(255)).div_(delta + (1 - chroma))
+    hue.add_(green_leads.mul_(2).add_(blue_leads.mul_(4))).div_(6)
+    hue.sub_(hue.floor()).mul_(6)
+    sextant = hue.floor()
+    rest = hue.sub_(sextant)
+    sextant = sextant.to(torch.int32).to(torch.uint8)
+    saturation, value = change(delta.div_(value.clamp(min=TINY)), value)
+    # the channel in the middle is V (1 - f S) in odd sextants, V (1 - (1 - f) S) in even ones
+    even = 1 - sextant.bitwise_and(1)
+    fall = rest.mul_(1 - 2 * even.double()).add_(even)
+    middle = fall.mul_(saturation).neg_().add_(1).mul_(value)
+    lowest = saturation.neg().add_(1).mul_(value)
+    bytes_ = (to_bytes(plane.mul_(255)) for plane in (value, middle, lowest))
+    return like(images, _by_sextant(sextant, *bytes_))
+
+
+def _by_sextant(sextant: Tensor, highest: Tensor, middle: Tensor, lowest: Tensor) -> Tensor:
+    """The channels that the sextant of the hue orders: in 0 red is highest and green in the middle, and so on."""
+    is_0, is_1, is_2, is_3, is_4, is_5 = ((sextant == number).view(torch.uint8) for number in range(6))
+    up, across = highest - lowest, middle - lowest
+    red = lowest + up * (is_0 + is_5) + across * (is_1 + is_4)
+    green = lowest + up * (is_1 + is_2) + across * (is_0 + is_3)
+    blue = lowest + up * (is_3 + is_4) + across * (is_2 + is_5)
+    return torch.stack((red, green, blue), dim=1)

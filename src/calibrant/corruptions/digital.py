@@ -1,0 +1,72 @@
+"""Pixelation and JPEG compression, byte for byte those of Pillow."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+ONE = 2**22  # Pillow's weights are whole multiples of its inverse
+WORTH_A_THREAD = 2**14  # values of an image; for smaller ones Pillow's work holds Python's lock most of the time
+
+
+def pixelate(images: Tensor, share: float) -> Tensor:
+    """Shrunk to a share of each side by box means, and enlarged again; across first, as Pillow does."""
+    height, width = images.shape[2:]
+    for new_width, new_height in ((int(width * share), int(height * share)), (width, height)):
+        images = _boxed(_boxed(images.transpose(2, 3).contiguous(), new_width).transpose(2, 3).contiguous(), new_height)
+    return images
+
+
+def _boxed(images: Tensor, size: int) -> Tensor:
+    """The rows of (n, c, h, w) resized: each the mean of those whose centres lie in its box, rounded half up."""
+    rows, present, weights = _boxes(images.shape[2], size, images.device)
+    total = images.index_select(2, rows[0])
+    if len(rows) == 1:
+        return total
+    total = total.int()
+    for further, is_present in zip(rows[1:], present[1:], strict=True):
+        total.add_(images.index_select(2, further).mul_(is_present))
+    return total.mul_(weights).add_(ONE // 2).bitwise_right_shift_(22).to(torch.uint8)
+
+
+@lru_cache(maxsize=256)
+def _boxes(size: int, new_size: int, device: torch.device) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """For each new row the rows in its box, first to last; whether there are as many; and the weight of each, whole."""
+    scale = size / new_size
+    reach = max(scale, 1.0)  # an enlargement takes the one row that covers the new row's centre
+    centres = (np.arange(new_size) + 0.5) * scale
+    first = np.maximum((centres - reach / 2 + 0.5).astype(np.int64), 0)
+    last = np.minimum((centres + reach / 2 + 0.5).astype(np.int64), size)
+    candidates = first[:, None] + np.arange((last - first).max())
+    place = (candidates - centres[:, None] + 0.5) * (1 / reach)
+    inside = (place > -0.5) & (place <= 0.5) & (candidates < last[:, None])
+    first += inside.argmax(1)
+    counts = inside.sum(1)
+    rows = [torch.from_numpy(np.minimum(first + i, size - 1)).to(device) for i in range(counts.max())]
+    present = [torch.from_numpy((counts > i).astype(np.uint8)).to(device)[:, None] for i in range(counts.max())]
+    return rows, present, torch.from_numpy((ONE / counts + 0.5).astype(np.int32)).to(device)[:, None]
+
+
+def jpeg_compression(images: Tensor, quality: int, *, optimize: bool = False) -> Tensor:
+    """Encoded and decoded by Pillow; large images are shared among torch's threads."""
+    pixels = torch.stack(images.cpu().unbind(1), dim=3)
+    decoded = torch.empty(images.shape, dtype=torch.uint8)
+    through = partial(_through_jpeg, quality=quality, optimize=optimize)
+    if torch.get_num_threads() == 1 or pixels[0].numel() < WORTH_A_THREAD:
+        list(map(through, pixels.numpy(), decoded))
+    else:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(through, pixels.numpy(), decoded))
+    return decoded.to(images.device)
+
+
+def _through_jpeg(pixels: np.ndarray, out: Tensor, quality: int, *, optimize: bool) -> None:
+    file = io.BytesIO()
+    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    picture.save(file, "JPEG", quality=quality, optimize=optimize)
+    decoded = np.array(Image.open(file)).reshape(pixels.shape)
+    out.copy_(torch.from_numpy(decoded).permute(2, 0, 1))

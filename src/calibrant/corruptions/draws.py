@@ -1,0 +1,97 @@
+"""Random numbers that belong to an image: functions of its key, not of the batch, the process or the order of calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from math import prod
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+GOLDEN = -0x61C88647  # 2^32 / golden ratio, odd: neighbouring counters fall far apart
+MIXERS = (0x21F0AAAD, -0x2CA8D8AB)  # multipliers of a 32-bit finaliser with full avalanche
+N_NORMALS = 2**16
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Independent streams of random numbers, one for each image and purpose.
+
+    A number is a hash of its image's key, its purpose and its position: no generator is advanced, so an image gets the
+    same numbers alone or in a batch of thousands.
+    """
+
+    states: np.ndarray  # (n,) uint64
+    device: torch.device
+
+    @classmethod
+    def of(cls, keys: Sequence[int | str], *context: object, device: torch.device) -> "Draws":
+        """The draws of images with these keys in one context: seed, corruption, severity."""
+        numbers = np.array([_number(key) for key in keys], dtype=np.uint64)
+        return cls(_mixed(numbers ^ np.uint64(_digest(*context))), device)
+
+    def __getitem__(self, rows: slice) -> "Draws":
+        return Draws(self.states[rows], self.device)
+
+    def words(self, purpose: str, *shape: int) -> Tensor:
+        """Words, int32 (n, *shape): w stands for the uniform number (w + 2³¹ + ½) / 2³²."""
+        seeds = _mixed(self.states + np.uint64(_digest(purpose)))
+        first, second = torch.from_numpy(seeds.view(np.int32).reshape(-1, 2).copy()).to(self.device).unbind(1)
+        words = first[:, None] + _counters(prod(shape), self.device)
+        scratch = torch.empty_like(words)
+        _fold(words, 16, scratch).mul_(MIXERS[0]).bitwise_xor_(second[:, None])
+        _fold(words, 15, scratch).mul_(MIXERS[1])
+        return _fold(words, 15, scratch).view(-1, *shape)
+
+    def uniforms(self, purpose: str, *shape: int) -> Tensor:
+        """Uniform numbers in (0, 1), float64 (n, *shape)."""
+        return self.words(purpose, *shape).double().add_(2.0**31 + 0.5).mul_(2.0**-32)
+
+    def normals(self, purpose: str, *shape: int) -> Tensor:
+        """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles: two from a word."""
+        size = prod(shape)
+        halves = self.words(purpose, (size + 1) // 2).view(torch.int16)[:, :size]
+        index = halves.to(torch.int32).add_(N_NORMALS // 2)
+        return _quantiles(self.device).index_select(0, index.flatten()).view(-1, *shape)
+
+    def integers(self, purpose: str, low: int, high: int, *shape: int) -> Tensor:
+        """Integers from low to high - 1, int64 (n, *shape)."""
+        return self.uniforms(purpose, *shape).mul_(high - low).long().add_(low)
+
+
+def _digest(*context: object) -> int:
+    """64 bits that tell contexts apart, the same in every process."""
+    return int.from_bytes(blake2b(repr(context).encode(), digest_size=8).digest(), "little")
+
+
+def _number(key: int | str) -> int:
+    return _digest(key) if isinstance(key, str) else int(key) % 2**64
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit numbers that leaves no trace of their order."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
+    return mixed
+
+
+def _fold(words: Tensor, n_bits: int, scratch: Tensor) -> Tensor:
+    """In place w ^= w >> n_bits, without the sign that torch shifts in."""
+    torch.bitwise_right_shift(words, n_bits, out=scratch)
+    return words.bitwise_xor_(scratch.bitwise_and_(2 ** (32 - n_bits) - 1))
+
+
+@lru_cache(maxsize=8)
+def _counters(size: int, device: torch.device) -> Tensor:
+    return torch.arange(size, dtype=torch.int32, device=device).mul_(GOLDEN)
+
+
+@lru_cache(maxsize=8)
+def _quantiles(device: torch.device) -> Tensor:
+    """The normal quantiles at the middle of 65,536 cells of equal probability, scaled to unit variance."""
+    quantiles = ndtri((np.arange(N_NORMALS) + 0.5) / N_NORMALS)
+    return torch.from_numpy(quantiles / quantiles.std()).to(device, torch.float32)

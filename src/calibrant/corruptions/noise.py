@@ -1,0 +1,81 @@
+"""The four noises: Gaussian, shot, impulse and speckle; each value of an image by itself."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy.special import pdtr
+from torch import Tensor
+
+N_CELLS = 2**10  # of the guide that shortens the search in a cumulative distribution
+FRACTION = 2**22  # words in a cell
+
+
+def gaussian_noise(images: Tensor, scale: float, normals: Tensor) -> Tensor:
+    """⌊x + 255 · scale · N(0, 1)⌋, clipped."""
+    return to_bytes(images + normals.mul(255 * scale))
+
+
+def speckle_noise(images: Tensor, scale: float, normals: Tensor) -> Tensor:
+    """⌊x + x · scale · N(0, 1)⌋, clipped."""
+    return to_bytes(normals.mul(scale).add_(1).mul_(images))
+
+
+def impulse_noise(images: Tensor, amount: float, words: Tensor) -> Tensor:
+    """Each value, with probability amount, replaced by 0 or by 255."""
+    reach = round(amount / 2 * 2**32) - 2**31
+    salt, kept = words > -reach, words >= reach
+    return images.maximum(salt.view(torch.uint8).mul_(255)).mul_(kept)
+
+
+def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
+    """⌊255 · Poisson(photons · x / 255) / photons⌋, clipped: the inverse of the distribution at one uniform number.
+
+    There are 256 rates, so the inverse is a table: a cell holds the count at its lower end and where in the cell, if
+    anywhere, it grows by one. In the tails cells hold more than one step; these few values are searched.
+    """
+    guide, steps, levels = _shot_tables(photons, images.device)
+    index = (words >> 22).add_(N_CELLS // 2).add_(images.int().mul_(N_CELLS))
+    cell = guide.index_select(0, index.flatten()).view_as(words)
+    position = words.bitwise_and(FRACTION - 1)
+    counts = (cell >> 23).add_(position >= (cell & (2**23 - 1)))
+    many = (cell < 0).nonzero(as_tuple=True)
+    uniforms = words[many].double().add_(2.0**31 + 0.5).mul_(2.0**-32)
+    counts[many] = _searched(steps, images[many], uniforms)
+    return levels.index_select(0, counts.flatten()).view_as(images)
+
+
+def to_bytes(values: Tensor) -> Tensor:
+    """Values in levels, clipped to 0..255 and floored; changes them."""
+    return values.clamp_(0, 255).to(torch.int32).to(torch.uint8)
+
+
+def _searched(steps: Tensor, rates: Tensor, uniforms: Tensor) -> Tensor:
+    """The smallest count whose cumulative probability reaches the uniform number."""
+    # one sorted table for all rates: the row of rate x is lifted by x
+    n_counts = steps.shape[1]
+    lifts = torch.arange(256, dtype=torch.float64, device=steps.device)
+    found = torch.searchsorted(steps.add(lifts[:, None]).flatten(), uniforms.add(rates))
+    return found.sub_(rates.long().mul_(n_counts)).clamp_(0, n_counts - 1).to(torch.int32)
+
+
+@lru_cache(maxsize=16)
+def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """For each rate the guide (256 · cells,) int32 and the steps (256, counts) float64; levels (counts,) uint8.
+
+    An entry of the guide is count · 2²³ + the first position in the cell, 0..2²², where the count is one more; it is
+    negative where the count grows by more than one. Counts from photons on are white.
+    """
+    counts = np.arange(int(np.ceil(photons)) + 1)
+    steps = pdtr(counts, photons * np.arange(256)[:, None] / 255)
+    steps[:, -1] = 1
+    edges = np.arange(N_CELLS + 1) * FRACTION  # the words that begin the cells, counted from 0
+    begins = np.ceil(steps * 2.0**32 - 0.5)  # the first word whose uniform number is beyond the step
+    at_edges = np.stack([np.searchsorted(row, edges, side="right") for row in begins])
+    low, growth = at_edges[:, :-1], np.diff(at_edges, axis=1)
+    inside = np.take_along_axis(begins, np.minimum(low, len(counts) - 1), axis=1) - edges[:-1]
+    guide = low * 2**23 + np.where(growth == 1, inside, FRACTION).astype(np.int64)
+    guide = np.where(growth > 1, -1, guide)
+    levels = np.minimum(255 * counts / photons, 255).astype(np.uint8)
+    tables = guide.astype(np.int32).ravel(), steps, levels
+    return tuple(torch.from_numpy(table).to(device) for table in tables)  # type: ignore[return-value]

@@ -1,0 +1,42 @@
+"""The contact sheet: one image under all corruptions at all severities."""
+
+from PIL import Image, ImageDraw, ImageFont
+
+from calibrant.corruptions.corrupting import corrupt
+from calibrant.corruptions.table import CORRUPTIONS
+
+LARGEST, SMALLEST = (
+    224,
+    96,
+)  # pixels of a tile: larger images are shrunk before they are corrupted, smaller tiles enlarged
+GAP = 4
+
+
+def contact_sheet(picture: Image.Image, *, seed: int = 0, tile: int | None = None) -> Image.Image:
+    """A row for each corruption, a column for each severity, the image itself on the left."""
+    picture = _square(picture.convert("L" if picture.mode == "L" else "RGB"))
+    side = max(SMALLEST, picture.width) if tile is None else tile
+    letters = max(11, side // 7)
+    font = ImageFont.load_default(letters)
+    label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * letters
+    step = side + GAP
+    sheet = Image.new("RGB", (label + 6 * step, head + len(CORRUPTIONS) * step), "white")
+    draw = ImageDraw.Draw(sheet)
+    for column, heading in enumerate(["clean", *(f"severity {severity}" for severity in range(1, 6))]):
+        draw.text((label + column * step + side / 2, head / 2), heading, "black", font, anchor="mm")
+    for row, name in enumerate(CORRUPTIONS):
+        top = head + row * step
+        draw.text((GAP, top + side / 2), name, "black", font, anchor="lm")
+        tiles = [picture, *(corrupt(picture, name, severity, seed=seed) for severity in range(1, 6))]
+        for column, image in enumerate(tiles):
+            method = Image.Resampling.NEAREST if side > image.width else Image.Resampling.LANCZOS
+            sheet.paste(image.resize((side, side), method), (label + column * step, top))
+    return sheet
+
+
+def _square(picture: Image.Image) -> Image.Image:
+    """The middle of a picture, at most 224 pixels a side."""
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    square = picture.crop((left, top, left + side, top + side))
+    return square.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS) if side > LARGEST else square

@@ -1,0 +1,240 @@
+"""Frost: the statistics of the photographs it stands in for, windows, the user's own pictures, refusals."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from calibrant.corruptions import frost
+from calibrant.errors import NoDataError
+
+# Measured on the photographs and on windows of 32, 64 and 224 pixels after rescaling by 0.2, 0.3 and 1.
+TARGETS = {
+    0: {
+        "mean": (77, 148, 165),
+        "std": (27, 16, 15),
+        "within": (14.5, 14.4, 15.6),
+        "slope": (-1.3, -1.6, -1.6),
+        "correlation": (0.79, 0.53),
+        "percentiles": (96, 107, 127, 153, 178),
+    },
+    1: {
+        "mean": (198, 203, 212),
+        "std": (20, 20, 21),
+        "within": (18, 18, 20),
+        "slope": (-0.9, -1.3, -1.9),
+        "correlation": (0.995, 0.99),
+        "percentiles": (143, 176, 206, 225, 236),
+    },
+    3: {
+        "mean": (145, 160, 173),
+        "std": (27, 27, 29),
+        "within": (26, 23, 26),
+        "slope": (-0.4, -0.9, -1.5),
+        "correlation": (0.997, 0.99),
+        "percentiles": (79, 124, 158, 189, 234),
+    },
+    4: {
+        "mean": (101, 112, 124),
+        "std": (38, 37, 36),
+        "within": (34, 32, 36),
+        "slope": (-1.1, -1.6, -1.9),
+        "correlation": (1.0, 0.998),
+        "percentiles": (43, 65, 107, 161, 210),
+    },
+}
+SCALES = {32: 0.2, 64: 0.3, 224: 1.0}
+SIZES = ((600, 900), (315, 560), (315, 560), (350, 527), (495, 660))
+LUMA = torch.tensor((0.299, 0.587, 0.114), dtype=torch.float64)
+
+
+def luma_windows(number: int, side: int) -> torch.Tensor:
+    textures = frost.textures(SCALES[side])
+    count = 40 if side == 224 else 300
+    numbers = torch.full((count,), number)
+    uniforms = torch.rand(count, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(side))
+    windows = frost.crops(textures, numbers, *frost.positions(textures, numbers, uniforms, side, side), side, side)
+    return torch.einsum("nchw,c->nhw", windows.double(), LUMA)
+
+
+def spectral_slope(windows: torch.Tensor) -> float:
+    """Slope of log power, averaged over circles, against log frequency up to the Nyquist frequency."""
+    side = windows.shape[-1]
+    power = torch.fft.fft2(windows - windows.mean((1, 2), keepdim=True)).abs().square().mean(0).flatten().numpy()
+    wave = np.fft.fftfreq(side, 1 / side)
+    circle = np.hypot(wave[:, None], wave).round().astype(int).ravel()
+    mean = np.bincount(circle, power) / np.bincount(circle)
+    radii = np.arange(1, side // 2 + 1)
+    return float(np.polyfit(np.log(radii), np.log(mean[radii]), 1)[0])
+
+
+@pytest.mark.parametrize("number", TARGETS)
+def test_a_picture_has_the_colours_of_its_photograph(number: int) -> None:
+    target = TARGETS[number]
+    pixels = frost.textures(1.0)[number].double().flatten(1)
+    np.testing.assert_allclose(pixels.mean(1), target["mean"], atol=1)
+    np.testing.assert_allclose(pixels.std(1), target["std"], rtol=0.06)
+    np.testing.assert_allclose(torch.corrcoef(pixels)[0, 1:], target["correlation"], atol=0.01)
+    np.testing.assert_allclose(np.percentile(LUMA @ pixels, (1, 10, 50, 90, 99)), target["percentiles"], atol=6)
+
+
+@pytest.mark.parametrize("side", SCALES)
+@pytest.mark.parametrize("number", TARGETS)
+def test_windows_have_the_contrast_and_the_spectrum_of_the_photograph(number: int, side: int) -> None:
+    at = list(SCALES).index(side)
+    windows = luma_windows(number, side)
+    assert windows.std((1, 2)).mean().item() == pytest.approx(TARGETS[number]["within"][at], rel=0.15)
+    assert spectral_slope(windows) == pytest.approx(TARGETS[number]["slope"][at], abs=0.25)
+
+
+@pytest.mark.parametrize(("side", "low", "high"), [(32, 7, 14), (224, 5, 12)])
+@pytest.mark.parametrize("number", TARGETS)
+def test_windows_differ_in_brightness(number: int, side: int, low: float, high: float) -> None:
+    assert low < luma_windows(number, side).mean((1, 2)).std().item() < high
+
+
+def test_ice_has_a_direction() -> None:
+    """Ferns point one way: in the first picture, waves across them are several times stronger than along them."""
+    luma = torch.einsum("chw,c->hw", frost.textures(1.0)[0].double(), LUMA)
+    power = torch.fft.fft2(luma - luma.mean()).abs().square().numpy()
+    down, across = np.fft.fftfreq(600)[:, None], np.fft.fftfreq(900)
+    band = (np.hypot(down, across) > 0.1) & (np.hypot(down, across) < 0.4)
+    sector = (np.arctan2(down, across) % np.pi / np.pi * 12).astype(int)
+    strength = np.array([power[band & (sector == k)].mean() for k in range(12)])
+    assert strength.max() > 2 * strength.min()
+
+
+def test_five_textures_of_the_original_sizes() -> None:
+    textures = frost.textures(1.0)
+    assert [tuple(texture.shape) for texture in textures] == [(3, *size) for size in SIZES]
+    assert all(texture.dtype == torch.uint8 and texture.is_contiguous() for texture in textures)
+    assert torch.equal(textures[1], textures[2])
+    assert frost.textures(1.0) is textures
+
+
+@pytest.mark.parametrize("scale", [0.2, 0.3, 1.7])
+def test_rescaling_interpolates_between_pixel_centres(scale: float) -> None:
+    texture = frost.textures(scale)[3]
+    assert texture.shape == (3, round(350 * scale), round(527 * scale))
+    source = frost.textures(1.0)[3].double()
+    for row, column in ((0, 0), (1, 5), (17, 31), (texture.shape[1] - 1, texture.shape[2] - 1)):
+        y = min(max((row + 0.5) / scale - 0.5, 0), 349)
+        x = min(max((column + 0.5) / scale - 0.5, 0), 526)
+        top, left = int(y), int(x)
+        corners = source[:, top : top + 2, left : left + 2]
+        upright = torch.tensor((1 - (y - top), y - top))[: corners.shape[1]].double()
+        level = torch.tensor((1 - (x - left), x - left))[: corners.shape[2]].double()
+        expected = torch.einsum("chw,h,w->c", corners, upright, level)
+        assert (texture[:, row, column] - expected).abs().max() <= 0.5 + 1e-4
+
+
+def test_a_fifth_of_the_size_is_every_fifth_pixel() -> None:
+    assert torch.equal(frost.textures(0.2)[4], frost.textures(1.0)[4][:, 2::5, 2::5])
+
+
+@pytest.mark.parametrize("least", [(320, 100), (40, 1000), (9, 9)])
+def test_every_texture_leaves_room_to_play(least: tuple[int, int]) -> None:
+    textures = frost.textures(0.2, least=least)
+    for texture, plain in zip(textures, frost.textures(0.2), strict=True):
+        assert texture.shape[1] > least[0]
+        assert texture.shape[2] > least[1]
+        large_enough = plain.shape[1] > least[0] and plain.shape[2] > least[1]
+        assert torch.equal(texture, plain) if large_enough else texture.numel() > plain.numel()
+
+
+def digest() -> str:
+    return hashlib.sha256(b"".join(texture.numpy().tobytes() for texture in frost.textures(0.2))).hexdigest()
+
+
+def test_the_grown_bytes_do_not_change() -> None:
+    """Corrupted images are compared across machines and releases: a new digest means a new corruption."""
+    assert digest() == "ae435c95d001e23c6581f05316d2ed2f98ce6d3cf738f3565a6c1151903e7d0b"
+
+
+def test_another_process_grows_the_same_bytes() -> None:
+    code = (
+        "import hashlib; from calibrant.corruptions import frost;"
+        "print(hashlib.sha256(b''.join(t.numpy().tobytes() for t in frost.textures(0.2))).hexdigest())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == digest()
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 17), (1, 60)])
+def test_crops_are_slices(height: int, width: int) -> None:
+    textures = frost.textures(0.2)
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randint(5, (60,), generator=generator)
+    uniforms = torch.rand(60, 2, dtype=torch.float64, generator=generator)
+    tops, lefts = frost.positions(textures, numbers, uniforms, height, width)
+    windows = frost.crops(textures, numbers, tops, lefts, height, width)
+    assert windows.shape == (60, 3, height, width)
+    assert windows.dtype == torch.uint8
+    for window, number, top, left in zip(windows, numbers, tops, lefts, strict=True):
+        assert torch.equal(window, textures[number][:, top : top + height, left : left + width])
+
+
+def test_crops_reach_the_last_pixel() -> None:
+    textures = frost.textures(0.2)
+    numbers = torch.arange(5)
+    tops, lefts = (torch.tensor([texture.shape[axis] - 32 for texture in textures]) for axis in (1, 2))
+    windows = frost.crops(textures, numbers, tops, lefts, 32, 32)
+    assert all(torch.equal(window, texture[:, -32:, -32:]) for window, texture in zip(windows, textures, strict=True))
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_positions_cover_what_the_original_covers(number: int) -> None:
+    textures = frost.textures(0.2)
+    steps = torch.arange(4096, dtype=torch.float64) / 4096
+    uniforms = torch.stack((steps, steps.flip(0)), dim=1)
+    tops, lefts = frost.positions(textures, torch.full((4096,), number), uniforms, 32, 30)
+    assert tops.unique().tolist() == list(range(textures[number].shape[1] - 32))
+    assert lefts.unique().tolist() == list(range(textures[number].shape[2] - 30))
+
+
+def test_positions_stay_inside_at_the_ends() -> None:
+    textures = frost.textures(0.2)
+    just_below_one = torch.ones(1, 2)  # what 1 - 2**-53 becomes in float32
+    tops, lefts = frost.positions(textures, torch.tensor([1]), just_below_one, 63, 40)
+    assert (tops.item(), lefts.item()) == (0, 71)
+
+
+def written(folder: Path) -> dict[str, NDArray[np.uint8]]:
+    rng = np.random.default_rng(0)
+    pictures = {name: rng.integers(0, 256, (40, 60, 3), dtype=np.uint8) for name in frost.PHOTOGRAPHS}
+    for name, picture in pictures.items():
+        Image.fromarray(picture).save(folder / name)
+    return pictures
+
+
+def test_own_photographs_replace_the_grown_ones(tmp_path: Path) -> None:
+    pictures = written(tmp_path)
+    Image.fromarray(pictures["frost2.png"]).convert("RGBA").save(tmp_path / "frost2.png")
+    textures = frost.textures(1.0, str(tmp_path))
+    for texture, name in zip(textures[:3], frost.PHOTOGRAPHS, strict=False):
+        assert torch.equal(texture, torch.from_numpy(pictures[name]).permute(2, 0, 1))
+    halves = frost.textures(0.5, str(tmp_path), (25, 9))
+    assert [tuple(texture.shape) for texture in halves] == [(3, 26, 39)] * 5
+
+
+@pytest.mark.parametrize("name", frost.PHOTOGRAPHS)
+def test_a_missing_photograph_is_named(tmp_path: Path, name: str) -> None:
+    written(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(NoDataError, match=f"no readable picture {name} in the folder .*{tmp_path.name}"):
+        frost.textures(1.0, str(tmp_path))
+
+
+@pytest.mark.parametrize("keep", [0, 20, 3000])
+def test_an_unreadable_photograph_is_named(tmp_path: Path, keep: int) -> None:
+    written(tmp_path)
+    (tmp_path / "frost3.png").write_bytes((tmp_path / "frost3.png").read_bytes()[:keep])
+    with pytest.raises(NoDataError, match=r"no readable picture frost3\.png") as caught:
+        frost.textures(1.0, str(tmp_path))
+    assert "\n" not in str(caught.value)
