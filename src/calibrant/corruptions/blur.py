@@ -164,7 +164,7 @@ def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> 
     across = np.ceil(steps * np.cos(directions) - 0.5).astype(np.int64)
     down = np.ceil(steps * np.sin(directions) - 0.5).astype(np.int64)
     left, right, above, below = -across.min(), across.max(), -down.min(), down.max()
-    planes = F.pad(images[order].float(), (left, right, above, below), mode="replicate").to(torch.int32)
+    planes = F.pad(images.index_select(0, order).float(), (left, right, above, below), mode="replicate").to(torch.int32)
     height, width = images.shape[2:]
     total = torch.full(images.shape, ONE // 514, dtype=torch.int32, device=images.device)
     for step, weight in enumerate(weights):
@@ -173,8 +173,7 @@ def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> 
         for start, end in zip(starts, np.r_[starts[1:], len(offsets)], strict=True):
             y, x = offsets[start]
             total[start:end].add_(planes[start:end, :, y : y + height, x : x + width], alpha=weight)
-    blurred = total.bitwise_right_shift_(22).to(torch.uint8)
-    return torch.empty_like(images).index_copy_(0, order, blurred)
+    return total.bitwise_right_shift_(22).to(torch.uint8).index_select(0, order.argsort())
 
 
 def _whole_weights(weights: np.ndarray) -> list[int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Images = TypeVar("Images", Tensor, "Image.Image")
 
-CHUNK = 2**18  # values at once: what is worked on stays in the cache
+CHUNK = 2**19  # values at once: what is worked on stays in the cache
 KEPT_BLOCK = 31 * 2**20
 
 

@@ -20,7 +20,7 @@ class Corrupt:
 
     The key of an image is a hash of its pixels, unless keys are given; so the same image always has the same noise.
 
-    >>> Corrupt("contrast", severity=2)(torch.full((3, 8, 8), 100, dtype=torch.uint8)).unique()
+    >>> Corrupt("pixelate", severity=2)(torch.full((3, 8, 8), 100, dtype=torch.uint8)).unique()
     tensor([100], dtype=torch.uint8)
     """
 

@@ -34,14 +34,15 @@ def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
     There are 256 rates, so the inverse is a table: a cell holds the count at its lower end and where in the cell, if
     anywhere, it grows by one. In the tails cells hold more than one step; these few values are searched.
     """
-    guide, steps, levels = _shot_tables(photons, images.device)
+    guide, lifted_steps, levels = _shot_tables(photons, images.device)
     index = (words >> 22).add_(N_CELLS // 2).add_(images.int().mul_(N_CELLS))
     cell = guide.index_select(0, index.flatten()).view_as(words)
     position = words.bitwise_and(FRACTION - 1)
     counts = (cell >> 23).add_(position >= (cell & (2**23 - 1)))
     many = (cell < 0).nonzero(as_tuple=True)
-    uniforms = words[many].double().add_(2.0**31 + 0.5).mul_(2.0**-32)
-    counts[many] = _searched(steps, images[many], uniforms)
+    rates, uniforms = images[many], words[many].double().add_(2.0**31 + 0.5).mul_(2.0**-32)
+    found = torch.searchsorted(lifted_steps, uniforms.add_(rates))
+    counts[many] = found.sub_(rates.long().mul_(len(levels))).clamp_(0, len(levels) - 1).to(torch.int32)
     return levels.index_select(0, counts.flatten()).view_as(images)
 
 
@@ -50,21 +51,13 @@ def to_bytes(values: Tensor) -> Tensor:
     return values.clamp_(0, 255).to(torch.int32).to(torch.uint8)
 
 
-def _searched(steps: Tensor, rates: Tensor, uniforms: Tensor) -> Tensor:
-    """The smallest count whose cumulative probability reaches the uniform number."""
-    # one sorted table for all rates: the row of rate x is lifted by x
-    n_counts = steps.shape[1]
-    lifts = torch.arange(256, dtype=torch.float64, device=steps.device)
-    found = torch.searchsorted(steps.add(lifts[:, None]).flatten(), uniforms.add(rates))
-    return found.sub_(rates.long().mul_(n_counts)).clamp_(0, n_counts - 1).to(torch.int32)
-
-
 @lru_cache(maxsize=16)
 def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """For each rate the guide (256 · cells,) int32 and the steps (256, counts) float64; levels (counts,) uint8.
+    """The guide (256 · cells,) int32, the steps (256 · counts,) float64, and the level of each count, uint8.
 
     An entry of the guide is count · 2²³ + the first position in the cell, 0..2²², where the count is one more; it is
-    negative where the count grows by more than one. Counts from photons on are white.
+    negative where the count grows by more than one. The cumulative probabilities of rate x are lifted by x, so that
+    those of all rates are one rising table. Counts from photons on are white.
     """
     counts = np.arange(int(np.ceil(photons)) + 1)
     steps = pdtr(counts, photons * np.arange(256)[:, None] / 255)
@@ -77,5 +70,6 @@ def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, 
     guide = low * 2**23 + np.where(growth == 1, inside, FRACTION).astype(np.int64)
     guide = np.where(growth > 1, -1, guide)
     levels = np.minimum(255 * counts / photons, 255).astype(np.uint8)
-    tables = guide.astype(np.int32).ravel(), steps, levels
+    lifted_steps = (steps + np.arange(256)[:, None]).ravel()
+    tables = guide.astype(np.int32).ravel(), lifted_steps, levels
     return tuple(torch.from_numpy(table).to(device) for table in tables)  # type: ignore[return-value]

@@ -1,0 +1,548 @@
+"""The battery that every corruption must pass: `check_corruption`, one aspect after the other."""
+
+import hashlib
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+import calibrant as cb
+
+Aspect = Callable[[str], None]
+
+SEVERITIES = range(1, 6)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SETS = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}
+# The set that is nearest to a size on a log scale, for sizes at which no set was published
+NEAREST = {8: "cifar", 28: "cifar", 48: "tiny_imagenet", 96: "tiny_imagenet", 128: "imagenet"}
+
+NOISES = {"gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"}
+DETERMINISTIC = {
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "gaussian_blur",
+    "saturate",
+}
+# Elastic's lengths are shares of the image's side in the published tables
+WITHOUT_LENGTHS = {
+    "elastic_transform",
+    "zoom_blur",
+    "fog",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "saturate",
+    *NOISES,
+}
+# A flat image has nothing that these could move or mix
+KEEPS_FLAT_IMAGES = {
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "gaussian_blur",
+}
+KEEPS_BLACK_IMAGES = {"shot_noise", "speckle_noise", "fog", "saturate", *KEEPS_FLAT_IMAGES}
+# Small drops may miss a small image
+MAY_MISS_AN_IMAGE = {"spatter"}
+
+
+def check_corruption(name: str, aspects: Sequence[str] | None = None) -> None:
+    """Hold one corruption to the named aspects of the contract, or to all of them."""
+    for aspect in ASPECTS if aspects is None else aspects:
+        ASPECTS[aspect](name)
+
+
+# What is corrupted
+
+
+@cache
+def photographs() -> tuple[Tensor, ...]:
+    from sklearn.datasets import load_sample_images  # slow to import, and not needed by the other process
+
+    return tuple(torch.from_numpy(image.copy()).permute(2, 0, 1) for image in load_sample_images().images)
+
+
+@cache
+def shared_crops(n: int, height: int, width: int) -> Tensor:
+    windows = []
+    for i in range(n):
+        photograph = photographs()[i % 2]
+        top = (37 * i + 260) % (photograph.shape[1] - height)
+        left = (91 * i + 200) % (photograph.shape[2] - width)
+        windows.append(photograph[:, top : top + height, left : left + width])
+    return torch.stack(windows)
+
+
+def crops(n: int, height: int, width: int | None = None) -> Tensor:
+    """Windows (n, 3, height, width) of real photographs, a copy for the caller alone."""
+    return shared_crops(n, height, height if width is None else width).clone()
+
+
+def as_pillow(image: Tensor) -> Image.Image:
+    """The image (c, h, w) as Pillow has it."""
+    return Image.fromarray((image[0] if len(image) == 1 else image.permute(1, 2, 0).contiguous()).numpy())
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    values = torch.from_numpy(np.array(image))
+    return values[None] if values.ndim == 2 else values.permute(2, 0, 1)
+
+
+def through_jpeg(image: Tensor, quality: int, **options: Any) -> Tensor:
+    """The image (c, h, w) after Pillow has saved it as JPEG and opened it again."""
+    file = io.BytesIO()
+    as_pillow(image).save(file, "JPEG", quality=quality, **options)
+    with Image.open(file) as opened:
+        return as_tensor(opened)
+
+
+def luma(images: Tensor) -> Tensor:
+    """Pillow's grey of RGB images (n, 3, h, w)."""
+    red, green, blue = images.int().unbind(1)
+    return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)[:, None]
+
+
+def at_all_severities(images: Tensor, name: str, **options: Any) -> Tensor:
+    return torch.stack([cb.corrupt(images, name, severity, **options) for severity in SEVERITIES])
+
+
+# What is asked of the outcome
+
+
+def assert_same(found: Tensor, wanted: Tensor) -> None:
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    if not torch.equal(found, wanted):
+        where = (found != wanted).nonzero()
+        raise AssertionError(f"{len(where)} of {wanted.numel()} values differ, the first at {where[0].tolist()}")
+
+
+def assert_image_like(found: Tensor, given: Tensor) -> None:
+    assert found.shape == given.shape
+    assert found.dtype == given.dtype
+    assert found.device == given.device
+    if given.is_floating_point():
+        assert found.min() >= 0
+        assert found.max() <= 1
+
+
+# Aspects of the image
+
+
+def kinds_of_numbers(name: str) -> None:
+    """Every dtype gives the levels of uint8; floats are those levels / 255, and may stand beside a level."""
+    images = crops(3, 32)
+    for severity in SEVERITIES:
+        wanted = cb.corrupt(images, name, severity)
+        assert_image_like(wanted, images)
+        for dtype in FLOATS:
+            given = (images.double() / 255).to(dtype)
+            found = cb.corrupt(given, name, severity)
+            assert_image_like(found, given)
+            levels = found.double() * 255
+            assert_same(levels.round().to(torch.uint8), wanted)
+            error = (levels - levels.round()).abs().max().item()
+            assert error <= 255 * torch.finfo(dtype).eps / 2, (dtype, error)
+        beside = images.double() + 0.8 * torch.rand(images.shape, generator=torch.Generator().manual_seed(1)) - 0.4
+        found = cb.corrupt((beside.clamp(0, 255) / 255), name, severity)
+        assert_same((found * 255).round().to(torch.uint8), wanted)
+
+
+def grey(name: str) -> None:
+    """Grey stays grey: the one channel, or Pillow's luma of what becomes of three equal ones."""
+    for side in (32, 64):
+        images = crops(3, side)[:, 1:2]
+        for severity in SEVERITIES:
+            found = cb.corrupt(images, name, severity)
+            assert_image_like(found, images)
+            if name in NOISES or name == "jpeg_compression":
+                continue
+            in_colour = cb.corrupt(images.expand(-1, 3, -1, -1), name, severity)
+            assert_same(found, luma(in_colour))
+
+
+def one_image(name: str) -> None:
+    """A single image is a batch of one."""
+    for channels in (1, 3):
+        image = crops(1, 33, 17)[0, :channels]
+        for options in ({}, {"keys": [7]}, {"keys": ["a/b.png"]}, {"seed": 3}):
+            found = cb.corrupt(image, name, 4, **options)
+            assert_image_like(found, image)
+            assert_same(found, cb.corrupt(image[None], name, 4, **options)[0])
+
+
+def sizes(name: str) -> None:
+    """From 8 x 8 to elongated ones, with every set of parameters."""
+    for height, width in ((8, 8), (9, 31), (33, 17), (8, 70), (70, 8)):
+        images = crops(2, height, width)
+        for parameters in (None, *SETS):
+            for severity in SEVERITIES:
+                assert_image_like(cb.corrupt(images, name, severity, parameters=parameters), images)
+    image = crops(1, 100, 300)
+    for severity in SEVERITIES:
+        found = cb.corrupt(image, name, severity)
+        assert_image_like(found, image)
+        assert (found != image).any()
+
+
+def flat_images(name: str) -> None:
+    """Black, white and in between; what only moves or mixes pixels leaves them within a level."""
+    for level in (0, 100, 255):
+        for channels in (1, 3):
+            images = torch.full((2, channels, 32, 32), level, dtype=torch.uint8)
+            for severity in SEVERITIES:
+                found = cb.corrupt(images, name, severity)
+                assert_image_like(found, images)
+                if name in KEEPS_FLAT_IMAGES:
+                    assert (found.int() - level).abs().max() <= 1, (level, severity)
+                if level == 0 and name in KEEPS_BLACK_IMAGES:
+                    assert not found.any(), severity
+                half = cb.corrupt(images.half() / 255, name, severity)
+                assert_same((half.double() * 255).round().to(torch.uint8), found)
+
+
+def natural_images(name: str) -> None:
+    """Every severity changes a photograph, each in its own way."""
+    for n, side in ((6, 32), (3, 64), (1, 224)):
+        images = crops(n, side)
+        found = at_all_severities(images, name)
+        changed = (found != images).flatten(2).any(2)
+        assert changed.any(1).all(), side
+        assert changed.all() or name in MAY_MISS_AN_IMAGE, (side, changed)
+        for first in SEVERITIES:
+            for second in range(1, first):
+                assert not torch.equal(found[first - 1], found[second - 1]), (side, first, second)
+
+
+def layouts(name: str) -> None:
+    """Strides, and where the numbers lie in memory, do not matter."""
+    images = crops(3, 24, 40)
+    wanted = cb.corrupt(images, name, 3)
+    height_first = images.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)
+    width_before_height = images.transpose(2, 3).contiguous().transpose(2, 3)
+    framed = torch.zeros(6, 4, 30, 90, dtype=torch.uint8)
+    window = framed[::2, :3, 3:27, 5:85:2]
+    window.copy_(images)
+    shifted = torch.zeros(images.numel() + 1, dtype=torch.uint8)[1:].view(images.shape).copy_(images)
+    for given in (
+        images.to(memory_format=torch.channels_last),
+        height_first,
+        width_before_height,
+        window,
+        shifted,
+        images.flip(3).flip(3),
+    ):
+        assert torch.equal(given, images)
+        assert_same(cb.corrupt(given, name, 3), wanted)
+        floats = given.double() / 255
+        assert floats.stride() == given.stride() or given is window or given is shifted
+        assert_same((cb.corrupt(floats, name, 3) * 255).round().to(torch.uint8), wanted)
+    repeated = images[:1].expand(3, -1, -1, -1)
+    assert_same(cb.corrupt(repeated, name, 3), cb.corrupt(repeated.contiguous(), name, 3))
+
+
+def input_stays(name: str) -> None:
+    """Neither the call nor what is done with its result reaches the input, or a later call."""
+    for dtype in (torch.uint8, torch.float32):
+        images = crops(2, 32) if dtype == torch.uint8 else crops(2, 32) / 255
+        before = images.clone()
+        for severity in SEVERITIES:
+            found = cb.corrupt(images, name, severity)
+            assert_same(images, before)
+            kept = found.clone()
+            found.zero_()
+            assert_same(images, before)
+            assert_same(cb.corrupt(images, name, severity), kept)
+
+
+def gradients(name: str) -> None:
+    """No gradient passes, and none is in the way."""
+    images = (crops(2, 32) / 255).requires_grad_()
+    wanted = cb.corrupt(images.detach(), name, 2)
+    for given in (images, images * 1):
+        found = cb.corrupt(given, name, 2)
+        assert not found.requires_grad
+        assert found.grad_fn is None
+        assert_same(found, wanted)
+    with torch.inference_mode():
+        assert_same(cb.corrupt(images.detach().clone(), name, 2), wanted)
+
+
+def pillow(name: str) -> None:
+    """A Pillow image in gives a Pillow image out, with the bytes of the tensor."""
+    for channels, mode in ((3, "RGB"), (1, "L")):
+        image = crops(1, 33, 17)[0, :channels]
+        for options in ({}, {"keys": ["a"], "seed": 5}, {"save_quality": 85}, {"parameters": "imagenet"}):
+            given = as_pillow(image)
+            found = cb.corrupt(given, name, 3, **options)
+            assert isinstance(found, Image.Image)
+            assert found.mode == given.mode == mode
+            assert found.size == given.size == (17, 33)
+            assert_same(as_tensor(found), cb.corrupt(image, name, 3, **options))
+            assert_same(as_tensor(given), image)
+
+
+def saved_as_jpeg(name: str) -> None:
+    """A quality means: saved by Pillow as the published sets were, and opened again."""
+    for channels in (1, 3):
+        images = crops(2, 40, 33)[:, :channels]
+        for severity, quality in ((1, 85), (3, 85), (5, 1), (2, 95)):
+            found = cb.corrupt(images, name, severity, save_quality=quality)
+            plain = cb.corrupt(images, name, severity)
+            wanted = torch.stack([through_jpeg(image, quality, optimize=True) for image in plain])
+            assert_same(found, wanted)
+        floats = cb.corrupt(images / 255, name, 3, save_quality=85)
+        assert_same((floats * 255).round().to(torch.uint8), cb.corrupt(images, name, 3, save_quality=85))
+
+
+# Aspects of sameness
+
+
+def same_bytes_twice(name: str) -> None:
+    images = crops(3, 32)
+    for severity in SEVERITIES:
+        assert_same(cb.corrupt(images, name, severity), cb.corrupt(images, name, severity))
+        explicit = cb.corrupt(images, name, severity, seed=0, keys=[0, 1, 2], parameters="cifar")
+        assert_same(explicit, cb.corrupt(images, name, severity))
+
+
+def batches(name: str) -> None:
+    """Alone, in any part, in any order: the key decides, not the place."""
+    for height, width in ((32, 32), (33, 17)):
+        images = crops(7, height, width)
+        for severity in SEVERITIES:
+            whole = cb.corrupt(images, name, severity)
+            for i in range(7):
+                assert_same(cb.corrupt(images[i : i + 1], name, severity, keys=[i])[0], whole[i])
+            parts = [cb.corrupt(images[s], name, severity, keys=range(7)[s]) for s in (slice(0, 3), slice(3, 7))]
+            assert_same(torch.cat(parts), whole)
+            for order in (list(range(7))[::-1], [3, 0, 6, 1, 5, 2, 4], [2, 2, 5]):
+                assert_same(cb.corrupt(images[order], name, severity, keys=order), whole[order])
+
+
+def large_batch(name: str) -> None:
+    """Many images at once are what a few at a time are."""
+    images = crops(150, 32)
+    whole = cb.corrupt(images, name, 4)
+    for start, stop in ((0, 7), (97, 103), (149, 150)):
+        part = cb.corrupt(images[start:stop], name, 4, keys=range(start, stop))
+        assert_same(part, whole[start:stop])
+
+
+def numbers_of_threads(name: str) -> None:
+    for images in (crops(2, 150, 225), crops(20, 32)):
+        one = cb.corrupt(images, name, 4)
+        with threads(2):
+            two = cb.corrupt(images, name, 4)
+        assert_same(two, one)
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def calls_at_once(name: str) -> None:
+    """Two calls at the same time, in two threads, do not meet."""
+    first, second = crops(4, 32), crops(4, 33, 17)
+    wanted = at_all_severities(first, name), at_all_severities(second, name, seed=1)
+    start = Barrier(2)
+
+    def work(images: Tensor, seed: int) -> Tensor:
+        start.wait(timeout=60)
+        return at_all_severities(images, name, seed=seed)
+
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(work, first, 0), pool.submit(work, second, 1)
+        for found, expected in zip(running, wanted, strict=True):
+            assert_same(found.result(timeout=60), expected)
+
+
+def digest(name: str, photograph: Tensor) -> str:
+    """Of what becomes of parts of the photograph at every severity."""
+    found = hashlib.sha256()
+    for height, width, keys in ((32, 32, None), (33, 17, ["a", "ß/é.png", -5]), (70, 90, [2**63 - 1, -(2**63), ""])):
+        images = torch.stack([photograph[:, 40 * i : 40 * i + height, 60 * i : 60 * i + width] for i in range(3)])
+        found.update(at_all_severities(images, name, keys=keys, seed=11).numpy().tobytes())
+    return found.hexdigest()
+
+
+def print_digests() -> None:
+    """Of all corruptions, as JSON; the photograph comes on standard input."""
+    photograph = torch.from_numpy(np.load(io.BytesIO(sys.stdin.buffer.read())))
+    print(json.dumps({name: digest(name, photograph) for name in cb.CORRUPTIONS}))
+
+
+@cache
+def digests_elsewhere() -> dict[str, str]:
+    """The digests in a process with other hashes of words and without vector instructions."""
+    given = io.BytesIO()
+    np.save(given, photographs()[0].numpy())
+    found = subprocess.run(
+        [sys.executable, "-c", "import corruption_check; corruption_check.print_digests()"],
+        input=given.getvalue(),
+        capture_output=True,
+        timeout=120,
+        cwd=Path(__file__).parent,
+        env=os.environ | {"PYTHONHASHSEED": "1234", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"},
+    )
+    assert found.returncode == 0, found.stderr.decode()
+    digests: dict[str, str] = json.loads(found.stdout)
+    return digests
+
+
+def another_process(name: str) -> None:
+    assert digest(name, photographs()[0]) == digests_elsewhere()[name]
+
+
+def state_of_the_process(name: str) -> None:
+    """Nobody's generator is read or moved, and no setting of torch reaches the bytes."""
+    images = crops(2, 32)
+    wanted = at_all_severities(images, name)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+        assert_same(at_all_severities(images, name), wanted)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert np.random.get_state()[1].tolist() == before[1]
+        assert random.getstate() == before[2]
+    default = torch.get_default_dtype()
+    try:
+        torch.set_deterministic_debug_mode("error")
+        for dtype in (torch.float64, torch.float16):
+            torch.set_default_dtype(dtype)
+            assert_same(at_all_severities(images, name), wanted)
+    finally:
+        torch.set_deterministic_debug_mode("default")
+        torch.set_default_dtype(default)
+
+
+# Aspects of chance
+
+
+def seeds_and_keys(name: str) -> None:
+    """Another seed or key is another draw; where nothing is drawn, they change nothing."""
+    images = crops(4, 32)
+    usual = at_all_severities(images, name)
+    others = [{"seed": seed} for seed in (1, 2**32, 2**40 + 1)]
+    others += [{"keys": [offset + i for i in range(4)]} for offset in (4, 2**32, -(2**63), 2**63 - 4)]
+    others += [{"seed": 1, "keys": [3, 2, 1, 0]}]
+    found = [usual, *(at_all_severities(images, name, **options) for options in others)]
+    for i, first in enumerate(found):
+        for second in found[:i]:
+            for severity in SEVERITIES:
+                same = torch.equal(first[severity - 1], second[severity - 1])
+                assert same == (name in DETERMINISTIC), (i, severity)
+
+
+def words_as_keys(name: str) -> None:
+    """A word is a key as good as a number, in a batch and alone."""
+    images = crops(4, 32)
+    words = ["n01440764/ILSVRC2012_val_00000293.JPEG", "b", "", "ä/🐟.png"]
+    found = at_all_severities(images, name, keys=words)
+    for i, word in enumerate(words):
+        assert_same(at_all_severities(images[i : i + 1], name, keys=[word])[:, 0], found[:, i])
+    mixed = at_all_severities(images, name, keys=(words[0], 1, words[2], 3))
+    assert_same(mixed[:, ::2], found[:, ::2])
+    assert_same(mixed[:, 1::2], at_all_severities(images, name)[:, 1::2])
+    renamed = at_all_severities(images, name, keys=[word + "x" for word in words])
+    for severity in SEVERITIES:
+        assert torch.equal(renamed[severity - 1], found[severity - 1]) == (name in DETERMINISTIC)
+
+
+def equal_images(name: str) -> None:
+    """Of one key they stay equal; of two keys they part."""
+    images = crops(1, 64).expand(4, -1, -1, -1)
+    same = at_all_severities(images, name, keys=[9] * 4)
+    assert_same(same, same[:, :1].expand_as(same))
+    found = at_all_severities(images, name)
+    for i in range(4):
+        for j in range(i):
+            assert torch.equal(found[:, i], found[:, j]) == (name in DETERMINISTIC), (i, j)
+
+
+# Aspects of the parameters
+
+
+def published_sizes(name: str) -> None:
+    """At the size a set was published for it is the default, and the smaller side is the size."""
+    for parameters, side in SETS.items():
+        for height, width in ((side, side), (side, side + 9), (side + 9, side)):
+            if side == 224 and height != width:
+                continue
+            images = crops(1, height, width)
+            assert_same(at_all_severities(images, name), at_all_severities(images, name, parameters=parameters))
+    images = crops(4, 32)
+    assert not torch.equal(at_all_severities(images, name), at_all_severities(images, name, parameters="imagenet"))
+
+
+def other_sizes(name: str) -> None:
+    """Between them the nearest set counts, its lengths in proportion; named, it stays as it was published."""
+    for side, nearest in NEAREST.items():
+        images = crops(1, side, side + 3)
+        usual = at_all_severities(images, name)
+        named = at_all_severities(images, name, parameters=nearest)
+        if name in WITHOUT_LENGTHS:
+            assert_same(usual, named)
+        else:
+            assert not torch.equal(usual, named), side
+
+
+ASPECTS: dict[str, Aspect] = {
+    aspect.__name__: aspect
+    for aspect in (
+        kinds_of_numbers,
+        grey,
+        one_image,
+        sizes,
+        flat_images,
+        natural_images,
+        layouts,
+        input_stays,
+        gradients,
+        pillow,
+        saved_as_jpeg,
+        same_bytes_twice,
+        batches,
+        large_batch,
+        numbers_of_threads,
+        calls_at_once,
+        another_process,
+        state_of_the_process,
+        seeds_and_keys,
+        words_as_keys,
+        equal_images,
+        published_sizes,
+        other_sizes,
+    )
+}
