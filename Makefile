@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PHOTO = $(wildcard .venv/lib/python*/site-packages/sklearn/datasets/images/china.jpg)
 
 .PHONY: help demo test check bench docs clean
 
@@ -17,11 +18,12 @@ $(READY): pyproject.toml constraints.txt
 	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the paper's CIFAR-10 prior solved, a small classifier trained with it, audited, calibrated for shift
+demo: $(READY)  ## the paper's CIFAR-10 prior solved, a classifier trained with it, audited, corrupted, calibrated for shift
 	$(BIN)/calibrant solve --prior examples/cifar10_prior.json --form mean variance mean_variance prior
 	$(BIN)/python examples/digits.py
 	$(BIN)/calibrant audit runs/digits/maxent_mean.parquet --by test --compare runs/digits/cross_entropy.parquet --cluster image \
 		--metrics accuracy ece kse smece cece nll brier aurc
+	$(BIN)/calibrant corrupt --sheet $(PHOTO) -o runs/corruptions.png
 	$(BIN)/python examples/shift.py
 	$(BIN)/calibrant fit runs/shift/val.parquet --method set_temperature -o runs/shift/set_temperature.json
 	$(BIN)/calibrant apply runs/shift/set_temperature.json runs/shift/test.parquet -o runs/shift/honest.parquet
@@ -38,10 +40,12 @@ check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/lint-imports --no-logo
 
 bench: $(READY)  ## speed against peers and floors, as ratios
+	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,bench]'
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
+	$(BIN)/python benchmarks/corruptions.py --cifar-c
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,10 +1,9 @@
-"""Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and under five corruptions.
+"""Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and under six corruptions.
 
 Writes runs/shift/val.parquet and test.parquet for `calibrant fit`, `apply` and `compare-calibrators`: each image clean
-(corruption "none", severity 0) and with five corruptions at three severities, with the features of the last layer.
+(corruption "none", severity 0) and with six corruptions at three severities, with the features of the last layer.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,38 +16,8 @@ import calibrant as cb
 FOLDER = Path("runs/shift")
 N_TRAIN, N_VALIDATION = 600, 400
 N_EPOCHS, BATCH = 100, 64
-
-
-def noise(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    return images + 0.15 * severity * torch.randn(images.shape, generator=generator)
-
-
-def dropout(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    return images * (torch.rand(images.shape, generator=generator) > 0.12 * severity)
-
-
-def contrast(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    mean = images.mean((1, 2), keepdim=True)
-    return mean + (1 - 0.25 * severity) * (images - mean)
-
-
-def blur(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    for _ in range(severity):
-        images = nn.functional.avg_pool2d(images.unsqueeze(1), 3, stride=1, padding=1).squeeze(1)
-    return images
-
-
-def stripes(images: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    return torch.maximum(images, 0.3 * severity * (torch.arange(8) % 2).float())
-
-
-CORRUPTIONS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
-    "noise": noise,
-    "dropout": dropout,
-    "contrast": contrast,
-    "blur": blur,
-    "stripes": stripes,
-}
+CORRUPTIONS = ("gaussian_noise", "impulse_noise", "motion_blur", "fog", "contrast", "pixelate")
+SEVERITIES = (1, 3, 5)
 
 
 class Classifier(nn.Module):
@@ -87,16 +56,16 @@ def main() -> None:
     torch.set_num_threads(1)
     FOLDER.mkdir(parents=True, exist_ok=True)
     data = load_digits()
-    images, labels = torch.tensor(data.images, dtype=torch.float32) / 16, torch.tensor(data.target)
+    images = torch.tensor(data.images, dtype=torch.float32)[:, None] / 16  # (n, 1, 8, 8)
+    labels = torch.tensor(data.target)
     rows = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     model = train(images[rows[:N_TRAIN]], labels[rows[:N_TRAIN]])
     splits = {"val": rows[N_TRAIN : N_TRAIN + N_VALIDATION], "test": rows[N_TRAIN + N_VALIDATION :]}
     for seed, (split, chosen) in enumerate(splits.items()):
-        generator = torch.Generator().manual_seed(seed)
         parts = [predict(model, images[chosen], labels[chosen], "none", 0)]
-        for name, corrupt in CORRUPTIONS.items():
-            for severity in (1, 2, 3):
-                corrupted = corrupt(images[chosen], severity, generator)
+        for name in CORRUPTIONS:
+            for severity in SEVERITIES:
+                corrupted = cb.corrupt(images[chosen], name, severity, seed=seed, parameters="imagenet")
                 parts.append(predict(model, corrupted, labels[chosen], name, severity))
         predictions = cb.Predictions.concat(parts)
         predictions.save(FOLDER / f"{split}.parquet")

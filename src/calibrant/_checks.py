@@ -608,7 +608,7 @@ def check_images(images: object) -> Tensor:
     batch = images if isinstance(images, Tensor) else _check_picture(images)
     if batch.ndim not in (3, 4):
         raise InvalidInputError(f"images must be (n, c, h, w) or (c, h, w), got shape {tuple(batch.shape)}")
-    batch = batch.detach().view(-1, *batch.shape[-3:]) if batch.ndim == 4 else batch.detach()[None]
+    batch = batch.detach() if batch.ndim == 4 else batch.detach()[None]
     n, channels, height, width = batch.shape
     if n == 0:
         raise InvalidInputError("images must not be an empty batch")

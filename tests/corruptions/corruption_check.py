@@ -257,9 +257,7 @@ def layouts(name: str) -> None:
     ):
         assert torch.equal(given, images)
         assert_same(cb.corrupt(given, name, 3), wanted)
-        floats = given.double() / 255
-        assert floats.stride() == given.stride() or given is window or given is shifted
-        assert_same((cb.corrupt(floats, name, 3) * 255).round().to(torch.uint8), wanted)
+        assert_same((cb.corrupt(given.double() / 255, name, 3) * 255).round().to(torch.uint8), wanted)
     repeated = images[:1].expand(3, -1, -1, -1)
     assert_same(cb.corrupt(repeated, name, 3), cb.corrupt(repeated.contiguous(), name, 3))
 

@@ -54,12 +54,32 @@ SIZES = ((600, 900), (315, 560), (315, 560), (350, 527), (495, 660))
 LUMA = torch.tensor((0.299, 0.587, 0.114), dtype=torch.float64)
 
 
+def textures(scale: float, folder: str | None = None) -> list[torch.Tensor]:
+    """The five pictures, scaled whole."""
+    frosted = frost.pictures(folder)
+    corner = torch.zeros(1, dtype=torch.int64)
+    return [
+        frost.windows(
+            frosted,
+            corner + number,
+            torch.tensor([scale], dtype=torch.float64),
+            corner,
+            corner,
+            round(h * scale),
+            round(w * scale),
+        )[0]
+        for number, (h, w) in enumerate(frosted.sizes.tolist())
+    ]
+
+
 def luma_windows(number: int, side: int) -> torch.Tensor:
-    textures = frost.textures(SCALES[side])
     count = 40 if side == 224 else 300
     numbers = torch.full((count,), number)
     uniforms = torch.rand(count, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(side))
-    windows = frost.crops(textures, numbers, *frost.positions(textures, numbers, uniforms, side, side), side, side)
+    frosted = frost.pictures()
+    windows = frost.windows(
+        frosted, numbers, *frost.places(frosted, numbers, uniforms, SCALES[side], side, side), side, side
+    )
     return torch.einsum("nchw,c->nhw", windows.double(), LUMA)
 
 
@@ -77,7 +97,7 @@ def spectral_slope(windows: torch.Tensor) -> float:
 @pytest.mark.parametrize("number", TARGETS)
 def test_a_picture_has_the_colours_of_its_photograph(number: int) -> None:
     target = TARGETS[number]
-    pixels = frost.textures(1.0)[number].double().flatten(1)
+    pixels = textures(1.0)[number].double().flatten(1)
     np.testing.assert_allclose(pixels.mean(1), target["mean"], atol=1)
     np.testing.assert_allclose(pixels.std(1), target["std"], rtol=0.06)
     np.testing.assert_allclose(torch.corrcoef(pixels)[0, 1:], target["correlation"], atol=0.01)
@@ -101,7 +121,7 @@ def test_windows_differ_in_brightness(number: int, side: int, low: float, high: 
 
 def test_ice_has_a_direction() -> None:
     """Ferns point one way: in the first picture, waves across them are several times stronger than along them."""
-    luma = torch.einsum("chw,c->hw", frost.textures(1.0)[0].double(), LUMA)
+    luma = torch.einsum("chw,c->hw", textures(1.0)[0].double(), LUMA)
     power = torch.fft.fft2(luma - luma.mean()).abs().square().numpy()
     down, across = np.fft.fftfreq(600)[:, None], np.fft.fftfreq(900)
     band = (np.hypot(down, across) > 0.1) & (np.hypot(down, across) < 0.4)
@@ -110,19 +130,20 @@ def test_ice_has_a_direction() -> None:
     assert strength.max() > 2 * strength.min()
 
 
-def test_five_textures_of_the_original_sizes() -> None:
-    textures = frost.textures(1.0)
-    assert [tuple(texture.shape) for texture in textures] == [(3, *size) for size in SIZES]
-    assert all(texture.dtype == torch.uint8 and texture.is_contiguous() for texture in textures)
-    assert torch.equal(textures[1], textures[2])
-    assert frost.textures(1.0) is textures
+def test_five_pictures_of_the_original_sizes() -> None:
+    frosted = frost.pictures()
+    assert [tuple(size) for size in frosted.sizes.tolist()] == list(SIZES)
+    found = textures(1.0)
+    assert torch.equal(torch.cat([texture.flatten() for texture in found]), frosted.pixels)
+    assert torch.equal(found[1], found[2])
+    assert frost.pictures() is frosted
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.3, 1.7])
 def test_rescaling_interpolates_between_pixel_centres(scale: float) -> None:
-    texture = frost.textures(scale)[3]
+    texture = textures(scale)[3]
     assert texture.shape == (3, round(350 * scale), round(527 * scale))
-    source = frost.textures(1.0)[3].double()
+    source = textures(1.0)[3].double()
     for row, column in ((0, 0), (1, 5), (17, 31), (texture.shape[1] - 1, texture.shape[2] - 1)):
         y = min(max((row + 0.5) / scale - 0.5, 0), 349)
         x = min(max((column + 0.5) / scale - 0.5, 0), 526)
@@ -135,73 +156,66 @@ def test_rescaling_interpolates_between_pixel_centres(scale: float) -> None:
 
 
 def test_a_fifth_of_the_size_is_every_fifth_pixel() -> None:
-    assert torch.equal(frost.textures(0.2)[4], frost.textures(1.0)[4][:, 2::5, 2::5])
+    assert torch.equal(textures(0.2)[4], textures(1.0)[4][:, 2::5, 2::5])
 
 
-@pytest.mark.parametrize("least", [(320, 100), (40, 1000), (9, 9)])
-def test_every_texture_leaves_room_to_play(least: tuple[int, int]) -> None:
-    textures = frost.textures(0.2, least=least)
-    for texture, plain in zip(textures, frost.textures(0.2), strict=True):
-        assert texture.shape[1] > least[0]
-        assert texture.shape[2] > least[1]
-        large_enough = plain.shape[1] > least[0] and plain.shape[2] > least[1]
-        assert torch.equal(texture, plain) if large_enough else texture.numel() > plain.numel()
+@pytest.mark.parametrize(("height", "width"), [(320, 100), (40, 1000), (9, 9)])
+def test_every_picture_leaves_room_to_play(height: int, width: int) -> None:
+    frosted = frost.pictures()
+    numbers, uniforms = torch.arange(5), torch.full((5, 2), 0.999)
+    scales, tops, lefts = frost.places(frosted, numbers, uniforms, 0.2, height, width)
+    for (h, w), scale, top, left in zip(SIZES, scales.tolist(), tops.tolist(), lefts.tolist(), strict=True):
+        assert scale == pytest.approx(max(0.2, (height + 1) / h, (width + 1) / w))
+        assert top + height < round(h * scale)
+        assert left + width < round(w * scale)
 
 
 def digest() -> str:
-    return hashlib.sha256(b"".join(texture.numpy().tobytes() for texture in frost.textures(0.2))).hexdigest()
+    return hashlib.sha256(frost.pictures().pixels.numpy().tobytes()).hexdigest()
 
 
 def test_the_grown_bytes_do_not_change() -> None:
     """Corrupted images are compared across machines and releases: a new digest means a new corruption."""
-    assert digest() == "ae435c95d001e23c6581f05316d2ed2f98ce6d3cf738f3565a6c1151903e7d0b"
+    assert digest() == "18ebff4baf87d94231ffa34bf92b28ca8e04d9951c1c59775febca0c5ed52825"
 
 
 def test_another_process_grows_the_same_bytes() -> None:
     code = (
         "import hashlib; from calibrant.corruptions import frost;"
-        "print(hashlib.sha256(b''.join(t.numpy().tobytes() for t in frost.textures(0.2))).hexdigest())"
+        "print(hashlib.sha256(frost.pictures().pixels.numpy().tobytes()).hexdigest())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == digest()
 
 
+@pytest.mark.parametrize("scale", [0.2, 0.45])
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 17), (1, 60)])
-def test_crops_are_slices(height: int, width: int) -> None:
-    textures = frost.textures(0.2)
+def test_windows_are_slices_of_the_scaled_pictures(height: int, width: int, scale: float) -> None:
+    frosted, whole = frost.pictures(), textures(scale)
     generator = torch.Generator().manual_seed(0)
     numbers = torch.randint(5, (60,), generator=generator)
     uniforms = torch.rand(60, 2, dtype=torch.float64, generator=generator)
-    tops, lefts = frost.positions(textures, numbers, uniforms, height, width)
-    windows = frost.crops(textures, numbers, tops, lefts, height, width)
+    scales, tops, lefts = frost.places(frosted, numbers, uniforms, scale, height, width)
+    windows = frost.windows(frosted, numbers, scales, tops, lefts, height, width)
     assert windows.shape == (60, 3, height, width)
     assert windows.dtype == torch.uint8
     for window, number, top, left in zip(windows, numbers, tops, lefts, strict=True):
-        assert torch.equal(window, textures[number][:, top : top + height, left : left + width])
-
-
-def test_crops_reach_the_last_pixel() -> None:
-    textures = frost.textures(0.2)
-    numbers = torch.arange(5)
-    tops, lefts = (torch.tensor([texture.shape[axis] - 32 for texture in textures]) for axis in (1, 2))
-    windows = frost.crops(textures, numbers, tops, lefts, 32, 32)
-    assert all(torch.equal(window, texture[:, -32:, -32:]) for window, texture in zip(windows, textures, strict=True))
+        assert torch.equal(window, whole[number][:, top : top + height, left : left + width])
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_positions_cover_what_the_original_covers(number: int) -> None:
-    textures = frost.textures(0.2)
+def test_places_cover_what_the_original_covers(number: int) -> None:
     steps = torch.arange(4096, dtype=torch.float64) / 4096
     uniforms = torch.stack((steps, steps.flip(0)), dim=1)
-    tops, lefts = frost.positions(textures, torch.full((4096,), number), uniforms, 32, 30)
-    assert tops.unique().tolist() == list(range(textures[number].shape[1] - 32))
-    assert lefts.unique().tolist() == list(range(textures[number].shape[2] - 30))
+    _, tops, lefts = frost.places(frost.pictures(), torch.full((4096,), number), uniforms, 0.2, 32, 30)
+    height, width = (round(0.2 * side) for side in SIZES[number])
+    assert tops.unique().tolist() == list(range(height - 32))
+    assert lefts.unique().tolist() == list(range(width - 30))
 
 
-def test_positions_stay_inside_at_the_ends() -> None:
-    textures = frost.textures(0.2)
+def test_places_stay_inside_at_the_ends() -> None:
     just_below_one = torch.ones(1, 2)  # what 1 - 2**-53 becomes in float32
-    tops, lefts = frost.positions(textures, torch.tensor([1]), just_below_one, 63, 40)
+    _, tops, lefts = frost.places(frost.pictures(), torch.tensor([1]), just_below_one, 0.2, 62, 40)
     assert (tops.item(), lefts.item()) == (0, 71)
 
 
@@ -216,11 +230,8 @@ def written(folder: Path) -> dict[str, NDArray[np.uint8]]:
 def test_own_photographs_replace_the_grown_ones(tmp_path: Path) -> None:
     pictures = written(tmp_path)
     Image.fromarray(pictures["frost2.png"]).convert("RGBA").save(tmp_path / "frost2.png")
-    textures = frost.textures(1.0, str(tmp_path))
-    for texture, name in zip(textures[:3], frost.PHOTOGRAPHS, strict=False):
+    for texture, name in zip(textures(1.0, str(tmp_path))[:3], frost.PHOTOGRAPHS, strict=False):
         assert torch.equal(texture, torch.from_numpy(pictures[name]).permute(2, 0, 1))
-    halves = frost.textures(0.5, str(tmp_path), (25, 9))
-    assert [tuple(texture.shape) for texture in halves] == [(3, 26, 39)] * 5
 
 
 @pytest.mark.parametrize("name", frost.PHOTOGRAPHS)
@@ -228,7 +239,7 @@ def test_a_missing_photograph_is_named(tmp_path: Path, name: str) -> None:
     written(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(NoDataError, match=f"no readable picture {name} in the folder .*{tmp_path.name}"):
-        frost.textures(1.0, str(tmp_path))
+        frost.pictures(str(tmp_path))
 
 
 @pytest.mark.parametrize("keep", [0, 20, 3000])
@@ -236,5 +247,5 @@ def test_an_unreadable_photograph_is_named(tmp_path: Path, keep: int) -> None:
     written(tmp_path)
     (tmp_path / "frost3.png").write_bytes((tmp_path / "frost3.png").read_bytes()[:keep])
     with pytest.raises(NoDataError, match=r"no readable picture frost3\.png") as caught:
-        frost.textures(1.0, str(tmp_path))
+        frost.pictures(str(tmp_path))
     assert "\n" not in str(caught.value)

@@ -1,11 +1,13 @@
 """`calibrant corrupt`: shifted versions of a folder of pictures or of a data set."""
 
 import os
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from calibrant.cli.show import counting_bar, new_table, shown
 from calibrant.errors import InvalidInputError, NoDataError, printable
@@ -13,19 +15,30 @@ from calibrant.errors import InvalidInputError, NoDataError, printable
 ON = Parameter(negative=())
 
 
+def _whole(_: type, tokens: Sequence[Token]) -> int:
+    """An integer; 2.5 is not taken for 2."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise InvalidInputError(f"{tokens[0].keyword or 'severity'} must be an integer, got {text}")
+    return int(text)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+
+
 def corrupt(
     source: Path | None = None,
     name: str | None = None,
-    severity: int | None = None,
+    severity: Whole | None = None,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     all: Annotated[bool, ON] = False,
     layout: Literal["folder", "cifar-c"] = "folder",
-    seed: int = 0,
+    seed: Whole = 0,
     parameters: Literal["cifar", "tiny_imagenet", "imagenet"] | None = None,
     frost_dir: Path | None = None,
-    save_quality: int | None = None,
-    jobs: int | None = None,
+    save_quality: Whole | None = None,
+    jobs: Whole | None = None,
     sheet: Path | None = None,
     verify: Literal["cifar10"] | None = None,
     root: Path | None = None,
@@ -76,6 +89,8 @@ def corrupt(
     n_threads = jobs if jobs is not None else os.cpu_count() or 1
     if n_threads < 1:
         raise InvalidInputError(f"--jobs must be an integer of at least 1, got {jobs}")
+    if (verify or sheet) and (source or all):
+        raise InvalidInputError("--sheet and --verify stand alone: give no source and no corruption with them")
     options = {"seed": seed, "parameters": parameters, "frost_dir": str(frost_dir) if frost_dir else None}
     if verify is not None:
         _verify(root, n_threads)
@@ -130,12 +145,15 @@ def _write_folder(
 def _write_layout(
     source: Path, names: list[str], severity: int | None, target: Path, n_threads: int, **options: Any
 ) -> None:
+    from calibrant.corruptions import Corrupt
     from calibrant.corruptions.layout import N_SEVERITIES, read_arrays, write_layout
     from calibrant.corruptions.targets import claim
     from calibrant.data import read_cifar_test
 
     if severity is not None:
         raise InvalidInputError("--layout cifar-c writes all severities into one file; give none")
+    for name in names:
+        Corrupt(name, 1, **options)  # what is wrong with the options is said before anything is written
     images, labels = read_arrays(source) if source.is_file() else read_cifar_test(source)
     claim(target, {"layout": "cifar-c", "images": list(images.shape), **options})
     with counting_bar("corrupting", len(names) * N_SEVERITIES * len(images)) as report:

@@ -1,7 +1,7 @@
 """Common corruptions of images: the nineteen of the -C benchmarks at five severities, for any image data set."""
 
-from calibrant.corruptions.corrupting import corrupt
-from calibrant.corruptions.datasets import Corrupt, CorruptedDataset
+from calibrant.corruptions.corrupting import Corrupt, corrupt
+from calibrant.corruptions.datasets import CorruptedDataset
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.severities import Px
 from calibrant.corruptions.table import CORRUPTIONS, Corruption

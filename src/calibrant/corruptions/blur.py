@@ -71,7 +71,8 @@ def defocus_blur(images: Tensor, radius: float, alias: float) -> Tensor:
     steps = box_steps(radius, alias)
     reach = len(steps) - 1
     height, width = images.shape[2:]
-    pixels = mirrored(to_pixels(images), reach).to(torch.int16)
+    two_boxes = 2 * (2 * reach + 1) * 255
+    pixels = mirrored(to_pixels(images), reach).to(torch.int16 if two_boxes < 2**15 else torch.int32)
     exact = steps.dtype == np.float64
     total = torch.zeros_like(pixels[:height, :width], dtype=torch.float64 if exact else torch.int32)
     box = torch.zeros_like(pixels[:, :width])
@@ -81,12 +82,14 @@ def defocus_blur(images: Tensor, radius: float, alias: float) -> Tensor:
             box.add_(pixels[:, left : left + width])
         for distance in range(reach + 1):
             step = steps[distance, half_width].item()
+            if step == 0:
+                continue
             rows = box[reach + distance : reach + distance + height]
             if distance:
                 rows = torch.add(rows, box[reach - distance : reach - distance + height], out=pair)
             if exact:
                 total.add_(wide.copy_(rows).mul_(step))
-            elif step:
+            else:
                 total.add_(rows, alpha=step)
     levels = to_bytes(total) if exact else total.bitwise_right_shift_(22).clamp_(0, 255).to(torch.uint8)
     return from_pixels(levels, images)

@@ -1,7 +1,10 @@
-"""`corrupt`: images of any kind in, the same kind out."""
+"""`corrupt`, and `Corrupt` with its options bound: images of any kind in, the same kind out."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -10,6 +13,7 @@ from torch import Tensor
 from calibrant._checks import check_choice, check_images, check_keys, check_whole
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
+from calibrant.corruptions.frost import pictures
 from calibrant.corruptions.table import CORRUPTIONS
 
 if TYPE_CHECKING:
@@ -21,6 +25,60 @@ CHUNK = 2**19  # values at once: what is worked on stays in the cache
 KEPT_BLOCK = 31 * 2**20
 
 
+@dataclass(frozen=True)
+class Corrupt:
+    """A transform: `corrupt` with its options bound, for images that come without an index.
+
+    The key of an image is a hash of its pixels, unless keys are given; so the same image always has the same noise.
+
+    >>> Corrupt("pixelate", severity=2)(torch.full((3, 8, 8), 100, dtype=torch.uint8)).unique()
+    tensor([100], dtype=torch.uint8)
+    """
+
+    name: str
+    severity: int
+    _: KW_ONLY
+    seed: int = 0
+    parameters: str | None = None
+    frost_dir: str | os.PathLike[str] | None = None
+    save_quality: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("corruption", self.name, CORRUPTIONS)
+        check_whole("severity", self.severity, 1, 5)
+        check_whole("seed", self.seed, 0)
+        if self.parameters is not None:
+            check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
+        if self.save_quality is not None:
+            check_whole("save_quality", self.save_quality, 1, 95)
+        if self.name == "frost" and self.frost_dir is not None:
+            pictures(os.fspath(self.frost_dir))
+
+    def __call__(self, images: Images, keys: Sequence[int | str] | Tensor | None = None) -> Images:
+        batch = check_images(images)
+        if batch.device.type == "mps":  # no float64 there
+            batch = batch.cpu()
+        known = [_content_key(image) for image in batch] if keys is None else check_keys(keys, len(batch))
+        corrupted = self._corrupted(batch, Draws.of(known, self.seed, self.name, self.severity, device=batch.device))
+        if self.save_quality is not None:
+            corrupted = jpeg_compression(corrupted, self.save_quality, optimize=True)
+        return _like(images, corrupted)
+
+    def _corrupted(self, batch: Tensor, draws: Draws) -> Tensor:
+        """A batch, uint8 (n, c, h, w), in chunks: beside the result, memory does not grow with it."""
+        _keep_memory()
+        corruption = CORRUPTIONS[self.name]
+        parameters = corruption.parameters(self.severity, min(batch.shape[2:]), self.parameters)
+        if self.name == "frost" and self.frost_dir is not None:
+            parameters = (*parameters, os.fspath(self.frost_dir))
+        n_rows = max(1, CHUNK // batch[0].numel())
+        corrupted = torch.empty_like(batch)
+        for start in range(0, len(batch), n_rows):
+            rows = slice(start, start + n_rows)
+            corrupted[rows] = corruption.apply(batch[rows], draws[rows], *parameters)
+        return corrupted
+
+
 def corrupt(
     images: Images,
     name: str,
@@ -29,7 +87,7 @@ def corrupt(
     seed: int = 0,
     keys: Sequence[int | str] | Tensor | None = None,
     parameters: str | None = None,
-    frost_dir: str | None = None,
+    frost_dir: str | os.PathLike[str] | None = None,
     save_quality: int | None = None,
 ) -> Images:
     """The images under a corruption of `CORRUPTIONS` at a severity from 1 to 5.
@@ -51,43 +109,21 @@ def corrupt(
     >>> corrupt(torch.full((1, 3, 8, 8), 100, dtype=torch.uint8), "brightness", severity=1).unique()
     tensor([112], dtype=torch.uint8)
     """
-    name = check_choice("corruption", name, CORRUPTIONS)
-    severity = check_whole("severity", severity, 1, 5)
-    seed = check_whole("seed", seed, 0)
-    if parameters is not None:
-        check_choice("parameters", parameters, CORRUPTIONS[name].severities)
-    if save_quality is not None:
-        save_quality = check_whole("save_quality", save_quality, 1, 95)
-    batch = check_images(images)
-    draws = Draws.of(check_keys(keys, len(batch)), seed, name, severity, device=batch.device)
-    corrupted = _corrupted(batch, draws, name, severity, parameters, frost_dir)
-    if save_quality is not None:
-        corrupted = jpeg_compression(corrupted, save_quality, optimize=True)
-    return _like(images, corrupted)
+    options = Corrupt(name, severity, seed=seed, parameters=parameters, frost_dir=frost_dir, save_quality=save_quality)
+    n_images = len(images) if isinstance(images, Tensor) and images.ndim == 4 else 1
+    return options(images, range(n_images) if keys is None else keys)
 
 
-def _corrupted(
-    batch: Tensor, draws: Draws, name: str, severity: int, set_name: str | None, frost_dir: str | None
-) -> Tensor:
-    """A batch, uint8 (n, c, h, w), in chunks: beside the result, memory does not grow with it."""
-    _keep_memory()
-    corruption = CORRUPTIONS[name]
-    parameters = corruption.parameters(severity, min(batch.shape[2:]), set_name)
-    if name == "frost":
-        parameters = (*parameters, frost_dir)
-    n_rows = max(1, CHUNK // batch[0].numel())
-    corrupted = torch.empty_like(batch)
-    for start in range(0, len(batch), n_rows):
-        rows = slice(start, start + n_rows)
-        corrupted[rows] = corruption.apply(batch[rows], draws[rows], *parameters)
-    return corrupted
+def _content_key(image: Tensor) -> int:
+    return int.from_bytes(blake2b(image.cpu().numpy().tobytes(), digest_size=8).digest(), "little")
 
 
 @cache
 def _keep_memory() -> None:
-    """Have the C library keep the memory it is given back: glibc's allocator returns blocks to the system, and gets
+    """Have the C library keep the memory that it is given back.
 
-    and clears them anew, until it has seen a block of that size freed. Chunks are worked on two to four times faster.
+    Until it has seen a large block freed, glibc's allocator returns such blocks to the system, and gets and clears them
+    anew: chunks take two to four times as long.
     """
     torch.empty(KEPT_BLOCK, dtype=torch.uint8)
 

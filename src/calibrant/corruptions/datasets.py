@@ -1,48 +1,15 @@
-"""A transform and a data set that corrupt images as they are read."""
+"""A data set whose images are corrupted as they are read."""
 
+import os
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from hashlib import blake2b
+from operator import index as as_index
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from calibrant._checks import check_choice, check_images, check_whole
-from calibrant.corruptions.corrupting import Images, corrupt
-from calibrant.corruptions.table import CORRUPTIONS
-
-
-@dataclass(frozen=True)
-class Corrupt:
-    """A transform: `corrupt` with its options bound, for images that come without an index.
-
-    The key of an image is a hash of its pixels, unless keys are given; so the same image always has the same noise.
-
-    >>> Corrupt("pixelate", severity=2)(torch.full((3, 8, 8), 100, dtype=torch.uint8)).unique()
-    tensor([100], dtype=torch.uint8)
-    """
-
-    name: str
-    severity: int
-    _: KW_ONLY
-    seed: int = 0
-    parameters: str | None = None
-    frost_dir: str | None = None
-    save_quality: int | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("corruption", self.name, CORRUPTIONS)
-        check_whole("severity", self.severity, 1, 5)
-
-    def __call__(self, images: Images, keys: Sequence[int | str] | None = None) -> Images:
-        keys = [_content_key(image) for image in check_images(images)] if keys is None else keys
-        return corrupt(images, keys=keys, **vars(self))
-
-
-def _content_key(image: Tensor) -> int:
-    return int.from_bytes(blake2b(image.cpu().numpy().tobytes(), digest_size=8).digest(), "little")
+from calibrant.corruptions.corrupting import Corrupt
 
 
 class Indexed(Protocol):
@@ -73,7 +40,7 @@ class CorruptedDataset(Dataset[Any]):
         *,
         seed: int = 0,
         parameters: str | None = None,
-        frost_dir: str | None = None,
+        frost_dir: str | os.PathLike[str] | None = None,
         save_quality: int | None = None,
     ) -> None:
         self.dataset = dataset
@@ -89,8 +56,8 @@ class CorruptedDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, which data loaders ask for at once; images of one size are corrupted together."""
-        items = [self.dataset[index] for index in indices]
-        keys = [index % len(self) for index in indices]
+        keys = [self._key(as_index(index)) for index in indices]
+        items = [self.dataset[key] for key in keys]
         images = [item[0] if isinstance(item, tuple | list) else item for item in items]
         if all(isinstance(image, Tensor) for image in images) and len({image.shape for image in images}) == 1:
             corrupted = list(self.corrupt(torch.stack(images), keys))
@@ -100,3 +67,8 @@ class CorruptedDataset(Dataset[Any]):
             (image, *item[1:]) if isinstance(item, tuple | list) else image
             for image, item in zip(corrupted, items, strict=True)
         ]
+
+    def _key(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} images")
+        return index % len(self)

@@ -44,7 +44,7 @@ class Draws:
         scratch = torch.empty_like(words)
         _fold(words, 16, scratch).mul_(MIXERS[0]).bitwise_xor_(second[:, None])
         _fold(words, 15, scratch).mul_(MIXERS[1])
-        return _fold(words, 15, scratch).view(-1, *shape)
+        return _fold(words, 15, scratch).view(len(words), *shape)
 
     def uniforms(self, purpose: str, *shape: int) -> Tensor:
         """Uniform numbers in (0, 1), float64 (n, *shape)."""
@@ -55,7 +55,7 @@ class Draws:
         size = prod(shape)
         halves = self.words(purpose, (size + 1) // 2).view(torch.int16)[:, :size]
         index = halves.to(torch.int32).add_(N_NORMALS // 2)
-        return _quantiles(self.device).index_select(0, index.flatten()).view(-1, *shape)
+        return _quantiles(self.device).index_select(0, index.flatten()).view(len(halves), *shape)
 
     def integers(self, purpose: str, low: int, high: int, *shape: int) -> Tensor:
         """Integers from low to high - 1, int64 (n, *shape)."""

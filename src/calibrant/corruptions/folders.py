@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from calibrant._checks import check_images
 from calibrant._files import first_line, replacing
-from calibrant.corruptions.corrupting import to_picture
-from calibrant.corruptions.datasets import Corrupt
+from calibrant.corruptions.corrupting import Corrupt, to_picture
 from calibrant.errors import InvalidInputError, NoDataError
 
 BATCH = 64  # files read at once; those of one size are corrupted together
@@ -122,7 +121,7 @@ def _by_size(images: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 def _write_group(place: Path, corruption: Corrupt, names: dict[str, str], images: dict[str, Tensor]) -> int:
     """Corrupt images of one shape and write each; with a quality, as the JPEG that `corrupt` would decode."""
     quality = corruption.save_quality
-    plain = Corrupt(**{**vars(corruption), "save_quality": None})
+    plain = replace(corruption, save_quality=None)
     for key, image in zip(images, plain(torch.stack(list(images.values())), list(images)), strict=True):
         path = place / names[key]
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,84 +2,94 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from calibrant.corruptions.ice import DRAWN, PATTERNS, Picture, grown
+from calibrant.corruptions.ice import DRAWN, grown
 from calibrant.errors import NoDataError
 
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
-@lru_cache(maxsize=4)
-def textures(scale: float, folder: str | None = None, least: tuple[int, int] = (0, 0)) -> tuple[Tensor, ...]:
-    """Five textures, each uint8 (3, height, width), that a corruption draws with equal probability.
+class Frost(NamedTuple):
+    """Pictures of frost, each as likely as the others."""
 
-    ``scale`` shrinks or enlarges the pictures as the original scripts do: 0.2 for images of 32 pixels, 0.3 for 64 and
-    1 for 224. A texture that would leave an image of ``least`` (height, width) no play is enlarged until it has one
-    pixel of it. ``folder`` holds the original photographs, read once per process, in the place of the grown pictures.
+    pixels: Tensor  # uint8, the pictures one after the other, each (3, height, width)
+    sizes: Tensor  # int64 (n, 2): height and width of each
+
+
+@lru_cache(maxsize=4)
+def pictures(folder: str | None = None) -> Frost:
+    """The original photographs, from the folder where they lie, read once in a process; else ice that is grown.
 
     Raises:
         NoDataError: the folder has no readable picture of one of the five names.
     """
-    if folder is not None:
-        return tuple(_rescaled(_read(folder, name), scale, least) for name in PHOTOGRAPHS)
-    pictures = [_rescaled(grown(number), scale, least) for number in range(len(PATTERNS))]
-    return tuple(pictures[number] for number in DRAWN)
+    found = [grown(number) for number in DRAWN] if folder is None else [_read(folder, name) for name in PHOTOGRAPHS]
+    planes = [torch.from_numpy(picture.transpose(2, 0, 1).copy()).flatten() for picture in found]
+    return Frost(torch.cat(planes), torch.tensor([picture.shape[:2] for picture in found]))
 
 
-def positions(
-    textures: tuple[Tensor, ...], numbers: Tensor, uniforms: Tensor, height: int, width: int
-) -> tuple[Tensor, Tensor]:
-    """Top and left of a window in texture ``numbers[i]``, from two numbers of [0, 1) per image (n, 2).
-
-    As in the original, the last row and the last column of windows are never drawn.
-    """
-    room = torch.tensor([[texture.shape[1] - height, texture.shape[2] - width] for texture in textures])
-    room = room.clamp(min=1).to(numbers.device)[numbers]
-    places = (uniforms * room).long().minimum(room - 1)
-    return places[:, 0], places[:, 1]
-
-
-def crops(
-    textures: tuple[Tensor, ...], numbers: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
-) -> Tensor:
-    """Windows of the textures ``numbers`` at (``tops``, ``lefts``): uint8 (n, 3, height, width)."""
-    windows = torch.empty(len(numbers), 3, height, width, dtype=torch.uint8, device=numbers.device)
-    for number in numbers.unique().tolist():
-        texture = textures[number].to(numbers.device)
-        chosen = (numbers == number).nonzero()[:, 0]
-        rows = torch.arange(3, device=numbers.device)[:, None] * texture.shape[1]
-        rows = rows + torch.arange(height, device=numbers.device) + tops[chosen, None, None]
-        starts = rows.mul_(texture.shape[2]).add_(lefts[chosen, None, None])
-        runs = texture.flatten().unfold(0, width, 1).index_select(0, starts.flatten())
-        windows[chosen] = runs.view(-1, 3, height, width)
-    return windows
-
-
-def _read(folder: str, name: str) -> Picture:
-    from PIL import Image
-
+def _read(folder: str, name: str) -> np.ndarray:
     try:
         with Image.open(Path(folder) / name) as picture:
             return np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow reports some broken files as bad syntax
-        raise NoDataError(
-            f"no readable picture {name} in the folder {folder}; it must hold {', '.join(PHOTOGRAPHS)}"
-        ) from error
+    except (OSError, SyntaxError, ValueError):  # Pillow reports some broken files as bad syntax
+        wanted = ", ".join(PHOTOGRAPHS)
+        raise NoDataError(f"no readable picture {name} in the folder {folder}; it must hold {wanted}") from None
 
 
-def _rescaled(picture: Picture, scale: float, least: tuple[int, int]) -> Tensor:
-    """The picture by bilinear interpolation between pixel centres, without antialiasing, as OpenCV resizes."""
-    scale = max(scale, *((side + 1) / size for side, size in zip(least, picture.shape, strict=False)))
-    values = picture.astype(np.float32)
-    for _ in range(2):
-        count = len(values)
-        centres = ((np.arange(round(count * scale)) + 0.5) / scale - 0.5).clip(0, count - 1)
-        before = centres.astype(int)
-        share = (centres - before).astype(np.float32)[:, None, None]
-        values = values[before] * (1 - share) + values[np.minimum(before + 1, count - 1)] * share
-        values = values.swapaxes(0, 1)
-    return torch.from_numpy(np.floor(values + 0.5).astype(np.uint8)).permute(2, 0, 1).contiguous()
+def places(
+    frosted: Frost, numbers: Tensor, uniforms: Tensor, scale: float, height: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For each image the scale of picture numbers[i], and the top and left of a window in the picture so scaled.
+
+    uniforms (n, 2) in (0, 1) say where. A picture that would leave the window no play is enlarged until it has one
+    pixel of it. As in the original, the last row and the last column of windows are never drawn.
+    """
+    sizes = frosted.sizes.to(numbers.device)
+    window = torch.tensor([height, width], device=numbers.device)
+    scales = ((window + 1) / sizes.double()).amax(1).clamp_(min=scale)
+    room = (sizes * scales[:, None]).round_().sub_(window).clamp_(min=1)[numbers]
+    tops, lefts = (uniforms * room).floor_().minimum(room - 1).long().unbind(1)
+    return scales[numbers], tops, lefts
+
+
+def windows(
+    frosted: Frost, numbers: Tensor, scales: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
+) -> Tensor:
+    """Windows, uint8 (n, 3, height, width), of scaled pictures: linear between pixel centres, not smoothed before.
+
+    So OpenCV resizes, and so the photographs of the published sets were shrunk. Only what a window shows is scaled.
+    """
+    pixels, sizes = (values.to(numbers.device) for values in frosted)
+    areas = sizes.prod(1)
+    starts = (3 * (areas.cumsum(0) - areas))[numbers, None] + torch.arange(3, device=numbers.device) * areas[
+        numbers, None
+    ]
+    above, below, down = _between(tops, scales, sizes[numbers, 0], height)
+    left, right, across = _between(lefts, scales, sizes[numbers, 1], width)
+    row_length = sizes[numbers, 1, None]
+    upper, lower = ((starts[..., None] + (rows * row_length)[:, None]).int()[..., None] for rows in (above, below))
+
+    def between_rows(columns: Tensor) -> Tensor:
+        columns = columns.int()[:, None, None]
+        near, far = (pixels.index_select(0, (rows + columns).flatten()).float() for rows in (upper, lower))
+        near, far = near.view(-1, 3, height, width), far.view(-1, 3, height, width)
+        return near.mul_((1 - down)[:, None, :, None]).add_(far.mul_(down[:, None, :, None]))
+
+    values = between_rows(left).mul_((1 - across)[:, None, None])
+    return values.add_(between_rows(right).mul_(across[:, None, None])).add_(0.5).to(torch.uint8)
+
+
+def _between(starts: Tensor, scales: Tensor, sizes: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For count lines from each start the picture's lines at either side, and how far beyond the first they are."""
+    lines = starts[:, None] + torch.arange(count, device=starts.device, dtype=torch.float64)
+    last = sizes[:, None] - 1
+    centres = ((lines + 0.5) / scales[:, None] - 0.5).clamp_(min=0).minimum(last)
+    before = centres.long()
+    return before, (before + 1).minimum(last), (centres - before).float()

@@ -71,8 +71,7 @@ def file_parts(images: Tensor, name: str, *, n_threads: int, report: Report, **o
 
 def tiled(labels: Tensor) -> np.ndarray:
     """The labels of the five severities; as bytes, like the published ones, where they fit."""
-    fits = int(labels.min()) >= 0 and int(labels.max()) < 256
-    return np.tile(labels.numpy().astype(np.uint8 if fits else np.int64), N_SEVERITIES)
+    return np.tile(labels.numpy().astype(np.uint8 if int(labels.max()) < 256 else np.int64), N_SEVERITIES)
 
 
 def header(shape: tuple[int, ...]) -> bytes:
@@ -97,8 +96,10 @@ def read_arrays(path: Path) -> tuple[Tensor, Tensor | None]:
         found = "none" if images is None else f"{images.dtype} {images.shape}"
         raise InvalidInputError(f"{path} must hold images, uint8 (n, h, w, c), got {found}")
     labels = arrays.get("labels")
+    batch = check_images(torch.from_numpy(images).permute(0, 3, 1, 2))
     if labels is not None and (labels.shape != images.shape[:1] or labels.dtype.kind not in "iu"):
         found = f"{labels.dtype} {labels.shape}"
         raise InvalidInputError(f"{path} must hold an integer label for each of {len(images)} images, got {found}")
-    batch = check_images(torch.from_numpy(images).permute(0, 3, 1, 2))
+    if labels is not None and labels.min() < 0:
+        raise InvalidInputError(f"{path} must hold labels from 0 on, got {labels.min()}")
     return batch, None if labels is None else torch.from_numpy(labels.astype(np.int64))

@@ -85,10 +85,10 @@ def _frost(
     images: Tensor, draws: Draws, weight: float, share: float, scale: float, folder: str | None = None
 ) -> Tensor:
     height, width = images.shape[2:]
-    windows = frost.textures(scale, folder, (height, width))
-    numbers = draws.integers("window", 0, len(windows))
-    places = frost.positions(windows, numbers, draws.uniforms("place", 2), height, width)
-    return weather.frost(images, weight, share, frost.crops(windows, numbers, *places, height, width))
+    frosted = frost.pictures(folder)
+    numbers = draws.integers("window", 0, len(frosted.sizes))
+    places = frost.places(frosted, numbers, draws.uniforms("place", 2), scale, height, width)
+    return weather.frost(images, weight, share, frost.windows(frosted, numbers, *places, height, width))
 
 
 def _elastic_transform(images: Tensor, draws: Draws, alpha: float, sigma: float, jitter: float) -> Tensor:

@@ -24,7 +24,9 @@ def claim(target: Path, settings: dict[str, Any]) -> None:
     try:
         known = json.loads(record.read_text())
     except (OSError, ValueError):
-        raise CorruptFileError(f"{record} cannot be read; remove it if {target} may be filled anew") from None
+        known = None
+    if not isinstance(known, dict):
+        raise CorruptFileError(f"{record} cannot be read; remove it if {target} may be filled anew")
     for setting, value in settings.items():
         if known.get(setting) != value:
             was = known.get(setting)

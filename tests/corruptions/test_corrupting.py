@@ -1,0 +1,497 @@
+"""What `corrupt` refuses; data sets and transforms that corrupt, one by one, in batches and by workers."""
+
+import math
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from corruption_check import as_pillow, as_tensor, assert_same, crops
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
+
+import calibrant as cb
+from calibrant.corruptions import Corrupt, CorruptedDataset
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
+
+RANDOM = ("gaussian_noise", "glass_blur", "snow", "frost", "fog", "elastic_transform", "spatter")
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.uint8) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def with_value(value: float) -> Tensor:
+    images = torch.full((3, 3, 9, 10), 0.5)
+    images[1, 2, 3, 4] = value
+    return images
+
+
+# Refusals
+
+
+BAD_IMAGES: list[tuple[Any, str]] = [
+    (zeros(16, 16), r"images must be .* got shape \(16, 16\)"),
+    (zeros(1, 2, 3, 16, 16), r"images must be .* got shape \(1, 2, 3, 16, 16\)"),
+    (zeros(2, 2, 16, 16), "images must have 1 or 3 channels, .* got 2"),
+    (zeros(4, 16, 16), "images must have 1 or 3 channels, .* got 4"),
+    (zeros(2, 0, 16, 16), "images must have 1 or 3 channels, .* got 0"),
+    (zeros(2, 16, 16, 3), "images must have 1 or 3 channels, .* got 16"),
+    (zeros(0, 3, 16, 16), "images must not be an empty batch"),
+    (zeros(2, 3, 16, 7), "images must have sides of at least 8 pixels, got 16 x 7"),
+    (zeros(3, 7, 16), "images must have sides of at least 8 pixels, got 7 x 16"),
+    (zeros(3, 16, 0), "images must have sides of at least 8 pixels, got 16 x 0"),
+    *(
+        (zeros(2, 3, 16, 16, dtype=dtype), f"images must be uint8 or floating point .* got {dtype}")
+        for dtype in (torch.int64, torch.int32, torch.int8, torch.bool, torch.complex64, torch.uint16)
+    ),
+    *(
+        (with_value(value), rf"images must lie in \[0, 1\], got {value:g} at image 1, channel 2, row 3, column 4")
+        for value in (1.5, -0.25, math.nan, math.inf, -math.inf, 255.0)
+    ),
+    (with_value(1.5)[1], r"images must lie in \[0, 1\], got 1.5 at .*channel 2, row 3, column 4"),
+    (with_value(math.nan).half(), "got nan at image 1, channel 2, row 3, column 4"),
+    (np.zeros((3, 16, 16), dtype=np.uint8), "images must be a tensor or a Pillow image, got ndarray"),
+    ([[0]], "images must be a tensor or a Pillow image, got list"),
+    (None, "images must be a tensor or a Pillow image, got NoneType"),
+    ("image.png", "images must be a tensor or a Pillow image, got str"),
+    *((Image.new(mode, (16, 16)), f"got mode {mode}") for mode in ("RGBA", "P", "LA", "1", "CMYK", "I", "F", "I;16")),
+    (Image.new("RGB", (7, 16)), "images must have sides of at least 8 pixels, got 16 x 7"),
+]
+
+
+@pytest.mark.parametrize(("images", "message"), BAD_IMAGES, ids=[message for _, message in BAD_IMAGES])
+def test_bad_images_are_refused(images: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        cb.corrupt(images, "gaussian_noise", 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("severity", [0, 6, -1, 2.0, 2.5, "3", None, math.nan])
+def test_severities_that_are_none_are_refused(severity: Any) -> None:
+    message = f"severity must be an integer from 1 to 5, got {severity}"
+    with pytest.raises(InvalidInputError, match=message):
+        cb.corrupt(zeros(3, 8, 8), "fog", severity)
+    with pytest.raises(InvalidInputError, match=message):
+        Corrupt("fog", severity)
+    with pytest.raises(InvalidInputError, match=message):
+        CorruptedDataset([zeros(3, 8, 8)], "fog", severity)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fogg", "unknown .*'fogg'; did you mean 'fog'"),
+        ("gausian_noise", "unknown .*'gausian_noise'; did you mean 'gaussian_noise'"),
+        ("Fog", "unknown .*'Fog'"),
+        ("blizzard", "unknown .*'blizzard'"),
+        ("", "unknown .*''"),
+        (None, "unknown .*None"),
+    ],
+)
+def test_unknown_names_are_refused(name: Any, message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        cb.corrupt(zeros(3, 8, 8), name, 1)
+    with pytest.raises(UnknownNameError, match=message):
+        Corrupt(name, 1)
+    with pytest.raises(UnknownNameError, match=message):
+        CorruptedDataset([zeros(3, 8, 8)], name, 1)
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], type[CalibrantError], str]] = [
+    ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
+    ({"seed": 1.5}, InvalidInputError, "seed must be .* got 1.5"),
+    ({"seed": None}, InvalidInputError, "seed must be .* got None"),
+    ({"parameters": "imagnet"}, UnknownNameError, "'imagnet'; did you mean 'imagenet'"),
+    ({"parameters": "mnist"}, UnknownNameError, "'mnist'; .*cifar"),
+    ({"save_quality": 0}, InvalidInputError, "save_quality must be an integer from 1 to 95, got 0"),
+    ({"save_quality": 96}, InvalidInputError, "save_quality must be .* got 96"),
+    ({"save_quality": 85.0}, InvalidInputError, "save_quality must be .* got 85.0"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD_OPTIONS, ids=[message for *_, message in BAD_OPTIONS])
+def test_bad_options_are_refused(options: dict[str, Any], error: type[CalibrantError], message: str) -> None:
+    image = zeros(3, 8, 8)
+    for name in ("fog", "contrast"):
+        with pytest.raises(error, match=message):
+            cb.corrupt(image, name, 1, **options)
+        with pytest.raises(error, match=message):
+            Corrupt(name, 1, **options)(image)
+        with pytest.raises(error, match=message):
+            CorruptedDataset([image], name, 1, **options)[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ([1, 2], "keys must be one for each of 3 images, got 2"),
+        (["a", "b", "c", "d"], "keys must be one for each of 3 images, got 4"),
+        ([], "keys must be one for each of 3 images, got 0"),
+        ([1, 2.5, 3], "keys must be integers or words, got 2.5 at row 1"),
+        ([1, 2, None], "keys must be integers or words, got None at row 2"),
+        ([b"a", 1, 2], "keys must be integers or words, got b'a' at row 0"),
+        (5, "keys must be a sequence of integers or words, got int"),
+        ("abc", "keys must be a sequence of integers or words, got str"),
+    ],
+)
+def test_bad_keys_are_refused(keys: Any, message: str) -> None:
+    for name in ("fog", "contrast"):
+        with pytest.raises(InvalidInputError, match=message):
+            cb.corrupt(zeros(3, 3, 8, 8), name, 1, keys=keys)
+
+
+def test_a_folder_without_frost_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(NoDataError, match=r"frost1\.png") as caught:
+            cb.corrupt(zeros(3, 8, 8), "frost", 1, frost_dir=folder)
+        assert str(folder) in str(caught.value)
+
+
+def test_the_first_bad_value_is_named() -> None:
+    images = with_value(-3.0)
+    images[2, 0, 0, 0] = math.nan
+    with pytest.raises(InvalidInputError, match="got -3 at image 1, channel 2, row 3, column 4"):
+        cb.corrupt(images, "fog", 1)
+
+
+def test_zero_with_a_sign_and_both_ends_are_levels() -> None:
+    image = torch.tensor([0.0, -0.0, 1.0, 1.0]).repeat(3, 8, 2)
+    found = cb.corrupt(image, "gaussian_noise", 1)
+    levels = cb.corrupt((image * 255).to(torch.uint8), "gaussian_noise", 1)
+    assert_same((found * 255).round().to(torch.uint8), levels)
+
+
+# Frost photographs
+
+
+def test_frost_of_a_folder(tmp_path: Path) -> None:
+    """Flat pictures make the arithmetic plain: a share of 0.2 of level 100 at severity 1."""
+    for name in ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
+        Image.new("RGB", (400, 300), (100, 100, 100)).save(tmp_path / name, quality=100)
+    images = crops(6, 32)
+    wanted = (images.int() + 20).clamp(max=255).to(torch.uint8)
+    for folder in (tmp_path, str(tmp_path)):
+        found = cb.corrupt(images, "frost", 1, frost_dir=folder)
+        assert (found.int() - wanted.int()).abs().max() <= 1
+        shifted = CorruptedDataset(list(images), "frost", 1, frost_dir=folder)
+        assert_same(torch.stack([shifted[i] for i in range(6)]), found)
+        assert_same(Corrupt("frost", 1, frost_dir=folder)(images, keys=range(6)), found)
+        assert not torch.equal(found, cb.corrupt(images, "frost", 1))
+    assert_same(cb.corrupt(images, "fog", 1, frost_dir=tmp_path), cb.corrupt(images, "fog", 1))
+
+
+# Data sets
+
+
+class AnyIndex(Dataset[tuple[Tensor, int]]):
+    """Does not mind an index that is none, as many a data set."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        self.asked.append(index)
+        return self.images[index % len(self.images)], index
+
+
+def labelled(images: Tensor) -> TensorDataset:
+    return TensorDataset(images, torch.arange(len(images)) + 100)
+
+
+def loaded(loader: DataLoader[Any]) -> tuple[Tensor, Tensor]:
+    parts = list(loader)
+    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+@contextmanager
+def fork_is_allowed() -> Iterator[None]:
+    """Newer Pythons warn of forks of a process with threads, as torch has."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+        yield
+
+
+@pytest.mark.parametrize("name", cb.CORRUPTIONS)
+def test_items_have_their_index_as_key(name: str) -> None:
+    images = crops(5, 32)
+    before = images.clone()
+    shifted = CorruptedDataset(labelled(images), name, 3, seed=8)
+    wanted = cb.corrupt(images, name, 3, seed=8)
+    assert len(shifted) == 5
+    for i in (4, 0, 2, 2):
+        image, label = shifted[i]
+        assert_same(image, wanted[i])
+        assert label == i + 100
+    items = shifted.__getitems__([3, 1, 1, 4])
+    assert_same(torch.stack([image for image, _ in items]), wanted[[3, 1, 1, 4]])
+    assert [int(label) for _, label in items] == [103, 101, 101, 104]
+    assert_same(images, before)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": 5}, {"parameters": "imagenet"}, {"save_quality": 85}, {"seed": 2**40, "save_quality": 20}],
+    ids=str,
+)
+def test_options_of_a_data_set(options: dict[str, Any]) -> None:
+    images = crops(4, 32)
+    wanted = cb.corrupt(images, "snow", 2, **options)
+    assert not torch.equal(wanted, cb.corrupt(images, "snow", 2))
+    shifted = CorruptedDataset(labelled(images), "snow", 2, **options)
+    assert_same(torch.stack([shifted[i][0] for i in range(4)]), wanted)
+    assert_same(torch.stack([image for image, _ in shifted.__getitems__(list(range(4)))]), wanted)
+    assert_same(Corrupt("snow", 2, **options)(images, keys=range(4)), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
+def test_loaders_without_workers(dtype: torch.dtype) -> None:
+    images = crops(11, 32)
+    given = images if dtype == torch.uint8 else (images / 255).to(dtype)
+    for name in RANDOM:
+        shifted = CorruptedDataset(labelled(given), name, 4)
+        wanted = cb.corrupt(given, name, 4)
+        found, labels = loaded(DataLoader(shifted, batch_size=4))
+        assert_same(found, wanted)
+        assert labels.tolist() == list(range(100, 111))
+        generator = torch.Generator().manual_seed(1)
+        found, labels = loaded(DataLoader(shifted, batch_size=3, shuffle=True, generator=generator))
+        assert labels.tolist() != sorted(labels.tolist())
+        assert_same(found, wanted[labels - 100])
+        single = torch.stack([image for image, _ in DataLoader(shifted, batch_size=None)])
+        assert_same(single, wanted)
+        batches = BatchSampler([7, 3, 3, 10, 0], batch_size=2, drop_last=False)
+        found, labels = loaded(DataLoader(shifted, batch_sampler=batches))
+        assert labels.tolist() == [107, 103, 103, 110, 100]
+        assert_same(found, wanted[labels - 100])
+
+
+def test_loaders_with_workers() -> None:
+    images = crops(13, 32)
+    for name in ("gaussian_noise", "frost"):
+        shifted = CorruptedDataset(labelled(images), name, 3)
+        with fork_is_allowed():
+            loader = DataLoader(shifted, batch_size=3, num_workers=2, multiprocessing_context="fork")
+            found, labels = loaded(loader)
+        assert labels.tolist() == list(range(100, 113))
+        assert_same(found, cb.corrupt(images, name, 3))
+
+
+class Transformed(Dataset[Tensor]):
+    """Images through a transform, as data sets of folders take it."""
+
+    def __init__(self, images: Tensor, transform: Corrupt) -> None:
+        self.images = images
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.transform(self.images[index])
+
+
+def test_spawned_workers() -> None:
+    """A process that shares nothing with this one: what it is sent must be picklable, and its hashes the same."""
+    images = crops(6, 32)
+    transform = Corrupt("snow", 3, seed=4)
+    indexed = CorruptedDataset(list(images), "glass_blur", 3, seed=4)
+    both: ConcatDataset[Tensor] = ConcatDataset([Transformed(images, transform), indexed])
+    loader = DataLoader(both, batch_size=4, num_workers=1, multiprocessing_context="spawn")
+    found = torch.cat(list(loader))
+    assert_same(found[:6], transform(images))
+    assert_same(found[6:], cb.corrupt(images, "glass_blur", 3, seed=4))
+
+
+def test_bare_images() -> None:
+    images = crops(4, 32)
+    shifted = CorruptedDataset(list(images), "fog", 3)
+    wanted = cb.corrupt(images, "fog", 3)
+    assert isinstance(shifted[1], Tensor)
+    assert_same(torch.cat(list(DataLoader(shifted, batch_size=3))), wanted)
+    assert_same(torch.stack(shifted.__getitems__([2, 0])), wanted[[2, 0]])
+
+
+def test_what_comes_with_an_image_stays() -> None:
+    image = crops(1, 16)[0]
+    record = {"path": "a.png"}
+    shifted = CorruptedDataset([(image, 3, record, None)], "fog", 3)
+    found = shifted[0]
+    assert isinstance(found, tuple)
+    assert len(found) == 4
+    assert_same(found[0], cb.corrupt(image, "fog", 3))
+    assert found[1] == 3
+    assert found[2] is record
+    assert found[3] is None
+
+
+def test_pillow_images() -> None:
+    images = crops(3, 33, 17)
+    colours = [(as_pillow(image), i) for i, image in enumerate(images)]
+    greys = [as_pillow(image[:1]) for image in images]
+    for name in RANDOM:
+        shifted = CorruptedDataset(colours, name, 2)
+        wanted = cb.corrupt(images, name, 2)
+        for items in ([shifted[i] for i in range(3)], shifted.__getitems__([0, 1, 2])):
+            for i, (image, label) in enumerate(items):
+                assert isinstance(image, Image.Image)
+                assert image.mode == "RGB"
+                assert label == i
+                assert_same(as_tensor(image), wanted[i])
+        for i, image in enumerate(DataLoader(CorruptedDataset(greys, name, 2), batch_size=None)):
+            assert image.mode == "L"
+            assert_same(as_tensor(image), cb.corrupt(images[i, :1], name, 2, keys=[i]))
+
+
+def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
+    items = [
+        crops(1, 32)[0],
+        crops(1, 33, 17)[0],
+        as_pillow(crops(1, 20)[0]),
+        crops(1, 32)[0, :1],
+        crops(1, 32)[0] / 255,
+        crops(2, 32)[1],
+    ]
+    shifted = CorruptedDataset(items, "elastic_transform", 3)
+    together = shifted.__getitems__([5, 4, 3, 2, 1, 0])[::-1]
+    for i, (given, found) in enumerate(zip(items, together, strict=True)):
+        wanted = cb.corrupt(given, "elastic_transform", 3, keys=[i])
+        assert type(found) is type(wanted) is type(given)
+        if isinstance(given, Image.Image):
+            assert_same(as_tensor(found), as_tensor(wanted))
+        else:
+            assert_same(found, wanted)
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    images = crops(4, 32)
+    inner = AnyIndex(images)
+    wanted = cb.corrupt(images, "gaussian_noise", 3)
+    for dataset in (labelled(images), inner, [(image, None) for image in images]):
+        shifted = CorruptedDataset(dataset, "gaussian_noise", 3)
+        for i in range(1, 5):
+            assert_same(shifted[-i][0], wanted[-i])
+        assert_same(torch.stack([image for image, _ in shifted.__getitems__([-1, 0, -4])]), wanted[[3, 0, 0]])
+    assert set(inner.asked) <= {0, 1, 2, 3}
+
+
+def test_indices_outside_end_the_iteration() -> None:
+    images = crops(3, 32)
+    for dataset in (labelled(images), AnyIndex(images), [(image, None) for image in images]):
+        shifted = CorruptedDataset(dataset, "gaussian_noise", 3)
+        for index in (3, -4, 2**40):
+            with pytest.raises(IndexError):
+                shifted[index]
+        with pytest.raises(IndexError):
+            shifted.__getitems__([0, 3])
+        items = iter(shifted)
+        found = torch.stack([next(items)[0] for _ in range(3)])
+        assert_same(found, cb.corrupt(images, "gaussian_noise", 3))
+        assert next(items, None) is None
+
+
+def test_parts_of_a_data_set_keep_their_noise() -> None:
+    """An image has the index it has in the whole, whatever kind of number that is."""
+    images = crops(6, 32)
+    shifted = CorruptedDataset(labelled(images), "speckle_noise", 3)
+    wanted = cb.corrupt(images, "speckle_noise", 3)
+    parts = random_split(shifted, [4, 2], generator=torch.Generator().manual_seed(2))
+    chosen: list[Any] = [[5, 2], np.array([5, 2]), torch.tensor([5, 2])]
+    for part in (*parts, *(Subset(shifted, indices) for indices in chosen)):
+        indices = torch.as_tensor(part.indices)
+        for batch_size in (2, None):
+            found, labels = zip(*DataLoader(part, batch_size=batch_size), strict=True)
+            assert_same(torch.stack(found).view(-1, 3, 32, 32), wanted[indices])
+            assert torch.stack(labels).flatten().tolist() == (indices + 100).tolist()
+
+
+def test_corruptions_of_corruptions() -> None:
+    images = crops(3, 32)
+    twice = CorruptedDataset(CorruptedDataset(labelled(images), "fog", 2), "gaussian_noise", 1)
+    wanted = cb.corrupt(cb.corrupt(images, "fog", 2), "gaussian_noise", 1)
+    assert_same(loaded(DataLoader(twice, batch_size=3))[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (("image.png", 1), "got str"),
+        ({"image": zeros(3, 16, 16)}, "got dict"),
+        ((zeros(3, 16, 16, dtype=torch.int64), 1), "torch.int64"),
+        ((Image.new("RGBA", (16, 16)), 1), "RGBA"),
+        ((zeros(4, 16, 16), 1), "4"),
+        ((zeros(3, 16, 5), 1), "16 x 5"),
+    ],
+    ids=["word", "dict", "int64", "RGBA", "4 channels", "too small"],
+)
+def test_items_that_are_no_images_are_refused(item: Any, message: str) -> None:
+    shifted = CorruptedDataset([item], "fog", 1)
+    with pytest.raises(InvalidInputError, match=message):
+        shifted[0]
+    with pytest.raises(InvalidInputError, match=message):
+        shifted.__getitems__([0])
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_pickled_data_sets_and_transforms(name: str) -> None:
+    images = crops(3, 32)
+    shifted = CorruptedDataset(labelled(images), name, 3, seed=6, save_quality=85)
+    copy = pickle.loads(pickle.dumps(shifted))
+    assert_same(copy[2][0], shifted[2][0])
+    transform = Corrupt(name, 3, seed=6, parameters="tiny_imagenet")
+    assert_same(pickle.loads(pickle.dumps(transform))(images), transform(images))
+
+
+# The transform
+
+
+@pytest.mark.parametrize("name", cb.CORRUPTIONS)
+def test_a_transform_gives_an_image_the_same_noise_everywhere(name: str) -> None:
+    """In a batch, alone, in another order, in other memory, as floats."""
+    images = crops(5, 33, 17)
+    transform = Corrupt(name, 3, seed=2)
+    found = transform(images)
+    assert_same(torch.stack([transform(image) for image in images]), found)
+    assert_same(transform(images.flip(0)), found.flip(0))
+    assert_same(transform(images.to(memory_format=torch.channels_last)), found)
+    assert_same((transform(images.double() / 255) * 255).round().to(torch.uint8), found)
+    assert_same(
+        transform(images, keys=["a", "b", 2, 3, 4]), cb.corrupt(images, name, 3, seed=2, keys=["a", "b", 2, 3, 4])
+    )
+
+
+def test_a_transform_gives_pillow_images_the_noise_of_tensors() -> None:
+    for image in (crops(1, 33, 17)[0], crops(1, 33, 17)[0, :1]):
+        for name in RANDOM:
+            transform = Corrupt(name, 3)
+            found = transform(as_pillow(image))
+            assert isinstance(found, Image.Image)
+            assert_same(as_tensor(found), transform(image))
+
+
+def test_a_transform_gives_other_images_other_noise() -> None:
+    images = torch.arange(100, 130, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 32, 32).contiguous()
+    noise = (Corrupt("gaussian_noise", 3)(images).double() - images).flatten(1)
+    assert torch.corrcoef(noise).fill_diagonal_(0).abs().max() < 5.5 / math.sqrt(3072)
+    one_value = crops(1, 32).expand(2, -1, -1, -1).clone()
+    one_value[1, 2, 31, 31] ^= 1
+    first, second = Corrupt("gaussian_noise", 3)(one_value)
+    assert (first != second).double().mean() > 0.5
+    other_seed = Corrupt("gaussian_noise", 3, seed=1)(images)
+    assert (other_seed != Corrupt("gaussian_noise", 3)(images)).double().mean() > 0.5
+
+
+def test_a_transform_can_be_read_and_compared() -> None:
+    transform = Corrupt("fog", 2, seed=3, save_quality=85)
+    assert "fog" in repr(transform)
+    assert (transform.name, transform.severity, transform.seed, transform.save_quality) == ("fog", 2, 3, 85)
