@@ -37,15 +37,18 @@ GOALS = {32: 8.0, 224: 2.0}
 LEAST = {32: 1.0, 224: 0.7}
 LEAST_SMALL = {"jpeg_compression": 0.8, "pixelate": 0.8}
 GLASS_GOAL = 0.3  # ms for an image of 32 pixels
-PEER_IMAGES = {32: 100, 224: 8}  # of the batch; it goes image by image, so its time per image is the same
+MEMORY_IMAGES = (5_000, 50_000)
 MEMORY = """
-import resource, torch, calibrant as cb
+import torch, calibrant as cb
 torch.set_num_threads(1)
+def kilobytes(entry):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(entry))
 images = torch.randint(0, 256, ({n}, 3, 32, 32), dtype=torch.uint8)
 cb.corrupt(images[:200], "{name}", 3)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-cb.corrupt(images, "{name}", 3)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / images.numel())
+open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
+before = kilobytes("VmRSS")
+corrupted = cb.corrupt(images, "{name}", 3)
+print((kilobytes("VmHWM") - before) / 1024, images.numel() / 2**20)
 """
 
 
@@ -88,7 +91,6 @@ def rounds_of(functions: dict[str, Callable[[], object]], n_rounds: int) -> dict
 
 def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
     images = crops(side, SIZES[side])
-    few = images[: PEER_IMAGES[side]]
     sets = [None, "imagenet"] if side == 32 else ["imagenet"]
     table = Table(title=f"{side} x {side}, batches of {len(images)}, severity {severity}", title_justify="left")
     for heading in ("corruption", "ours, ms", *(["ImageNet's, ms"] if side == 32 else []), "peer, ms", "ratio", "goal"):
@@ -99,7 +101,7 @@ def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
             str(chosen): lambda name=name, chosen=chosen: cb.corrupt(images, name, severity, parameters=chosen)  # type: ignore[misc]
             for chosen in sets
         }
-        peer = peer_of(name, severity, few)
+        peer = peer_of(name, severity, images)
         if peer is not None:
             functions["peer"] = peer
         seconds = rounds_of(functions, n_rounds)
@@ -109,7 +111,7 @@ def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
             goal = f"< {GLASS_GOAL} ms" if name == "glass_blur" and side == 32 else ""
             table.add_row(name, *cells, "fails", "", goal)
             continue
-        theirs = 1e3 * seconds["peer"] / len(few)
+        theirs = 1e3 * seconds["peer"] / len(images)
         ratios.append(theirs / ours[0])
         least = LEAST_SMALL.get(name, LEAST[side]) if side == 32 else LEAST[side]
         ratio = f"{ratios[-1]:.1f}" if len(ours) == 1 else f"{ratios[-1]:.1f} ({theirs / ours[1]:.1f})"
@@ -126,15 +128,16 @@ def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
 
 
 def memory(console: Console) -> None:
-    table = Table(title="peak memory beyond the input, in copies of it (uint8)", title_justify="left")
-    for heading in ("corruption", "2,000 images", "20,000 images"):
+    table = Table(title="peak memory beyond the input, in MiB (in copies of it)", title_justify="left")
+    for heading in ("corruption", *(f"{n:,} images" for n in MEMORY_IMAGES)):
         table.add_column(heading, justify="left" if heading == "corruption" else "right")
     for name in ("gaussian_noise", "zoom_blur", "motion_blur", "jpeg_compression"):
         cells = []
-        for n_images in (2_000, 20_000):
+        for n_images in MEMORY_IMAGES:
             script = MEMORY.format(n=n_images, name=name)
             run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-            cells.append(f"{float(run.stdout):.2f}")
+            peak, images = map(float, run.stdout.split())
+            cells.append(f"{peak:.0f} ({peak / images:.2f})")
         table.add_row(name, *cells)
     console.print(table)
 

@@ -53,20 +53,21 @@ def _boxes(size: int, new_size: int, device: torch.device) -> tuple[list[Tensor]
 
 def jpeg_compression(images: Tensor, quality: int, *, optimize: bool = False) -> Tensor:
     """Encoded and decoded by Pillow; large images are shared among torch's threads."""
-    pixels = torch.stack(images.cpu().unbind(1), dim=3)
+    pixels = torch.stack(images.cpu().unbind(1), dim=3).numpy()
     decoded = torch.empty(images.shape, dtype=torch.uint8)
     through = partial(_through_jpeg, quality=quality, optimize=optimize)
-    if torch.get_num_threads() == 1 or pixels[0].numel() < WORTH_A_THREAD:
-        list(map(through, pixels.numpy(), decoded))
+    if torch.get_num_threads() == 1 or pixels[0].size < WORTH_A_THREAD:
+        list(map(through, pixels, decoded.numpy()))
     else:
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(through, pixels.numpy(), decoded))
+            list(pool.map(through, pixels, decoded.numpy()))
     return decoded.to(images.device)
 
 
-def _through_jpeg(pixels: np.ndarray, out: Tensor, quality: int, *, optimize: bool) -> None:
-    file = io.BytesIO()
-    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+def _through_jpeg(pixels: np.ndarray, planes: np.ndarray, quality: int, *, optimize: bool) -> None:
+    """Pixels (h, w, c), encoded and decoded, into planes (c, h, w)."""
+    height, width, channels = pixels.shape
+    mode = "RGB" if channels == 3 else "L"
+    picture, file = Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1), io.BytesIO()
     picture.save(file, "JPEG", quality=quality, optimize=optimize)
-    decoded = np.array(Image.open(file)).reshape(pixels.shape)
-    out.copy_(torch.from_numpy(decoded).permute(2, 0, 1))
+    planes.transpose(1, 2, 0)[:] = np.asarray(Image.open(file)).reshape(pixels.shape)
