@@ -53,7 +53,7 @@ print((kilobytes("VmHWM") - before) / 1024, images.numel() / 2**20)
 
 
 def crops(side: int, n_images: int) -> Tensor:
-    """Images cut from photographs, shrunk by two for the small ones so that they show something."""
+    """Images cut from photographs."""
     rng = np.random.default_rng(0)
     photos = [torch.from_numpy(photo.copy()).permute(2, 0, 1) for photo in load_sample_images().images]
     found = []

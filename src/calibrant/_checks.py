@@ -1,6 +1,7 @@
 """All input validation: each check returns its argument in the form that the rest of the package trusts."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -38,6 +39,12 @@ def check_tensor(argument: str, value: object) -> None:
 def _is_whole(value: object) -> bool:
     """Whether this is an integer, of Python or of numpy."""
     return isinstance(value, Integral)
+
+
+def check_path(argument: str, value: object) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidInputError(f"{argument} must be a path, got {value!r}")
+    return os.fspath(value)
 
 
 def check_whole(argument: str, value: int, least: int, most: int | None = None) -> int:
@@ -606,6 +613,8 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def check_images(images: object) -> Tensor:
     """A batch of images as uint8 (n, c, h, w), from a tensor or a Pillow image."""
     batch = images if isinstance(images, Tensor) else _check_picture(images)
+    if batch.layout != torch.strided:
+        raise InvalidInputError(f"images must be a dense tensor, got {batch.layout}")
     if batch.ndim not in (3, 4):
         raise InvalidInputError(f"images must be (n, c, h, w) or (c, h, w), got shape {tuple(batch.shape)}")
     batch = batch.detach() if batch.ndim == 4 else batch.detach()[None]
@@ -618,7 +627,7 @@ def check_images(images: object) -> Tensor:
         raise InvalidInputError(f"images must have sides of at least {LEAST_SIDE} pixels, got {height} x {width}")
     if batch.dtype == torch.uint8:
         return batch.contiguous()
-    if not batch.dtype.is_floating_point:
+    if batch.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise InvalidInputError(f"images must be uint8 or floating point in [0, 1], got {batch.dtype}")
     return _check_levels(batch)
 
@@ -651,9 +660,9 @@ def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequ
     """A key for each image, 0, 1, … where none are given."""
     if keys is None:
         return range(n_images)
-    if isinstance(keys, str) or not isinstance(keys, Sequence | Tensor | np.ndarray):
+    if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | Tensor | np.ndarray):
         raise InvalidInputError(f"keys must be a sequence of integers or words, got {type(keys).__name__}")
-    known = keys.tolist() if isinstance(keys, Tensor | np.ndarray) else list(keys)
+    known = np.atleast_1d(np.asarray(keys)).tolist() if isinstance(keys, Tensor | np.ndarray) else list(keys)
     if len(known) != n_images:
         raise InvalidInputError(f"keys must be one for each of {n_images} images, got {len(known)}")
     for row, key in enumerate(known):

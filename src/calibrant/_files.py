@@ -1,5 +1,6 @@
 """Files, local or by URL: where they are, and how they are replaced whole."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from calibrant.errors import InvalidInputError, NoDataError
+
+UMASK = os.umask(0)  # it can only be read by setting it, which is no business of threads
+os.umask(UMASK)
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -41,7 +45,7 @@ def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
         return
     target = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
         raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
     try:
@@ -49,10 +53,12 @@ def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~UMASK)
         _replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG):
+            raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
         raise
 
 
@@ -60,12 +66,6 @@ def _replace(temporary: str, target: Path) -> None:
     if target.is_dir():
         raise InvalidInputError(f"{target} cannot be written: it is a folder")
     os.replace(temporary, target)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def first_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -712,3 +713,54 @@ def test_a_process_writes_the_same_bytes(spoiled: Path, tmp_path: Path) -> None:
     (spoiled / "a" / "[bold]notes.txt").unlink()
     (spoiled / "cut.png").unlink()
     assert_corrupted(spoiled, tmp_path / "out", "gaussian_noise", 3)
+
+
+# What a review found
+
+
+def test_another_source_into_the_same_folder_is_refused(two: Path, tmp_path: Path, calibrant: Run) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(two, other)
+    calibrant("corrupt", two, "brightness", 3, "-o", tmp_path / "out")
+    calibrant("corrupt", other, "brightness", 3, "-o", tmp_path / "out").refused("source")
+
+
+def test_other_data_of_the_same_shape_is_refused(tmp_path: Path, calibrant: Run) -> None:
+    images, labels = cifar_rows()
+    (tmp_path / "one.npz").write_bytes(archive(images=images, labels=labels))
+    (tmp_path / "two.npz").write_bytes(archive(images=images, labels=(labels + 1) % 10))
+    calibrant("corrupt", tmp_path / "one.npz", "contrast", "--layout", "cifar-c", "-o", tmp_path / "out")
+    found = calibrant("corrupt", tmp_path / "two.npz", "pixelate", "--layout", "cifar-c", "-o", tmp_path / "out")
+    found.refused("data")
+
+
+def test_notes_beside_pictures_do_not_change_their_names(tmp_path: Path, calibrant: Run) -> None:
+    (tmp_path / "in").mkdir()
+    Image.new("RGB", (16, 16)).save(tmp_path / "in" / "a.png")
+    (tmp_path / "in" / "a.txt").write_text("a cat")
+    assert calibrant("corrupt", tmp_path / "in", "fog", 1, "-o", tmp_path / "out").code == 2
+    assert files_below(tmp_path / "out") == ["a.png", "corruption.json"]
+
+
+def test_two_pictures_that_cannot_be_told_apart_are_refused(tmp_path: Path, calibrant: Run) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.bmp", "a.gif", "a.bmp.gif"):
+        Image.new("RGB", (16, 16)).save(tmp_path / "in" / name)
+    calibrant("corrupt", tmp_path / "in", "fog", 1, "-o", tmp_path / "out").refused("rename one of them")
+
+
+def test_long_names_and_folders_in_the_way(tmp_path: Path, calibrant: Run) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    Image.new("RGB", (16, 16)).save(tmp_path / "in" / ("x" * 240 + ".png"))
+    assert calibrant("corrupt", tmp_path / "in", "fog", 1, "-o", tmp_path / "out").code == 0
+    Image.new("RGB", (16, 16)).save(tmp_path / "in" / "sub" / "a.png")
+    (tmp_path / "out" / "sub").write_text("a file where a folder should be")
+    calibrant("corrupt", tmp_path / "in", "fog", 1, "-o", tmp_path / "out").refused("cannot be made")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--sheet", ".", "--verify", "cifar10"), ("--verify", "cifar10", "-o", "x"), ("--sheet", "."), ("--root", "x")],
+)
+def test_verbs_that_stand_alone(arguments: tuple[str, ...], calibrant: Run) -> None:
+    assert calibrant("corrupt", *arguments).code == 2

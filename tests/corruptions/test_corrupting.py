@@ -2,6 +2,8 @@
 
 import math
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -495,3 +497,49 @@ def test_a_transform_can_be_read_and_compared() -> None:
     transform = Corrupt("fog", 2, seed=3, save_quality=85)
     assert "fog" in repr(transform)
     assert (transform.name, transform.severity, transform.seed, transform.save_quality) == ("fog", 2, 3, 85)
+
+
+# What a review found
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "snow"])
+def test_noise_does_not_depend_on_the_type_of_equal_values(name: str) -> None:
+    images = crops(2, 32)
+    plain = cb.corrupt(images, name, 3, seed=3, keys=["a", "b"])
+    other = cb.corrupt(images, np.str_(name), np.int64(3), seed=np.uint8(3), keys=list(np.array(["a", "b"])))
+    assert_same(plain, other)
+    assert_same(cb.corrupt(images, name, 3), cb.corrupt(images, name, 3, keys=np.arange(2)))
+    assert_same(cb.corrupt(images[:1], name, 3, keys=torch.tensor(3)), cb.corrupt(images[:1], name, 3, keys=[3]))
+
+
+def test_a_default_device_poisons_nothing() -> None:
+    script = (
+        "import torch, calibrant as cb\n"
+        "images = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)\n"
+        "names = ('frost', 'spatter', 'jpeg_compression', 'fog', 'shot_noise')\n"
+        "torch.set_default_device('meta')\n"
+        "made = [cb.corrupt(images, name, 1) for name in names]\n"
+        "torch.set_default_device('cpu')\n"
+        "made += [cb.corrupt(images, name, 1) for name in names]\n"
+        "assert all(image.device.type == 'cpu' for image in made)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_five_hundred_photons_have_a_guide() -> None:
+    from calibrant.corruptions.noise import _shot_tables
+
+    guide = _shot_tables(500, torch.device("cpu"))[0]
+    assert (guide < 0).float().mean() < 0.05  # the cells whose values are searched one by one
+
+
+def test_large_photographs_have_no_overflow() -> None:
+    """A disk of 45 pixels sums more than 16 bits hold."""
+    images = torch.full((1, 1, 1008, 1008), 255, dtype=torch.uint8)
+    assert cb.corrupt(images, "defocus_blur", 5).min() >= 254
+
+
+@pytest.mark.parametrize("images", [torch.zeros(1, 3, 8, 8).to_sparse(), torch.zeros(1, 3, 8, 8).to(torch.float8_e5m2)])
+def test_tensors_of_other_kinds_are_refused(images: Tensor) -> None:
+    with pytest.raises(InvalidInputError, match="images must be"):
+        cb.corrupt(images, "fog", 1)

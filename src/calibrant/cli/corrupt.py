@@ -86,22 +86,35 @@ def corrupt(
     root
         The folder with the data set to verify; by default the environment variable CALIBRANT_DATA.
     """
+    import torch
+
     n_threads = jobs if jobs is not None else os.cpu_count() or 1
     if n_threads < 1:
         raise InvalidInputError(f"--jobs must be an integer of at least 1, got {jobs}")
-    if (verify or sheet) and (source or all):
-        raise InvalidInputError("--sheet and --verify stand alone: give no source and no corruption with them")
-    options = {"seed": seed, "parameters": parameters, "frost_dir": str(frost_dir) if frost_dir else None}
+    options: dict[str, Any] = {
+        "seed": seed,
+        "parameters": parameters,
+        "frost_dir": None if frost_dir is None else str(frost_dir.resolve()),
+        "save_quality": save_quality,
+    }
+    torch.set_num_threads(1)  # the work is shared by images
     if verify is not None:
+        if sheet or source or output or all or any(options.values()):
+            raise InvalidInputError("--verify stands alone, with --root and --jobs")
         _verify(root, n_threads)
-    elif sheet is not None:
-        _draw_sheet(sheet, output or sheet.with_name(f"{sheet.stem}-corruptions.png"), seed)
+        return
+    if root is not None:
+        raise InvalidInputError("--root says where the data set of --verify lies")
+    if sheet is not None:
+        if source or all or layout != "folder":
+            raise InvalidInputError("--sheet draws one picture: give no source and no corruption with it")
+        _draw_sheet(sheet, output, options)
     elif source is None or output is None:
         raise InvalidInputError("give a source, a corruption, a severity and the folder to write: -o FOLDER")
     elif layout == "cifar-c":
-        _write_layout(source, _names(name, all), severity, output, n_threads, save_quality=save_quality, **options)
+        _write_layout(source, _names(name, all), severity, output, n_threads, options)
     else:
-        _write_folder(source, name, severity, output, n_threads, every=all, save_quality=save_quality, **options)
+        _write_folder(source, name, severity, output, n_threads, options, every=all)
 
 
 def _names(name: str | None, every: bool) -> list[str]:
@@ -114,7 +127,14 @@ def _names(name: str | None, every: bool) -> list[str]:
 
 
 def _write_folder(
-    source: Path, name: str | None, severity: int | None, target: Path, n_threads: int, *, every: bool, **options: Any
+    source: Path,
+    name: str | None,
+    severity: int | None,
+    target: Path,
+    n_threads: int,
+    options: dict[str, Any],
+    *,
+    every: bool,
 ) -> None:
     from calibrant.corruptions import Corrupt
     from calibrant.corruptions.folders import corrupt_folder, find_pictures
@@ -132,7 +152,7 @@ def _write_folder(
     pictures = find_pictures(source)
     if target.resolve().is_relative_to(source.resolve()):
         raise InvalidInputError(f"{target} must not lie in {source}: the next run would corrupt it again")
-    claim(target, {"corruption": name or "all", "severity": severity, **options})
+    claim(target, {"corruption": name or "all", "severity": severity, "source": str(source.resolve()), **options})
     with counting_bar("corrupting", len(pictures) * len(places)) as report:
         outcome = corrupt_folder(pictures, places, n_threads=n_threads, report=report)
     print(f"{target}: {outcome.written:,} files written, {outcome.kept:,} kept")
@@ -143,10 +163,10 @@ def _write_folder(
 
 
 def _write_layout(
-    source: Path, names: list[str], severity: int | None, target: Path, n_threads: int, **options: Any
+    source: Path, names: list[str], severity: int | None, target: Path, n_threads: int, options: dict[str, Any]
 ) -> None:
     from calibrant.corruptions import Corrupt
-    from calibrant.corruptions.layout import N_SEVERITIES, read_arrays, write_layout
+    from calibrant.corruptions.layout import N_SEVERITIES, fingerprint, read_arrays, write_layout
     from calibrant.corruptions.targets import claim
     from calibrant.data import read_cifar_test
 
@@ -155,27 +175,25 @@ def _write_layout(
     for name in names:
         Corrupt(name, 1, **options)  # what is wrong with the options is said before anything is written
     images, labels = read_arrays(source) if source.is_file() else read_cifar_test(source)
-    claim(target, {"layout": "cifar-c", "images": list(images.shape), **options})
+    claim(target, {"layout": "cifar-c", "data": fingerprint(images, labels), **options})
     with counting_bar("corrupting", len(names) * N_SEVERITIES * len(images)) as report:
         written = write_layout(images, labels, target, names, n_threads=n_threads, report=report, **options)
     print(f"{target}: {len(written)} files written, {len(names) - len(written)} kept")
 
 
-def _draw_sheet(path: Path, target: Path, seed: int) -> None:
-    from PIL import Image
-
-    from calibrant._files import first_line, replacing
+def _draw_sheet(path: Path, target: Path | None, options: dict[str, Any]) -> None:
+    from calibrant._files import replacing
     from calibrant.cli.show import working
+    from calibrant.corruptions.corrupting import to_picture
+    from calibrant.corruptions.folders import read_picture
     from calibrant.corruptions.sheet import contact_sheet
 
-    try:
-        with Image.open(path) as file:
-            file.load()
-            picture = file.copy()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise NoDataError(f"{path} cannot be read as a picture: {first_line(error)}") from None
+    image = read_picture(path)
+    if isinstance(image, str):
+        raise NoDataError(f"{path} cannot be drawn: {image}")
+    target = target or path.with_name(f"{path.stem}-corruptions.png")
     with working("drawing"):
-        sheet = contact_sheet(picture, seed=seed)
+        sheet = contact_sheet(to_picture(image), **options)
     with replacing(target) as file:
         sheet.save(file, "PNG")
     print(f"{target}: {sheet.width} x {sheet.height} pixels")

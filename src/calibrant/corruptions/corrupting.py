@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_images, check_keys, check_whole
+from calibrant._checks import check_choice, check_images, check_keys, check_path, check_whole
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.frost import pictures
@@ -44,15 +44,25 @@ class Corrupt:
     save_quality: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("corruption", self.name, CORRUPTIONS)
-        check_whole("severity", self.severity, 1, 5)
-        check_whole("seed", self.seed, 0)
+        checked = {
+            "name": str(check_choice("corruption", self.name, CORRUPTIONS)),
+            "severity": check_whole("severity", self.severity, 1, 5),
+            "seed": check_whole("seed", self.seed, 0),
+        }
         if self.parameters is not None:
-            check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
+            checked["parameters"] = check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
         if self.save_quality is not None:
-            check_whole("save_quality", self.save_quality, 1, 95)
-        if self.name == "frost" and self.frost_dir is not None:
-            pictures(os.fspath(self.frost_dir))
+            checked["save_quality"] = check_whole("save_quality", self.save_quality, 1, 95)
+        if self.frost_dir is not None:
+            checked["frost_dir"] = check_path("frost_dir", self.frost_dir)
+        for option, value in checked.items():
+            object.__setattr__(self, option, value)
+        if self.name == "frost":
+            pictures(self._photographs)  # says now what is wrong with the folder
+
+    @property
+    def _photographs(self) -> str | None:
+        return None if self.frost_dir is None else os.fspath(self.frost_dir)
 
     def __call__(self, images: Images, keys: Sequence[int | str] | Tensor | None = None) -> Images:
         batch = check_images(images)
@@ -69,8 +79,8 @@ class Corrupt:
         _keep_memory()
         corruption = CORRUPTIONS[self.name]
         parameters = corruption.parameters(self.severity, min(batch.shape[2:]), self.parameters)
-        if self.name == "frost" and self.frost_dir is not None:
-            parameters = (*parameters, os.fspath(self.frost_dir))
+        if self.name == "frost":
+            parameters = (*parameters, self._photographs)
         n_rows = max(1, CHUNK // batch[0].numel())
         corrupted = torch.empty_like(batch)
         for start in range(0, len(batch), n_rows):
@@ -98,9 +108,11 @@ def corrupt(
     images: a tensor (n, c, h, w) or (c, h, w) with 1 or 3 channels and sides of at least 8 pixels, uint8 or floating
     point in [0, 1], on any device; or a Pillow image in grey or RGB. Floating-point images are read as images of 256
     levels, and given back as a level / 255.
-    keys: an integer or a word for each image; 0, 1, … where none are given. Images of one key have the same noise.
+    keys: an integer of 64 bits or a word for each image; 0, 1, … where none are given. Images of one key have the same
+    noise.
     parameters: "cifar", "tiny_imagenet" or "imagenet", as published. Where none is named, the set whose image size (32,
-    64, 224) is nearest to the smaller side of the images, with its lengths in proportion to it.
+    64, 224) is nearest to the smaller side of the images, with its lengths in proportion to it. The lengths of
+    elastic_transform are shares of that side in any case.
     frost_dir: a folder with the photographs of the published sets, frost1.png to frost5.jpg, for the frost; in their
     place frost is grown.
     save_quality: encode the result as a JPEG of this quality and decode it, as Tiny-ImageNet-C and ImageNet-C were
@@ -125,7 +137,7 @@ def _keep_memory() -> None:
     Until it has seen a large block freed, glibc's allocator returns such blocks to the system, and gets and clears them
     anew: chunks take two to four times as long.
     """
-    torch.empty(KEPT_BLOCK, dtype=torch.uint8)
+    torch.empty(KEPT_BLOCK, dtype=torch.uint8, device="cpu")
 
 
 def _like(images: Images, corrupted: Tensor) -> Images:

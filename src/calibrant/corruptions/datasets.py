@@ -1,7 +1,7 @@
 """A data set whose images are corrupted as they are read."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from operator import index as as_index
 from typing import Any, Protocol
 
@@ -69,6 +69,6 @@ class CorruptedDataset(Dataset[Any]):
         ]
 
     def _key(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
+        if isinstance(self.dataset, Sized) and not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} images")
-        return index % len(self)
+        return index + len(self) if index < 0 else index

@@ -54,7 +54,7 @@ def _boxes(size: int, new_size: int, device: torch.device) -> tuple[list[Tensor]
 def jpeg_compression(images: Tensor, quality: int, *, optimize: bool = False) -> Tensor:
     """Encoded and decoded by Pillow; large images are shared among torch's threads."""
     pixels = torch.stack(images.cpu().unbind(1), dim=3).numpy()
-    decoded = torch.empty(images.shape, dtype=torch.uint8)
+    decoded = torch.empty(images.shape, dtype=torch.uint8, device="cpu")
     through = partial(_through_jpeg, quality=quality, optimize=optimize)
     if torch.get_num_threads() == 1 or pixels[0].size < WORTH_A_THREAD:
         list(map(through, pixels, decoded.numpy()))

@@ -12,7 +12,8 @@ from scipy.special import ndtri
 from torch import Tensor
 
 GOLDEN = -0x61C88647  # 2^32 / golden ratio, odd: neighbouring counters fall far apart
-MIXERS = (0x21F0AAAD, -0x2CA8D8AB)  # multipliers of a 32-bit finaliser with full avalanche
+MIXERS = (0x21F0AAAD, -0x2CA5D269)  # multipliers of a 32-bit finaliser with full avalanche
+LARGE = 2**20  # what is as large is not kept
 N_NORMALS = 2**16
 
 
@@ -28,7 +29,7 @@ class Draws:
     device: torch.device
 
     @classmethod
-    def of(cls, keys: Sequence[int | str], *context: object, device: torch.device) -> "Draws":
+    def of(cls, keys: Sequence[int | str], *context: int | str, device: torch.device) -> "Draws":
         """The draws of images with these keys in one context: seed, corruption, severity."""
         numbers = np.array([_number(key) for key in keys], dtype=np.uint64)
         return cls(_mixed(numbers ^ np.uint64(_digest(*context))), device)
@@ -40,7 +41,9 @@ class Draws:
         """Words, int32 (n, *shape): w stands for the uniform number (w + 2³¹ + ½) / 2³²."""
         seeds = _mixed(self.states + np.uint64(_digest(purpose)))
         first, second = torch.from_numpy(seeds.view(np.int32).reshape(-1, 2).copy()).to(self.device).unbind(1)
-        words = first[:, None] + _counters(prod(shape), self.device)
+        size = prod(shape)
+        counters = _counters if size < LARGE else _counters.__wrapped__
+        words = first[:, None] + counters(size, self.device)
         scratch = torch.empty_like(words)
         _fold(words, 16, scratch).mul_(MIXERS[0]).bitwise_xor_(second[:, None])
         _fold(words, 15, scratch).mul_(MIXERS[1])
@@ -62,9 +65,13 @@ class Draws:
         return self.uniforms(purpose, *shape).mul_(high - low).long().add_(low)
 
 
-def _digest(*context: object) -> int:
-    """64 bits that tell contexts apart, the same in every process."""
-    return int.from_bytes(blake2b(repr(context).encode(), digest_size=8).digest(), "little")
+def _digest(*context: int | str) -> int:
+    """64 bits that tell contexts apart, the same in every process and for equal values of any type."""
+    digest = blake2b(digest_size=8)
+    for part in context:
+        spelled = b"word " + part.encode("utf-8", "surrogatepass") if isinstance(part, str) else b"%d" % int(part)
+        digest.update(b"%d " % len(spelled) + spelled)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def _number(key: int | str) -> int:

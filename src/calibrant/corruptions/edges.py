@@ -132,7 +132,7 @@ def _spread(cells: Tensor, moves: tuple[int, ...], reach: int, cost: int) -> Ten
 
 @lru_cache
 def _distance_of_rank() -> Tensor:
-    distances = torch.full((FARTHEST * STRAIGHT_RANK + 1,), FARTHEST * STRAIGHT, dtype=torch.int32)
+    distances = torch.full((FARTHEST * STRAIGHT_RANK + 1,), FARTHEST * STRAIGHT, dtype=torch.int32, device="cpu")
     for dx, dy in combinations_with_replacement(range(FARTHEST, -1, -1), 2):
         knight = min(dy, dx - dy)
         straight, diagonal = max(dx - 2 * dy, 0), max(2 * dy - dx, 0)

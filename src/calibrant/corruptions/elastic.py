@@ -47,7 +47,7 @@ def smooth_fields(fields: Tensor, sigma: float) -> Tensor:
     return whole.div_(FIELD_ONE)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)  # of a large image it takes tens of megabytes
 def _smoothing(size: int, sigma: float, device: torch.device) -> Tensor:
     """The matrix (size, size), of whole numbers, that smooths the lines it is multiplied to from the right."""
     radius = int(3 * sigma + 0.5)

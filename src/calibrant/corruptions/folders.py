@@ -1,6 +1,7 @@
 """Folders of pictures: the same tree, corrupted."""
 
 import os
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,14 @@ from torch import Tensor
 from calibrant._checks import check_images
 from calibrant._files import first_line, replacing
 from calibrant.corruptions.corrupting import Corrupt, to_picture
+from calibrant.corruptions.targets import make_folder
 from calibrant.errors import InvalidInputError, NoDataError
 
 BATCH = 64  # files read at once; those of one size are corrupted together
+LARGE = 2**22  # values of an image that is worked on alone: the work takes a hundred times its memory
+MOST_SIDE = 2**14  # pixels; fog needs the square of it, and JPEG has a limit of its own
+Image.init()
+FORMATS = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN)
 AS_GREY, AS_COLOUR = {"1", "L", "LA"}, {"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
 
 
@@ -47,10 +53,21 @@ def find_pictures(source: Path) -> dict[str, Path]:
 
 
 def target_names(keys: list[str], suffix: str) -> dict[str, str]:
-    """Where each picture goes: its own path with the new suffix, after the old one where two would meet."""
-    bare = {key: str(PurePosixPath(key).with_suffix(suffix)) for key in keys}
-    taken = Counter(bare.values())
-    return {key: name if taken[name] == 1 else key + suffix for key, name in bare.items()}
+    """Where each picture goes: its own path, the suffix replaced, or appended where two pictures would meet."""
+    suffixes = {known for known, format in Image.registered_extensions().items() if format in FORMATS}
+    replaced = {key: _with_suffix(key, suffix, suffixes) for key in keys}
+    taken = Counter(replaced.values())
+    names = {key: name if taken[name] == 1 else key + suffix for key, name in replaced.items()}
+    if len(set(names.values())) < len(names):
+        name = Counter(names.values()).most_common(1)[0][0]
+        first, second = [key for key in keys if names[key] == name][:2]
+        raise InvalidInputError(f"{first} and {second} would both be written to {name}; rename one of them")
+    return names
+
+
+def _with_suffix(key: str, suffix: str, known: set[str]) -> str:
+    path = PurePosixPath(key)
+    return str(path.with_suffix(suffix)) if path.suffix.lower() in known else key + suffix
 
 
 def corrupt_folder(
@@ -63,14 +80,9 @@ def corrupt_folder(
     quality = next(iter(places.values())).save_quality
     names = target_names(list(pictures), ".png" if quality is None else ".JPEG")
     outcome = Outcome()
-    keys = list(pictures)
-    torch.set_num_threads(1)
     with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for start in range(0, len(keys), BATCH):
-            missing = {
-                key: [place for place in places if not (place / names[key]).exists()]
-                for key in keys[start : start + BATCH]
-            }
+        for batch in _batches(pictures):
+            missing = {key: [place for place in places if not (place / names[key]).is_file()] for key in batch}
             there = sum(len(places) - len(wanted) for wanted in missing.values())
             outcome.kept += there
             report(there)
@@ -78,16 +90,30 @@ def corrupt_folder(
             report(sum(len(missing[key]) for key in missing if key not in images and missing[key]))
             for place, corruption in places.items():
                 wanted = {key: image for key, image in images.items() if place in missing[key]}
-                made = pool.map(partial(_write_group, place, corruption, names), _by_size(wanted))
-                for n_files in made:
+                spread = map if any(image.numel() > LARGE for image in wanted.values()) else pool.map
+                for n_files in spread(partial(_write_group, place, corruption, names), _by_size(wanted)):
                     outcome.written += n_files
                     report(n_files)
     return outcome
 
 
+def _batches(pictures: dict[str, Path]) -> Iterator[list[str]]:
+    """The keys, as many at a time as there is memory for: 64, or fewer large ones."""
+    batch: list[str] = []
+    n_bytes = 0
+    for key, path in pictures.items():
+        batch.append(key)
+        n_bytes += path.stat().st_size if path.exists() else 0
+        if len(batch) == BATCH or n_bytes > LARGE:
+            yield batch
+            batch, n_bytes = [], 0
+    if batch:
+        yield batch
+
+
 def _read_all(paths: dict[str, Path], outcome: Outcome, pool: ThreadPoolExecutor) -> dict[str, Tensor]:
     images = {}
-    for key, image in zip(paths, pool.map(_read, paths.values()), strict=True):
+    for key, image in zip(paths, pool.map(read_picture, paths.values()), strict=True):
         if isinstance(image, str):
             outcome.left_out[key] = image
         else:
@@ -95,18 +121,21 @@ def _read_all(paths: dict[str, Path], outcome: Outcome, pool: ThreadPoolExecutor
     return images
 
 
-def _read(path: Path) -> Tensor | str:
+def read_picture(path: Path) -> Tensor | str:
     """An image, uint8 (c, h, w), or why there is none."""
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=sorted(FORMATS)) as picture:
             if picture.mode not in AS_GREY | AS_COLOUR:
                 return f"pictures of mode {picture.mode} do not have 8 bits a channel"
+            if max(picture.size) > MOST_SIDE:
+                return f"more than {MOST_SIDE:,} pixels a side"
             return check_images(picture.convert("L" if picture.mode in AS_GREY else "RGB"))[0]
-    except InvalidInputError as error:
-        return str(error)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = "not a picture" if isinstance(error, UnidentifiedImageError) else first_line(error)
-        return reason.replace(str(path), path.name)
+    except UnidentifiedImageError:
+        return "not a picture"
+    except (OSError, SyntaxError, ValueError, RuntimeError, EOFError, struct.error) as error:  # Pillow's, if damaged
+        return first_line(error).replace(str(path), path.name)
+    except Image.DecompressionBombError as error:
+        return first_line(error)
 
 
 def _by_size(images: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -124,7 +153,7 @@ def _write_group(place: Path, corruption: Corrupt, names: dict[str, str], images
     plain = replace(corruption, save_quality=None)
     for key, image in zip(images, plain(torch.stack(list(images.values())), list(images)), strict=True):
         path = place / names[key]
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with replacing(path) as file:
             if quality is None:
                 to_picture(image).save(file, "PNG")

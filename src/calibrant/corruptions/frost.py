@@ -31,7 +31,7 @@ def pictures(folder: str | None = None) -> Frost:
     """
     found = [grown(number) for number in DRAWN] if folder is None else [_read(folder, name) for name in PHOTOGRAPHS]
     planes = [torch.from_numpy(picture.transpose(2, 0, 1).copy()).flatten() for picture in found]
-    return Frost(torch.cat(planes), torch.tensor([picture.shape[:2] for picture in found]))
+    return Frost(torch.cat(planes), torch.tensor([picture.shape[:2] for picture in found], device="cpu"))
 
 
 def _read(folder: str, name: str) -> np.ndarray:
@@ -68,9 +68,8 @@ def windows(
     """
     pixels, sizes = (values.to(numbers.device) for values in frosted)
     areas = sizes.prod(1)
-    starts = (3 * (areas.cumsum(0) - areas))[numbers, None] + torch.arange(3, device=numbers.device) * areas[
-        numbers, None
-    ]
+    planes = torch.arange(3, device=numbers.device)
+    starts = (3 * (areas.cumsum(0) - areas))[numbers, None] + planes * areas[numbers, None]
     above, below, down = _between(tops, scales, sizes[numbers, 0], height)
     left, right, across = _between(lefts, scales, sizes[numbers, 1], width)
     row_length = sizes[numbers, 1, None]

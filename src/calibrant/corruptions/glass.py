@@ -39,9 +39,7 @@ def _sources(offsets: Tensor, reach: int, height: int, width: int) -> Tensor:
     visited[inner] = True
     source, start = source.flatten(1), pixels.flatten()
     ends = (source <= start) | ~visited.flatten()[source]  # what is taken there is the old value
-    following = torch.where(
-        ends, start, source
-    )  # the pixel whose take is this pixel's; itself where it takes an old value
+    following = torch.where(ends, start, source)  # the pixel whose take is this one's; itself at an end
     while True:
         further = following.gather(1, following.long())
         if torch.equal(further, following):

@@ -3,7 +3,9 @@
 import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile
 
@@ -69,6 +71,13 @@ def file_parts(images: Tensor, name: str, *, n_threads: int, report: Report, **o
                 yield pixels.tobytes()
 
 
+def fingerprint(images: Tensor, labels: Tensor | None) -> str:
+    """What tells this data set from others of the same shape."""
+    digest = blake2b(images.contiguous().numpy().data, digest_size=8)
+    digest.update(b"" if labels is None else tiled(labels).tobytes())
+    return digest.hexdigest()
+
+
 def tiled(labels: Tensor) -> np.ndarray:
     """The labels of the five severities; as bytes, like the published ones, where they fit."""
     return np.tile(labels.numpy().astype(np.uint8 if int(labels.max()) < 256 else np.int64), N_SEVERITIES)
@@ -89,17 +98,20 @@ def read_arrays(path: Path) -> tuple[Tensor, Tensor | None]:
             arrays = {"images": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except OSError as error:
         raise NoDataError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
-    except (ValueError, EOFError, BadZipFile) as error:
+    except (ValueError, EOFError, KeyError, BadZipFile, TokenError, MemoryError) as error:
         raise CorruptFileError(f"{path} is no file of arrays: {first_line(error)}") from None
     images = arrays.get("images")
-    if images is None or images.dtype != np.uint8 or images.ndim != 4:
-        found = "none" if images is None else f"{images.dtype} {images.shape}"
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4:
+        found = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else "none"
         raise InvalidInputError(f"{path} must hold images, uint8 (n, h, w, c), got {found}")
-    labels = arrays.get("labels")
     batch = check_images(torch.from_numpy(images).permute(0, 3, 1, 2))
-    if labels is not None and (labels.shape != images.shape[:1] or labels.dtype.kind not in "iu"):
-        found = f"{labels.dtype} {labels.shape}"
-        raise InvalidInputError(f"{path} must hold an integer label for each of {len(images)} images, got {found}")
-    if labels is not None and labels.min() < 0:
-        raise InvalidInputError(f"{path} must hold labels from 0 on, got {labels.min()}")
-    return batch, None if labels is None else torch.from_numpy(labels.astype(np.int64))
+    return batch, _as_labels(arrays["labels"], len(batch), path) if "labels" in arrays else None
+
+
+def _as_labels(labels: Any, n_images: int, path: Path) -> Tensor:
+    if not isinstance(labels, np.ndarray) or labels.shape != (n_images,) or labels.dtype.kind not in "iu":
+        found = f"{labels.dtype} {labels.shape}" if isinstance(labels, np.ndarray) else "none"
+        raise InvalidInputError(f"{path} must hold an integer label for each of {n_images} images, got {found}")
+    if not 0 <= labels.min() <= labels.max() < 2**31:
+        raise InvalidInputError(f"{path} must hold labels from 0 on, got {labels.min()} to {labels.max()}")
+    return torch.from_numpy(labels.astype(np.int64))

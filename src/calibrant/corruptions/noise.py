@@ -7,8 +7,10 @@ import torch
 from scipy.special import pdtr
 from torch import Tensor
 
-N_CELLS = 2**10  # of the guide that shortens the search in a cumulative distribution
-FRACTION = 2**22  # words in a cell
+CELL_BITS = 11  # the guide that shortens the search in a cumulative distribution has 2¹¹ cells
+WORD_BITS = 32 - CELL_BITS  # so many bits of a word say where in its cell it lies
+COUNT_SHIFT = WORD_BITS + 1
+MOST_COUNTED = 2 ** (31 - COUNT_SHIFT) - 1
 
 
 def gaussian_noise(images: Tensor, scale: float, normals: Tensor) -> Tensor:
@@ -35,10 +37,10 @@ def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
     anywhere, it grows by one. In the tails cells hold more than one step; these few values are searched.
     """
     guide, lifted_steps, levels = _shot_tables(photons, images.device)
-    index = (words >> 22).add_(N_CELLS // 2).add_(images.int().mul_(N_CELLS))
+    index = (words >> WORD_BITS).add_(2 ** (CELL_BITS - 1)).add_(images.int().mul_(2**CELL_BITS))
     cell = guide.index_select(0, index.flatten()).view_as(words)
-    position = words.bitwise_and(FRACTION - 1)
-    counts = (cell >> 23).add_(position >= (cell & (2**23 - 1)))
+    position = words.bitwise_and(2**WORD_BITS - 1)
+    counts = (cell >> COUNT_SHIFT).add_(position >= (cell & (2**COUNT_SHIFT - 1)))
     many = (cell < 0).nonzero(as_tuple=True)
     rates, uniforms = images[many], words[many].double().add_(2.0**31 + 0.5).mul_(2.0**-32)
     found = torch.searchsorted(lifted_steps, uniforms.add_(rates))
@@ -55,20 +57,20 @@ def to_bytes(values: Tensor) -> Tensor:
 def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The guide (256 · cells,) int32, the steps (256 · counts,) float64, and the level of each count, uint8.
 
-    An entry of the guide is count · 2²³ + the first position in the cell, 0..2²², where the count is one more; it is
-    negative where the count grows by more than one. The cumulative probabilities of rate x are lifted by x, so that
-    those of all rates are one rising table. Counts from photons on are white.
+    An entry of the guide is count · 2²² + the first position in the cell, 0..2²¹, where the count is one more; it is
+    negative where the count grows by more than one, or is too large for its bits. The cumulative probabilities of rate
+    x are lifted by x, so that those of all rates are one rising table. Counts from photons on are white.
     """
     counts = np.arange(int(np.ceil(photons)) + 1)
     steps = pdtr(counts, photons * np.arange(256)[:, None] / 255)
     steps[:, -1] = 1
-    edges = np.arange(N_CELLS + 1) * FRACTION  # the words that begin the cells, counted from 0
+    edges = np.arange(2**CELL_BITS + 1) * 2**WORD_BITS  # the words that begin the cells, counted from 0
     begins = np.ceil(steps * 2.0**32 - 0.5)  # the first word whose uniform number is beyond the step
     at_edges = np.stack([np.searchsorted(row, edges, side="right") for row in begins])
     low, growth = at_edges[:, :-1], np.diff(at_edges, axis=1)
     inside = np.take_along_axis(begins, np.minimum(low, len(counts) - 1), axis=1) - edges[:-1]
-    guide = low * 2**23 + np.where(growth == 1, inside, FRACTION).astype(np.int64)
-    guide = np.where(growth > 1, -1, guide)
+    guide = low * 2**COUNT_SHIFT + np.where(growth == 1, inside, 2**WORD_BITS).astype(np.int64)
+    guide = np.where((growth > 1) | (low >= MOST_COUNTED), -1, guide)
     levels = np.minimum(255 * counts / photons, 255).astype(np.uint8)
     lifted_steps = (steps + np.arange(256)[:, None]).ravel()
     tables = guide.astype(np.int32).ravel(), lifted_steps, levels

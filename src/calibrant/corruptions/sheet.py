@@ -1,19 +1,21 @@
 """The contact sheet: one image under all corruptions at all severities."""
 
+from typing import Any
+
 from PIL import Image, ImageDraw, ImageFont
 
 from calibrant.corruptions.corrupting import corrupt
 from calibrant.corruptions.table import CORRUPTIONS
 
-LARGEST, SMALLEST = (
-    224,
-    96,
-)  # pixels of a tile: larger images are shrunk before they are corrupted, smaller tiles enlarged
+LARGEST, SMALLEST = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarged
 GAP = 4
 
 
-def contact_sheet(picture: Image.Image, *, seed: int = 0, tile: int | None = None) -> Image.Image:
-    """A row for each corruption, a column for each severity, the image itself on the left."""
+def contact_sheet(picture: Image.Image, *, tile: int | None = None, **options: Any) -> Image.Image:
+    """A row for each corruption, a column for each severity, the image itself on the left.
+
+    tile: pixels of an image on the sheet; options are those of `corrupt`.
+    """
     picture = _square(picture.convert("L" if picture.mode == "L" else "RGB"))
     side = max(SMALLEST, picture.width) if tile is None else tile
     letters = max(11, side // 7)
@@ -27,7 +29,7 @@ def contact_sheet(picture: Image.Image, *, seed: int = 0, tile: int | None = Non
     for row, name in enumerate(CORRUPTIONS):
         top = head + row * step
         draw.text((GAP, top + side / 2), name, "black", font, anchor="lm")
-        tiles = [picture, *(corrupt(picture, name, severity, seed=seed) for severity in range(1, 6))]
+        tiles = [picture, *(corrupt(picture, name, severity, **options) for severity in range(1, 6))]
         for column, image in enumerate(tiles):
             method = Image.Resampling.NEAREST if side > image.width else Image.Resampling.LANCZOS
             sheet.paste(image.resize((side, side), method), (label + column * step, top))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.corruptions.blur import smoothed
-from calibrant.corruptions.colour import as_grey
+from calibrant.corruptions.colour import like
 from calibrant.corruptions.edges import FARTHEST, STRAIGHT, box_sum, distances, edges, embossed, equalised
 from calibrant.corruptions.noise import to_bytes
 
@@ -38,8 +38,7 @@ def spatter(
         # x > the number before the threshold: at the threshold there is water
         layer = F.threshold(layer, math.nextafter(threshold, -math.inf), 0.0, inplace=True)
         values = _behind_water(images, layer, strength)
-    spattered = to_bytes(values.mul_(255))
-    return spattered if images.shape[1] == 3 else as_grey(spattered)
+    return like(images, to_bytes(values.mul_(255)))
 
 
 def _behind_mud(images: Tensor, drops: Tensor, sigma: float) -> Tensor:

@@ -12,10 +12,7 @@ RECORD = "corruption.json"
 
 def claim(target: Path, settings: dict[str, Any]) -> None:
     """Make the folder, and record its settings there; a folder with others is refused."""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoDataError(f"{target} cannot be made: {error.strerror}") from None
+    make_folder(target)
     record = target / RECORD
     if not record.exists():
         with replacing(record) as file:
@@ -31,3 +28,10 @@ def claim(target: Path, settings: dict[str, Any]) -> None:
         if known.get(setting) != value:
             was = known.get(setting)
             raise InvalidInputError(f"{target} was made with {setting} {was!r}, not {value!r}: choose another folder")
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoDataError(f"the folder {folder} cannot be made: {error.strerror}") from None

@@ -39,4 +39,4 @@ def _read(path: Path, n_label_bytes: int) -> tuple[Tensor, Tensor]:
     if len(values) == 0 or len(values) % width:
         raise CorruptFileError(f"{path} must be rows of {width} bytes, got {len(values)} bytes")
     rows = torch.from_numpy(values).view(-1, width)
-    return rows[:, n_label_bytes:].reshape(-1, 3, 32, 32), rows[:, n_label_bytes - 1].clone()
+    return rows[:, n_label_bytes:].contiguous().view(-1, 3, 32, 32), rows[:, n_label_bytes - 1].clone()
