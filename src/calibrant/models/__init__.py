@@ -1,0 +1,44 @@
+"""The models: each is built from the number of classes and the size of the images, and returns logits."""
+
+from collections.abc import Callable
+
+from calibrant._checks import check_choice, check_whole
+from calibrant.models.base import Classifier, n_parameters
+from calibrant.models.densenet import DenseNet, densenet121
+from calibrant.models.resnet import ResNet, resnet18, resnet50
+from calibrant.models.small import MLP, SmallResNet
+
+MODELS: dict[str, Callable[..., Classifier]] = {
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "densenet121": densenet121,
+    "small_resnet": SmallResNet,
+    "mlp": MLP,
+}
+
+__all__ = [
+    "MLP",
+    "MODELS",
+    "Classifier",
+    "DenseNet",
+    "ResNet",
+    "SmallResNet",
+    "build_model",
+    "densenet121",
+    "n_parameters",
+    "resnet18",
+    "resnet50",
+]
+
+
+def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> Classifier:
+    """The model of this name, its weights drawn from torch's generator.
+
+    >>> import torch
+    >>> model = build_model("resnet18", 10, image_size=32)
+    >>> n_parameters(model), model(torch.zeros(2, 3, 32, 32)).shape, model.embed(torch.zeros(2, 3, 32, 32)).shape
+    (11173962, torch.Size([2, 10]), torch.Size([2, 512]))
+    """
+    build = MODELS[check_choice("model", name, MODELS)]
+    n_classes, channels = check_whole("n_classes", n_classes, 2), check_whole("channels", channels, 1)
+    return build(n_classes, image_size=check_whole("image_size", image_size, 8), channels=channels)

@@ -1,0 +1,30 @@
+"""The contract of every model: images in, logits out, and the features that the last layer sees."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+
+class Classifier(nn.Module, ABC):
+    """A classifier whose last layer is linear.
+
+    images are floating point (n, c, h, w), normalised as the data set says.
+    """
+
+    @property
+    @abstractmethod
+    def head(self) -> nn.Linear:
+        """The last layer."""
+
+    @abstractmethod
+    def embed(self, images: Tensor) -> Tensor:
+        """The penultimate features (n, n_features)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits (n, n_classes)."""
+        logits: Tensor = self.head(self.embed(images))
+        return logits
+
+
+def n_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,36 @@
+"""Models that train on a processor core: a small residual network and a perceptron."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from calibrant.models.base import Classifier
+from calibrant.models.resnet import BasicBlock, ResNet
+
+WIDTHS = (24, 48, 80)
+HIDDEN = (256, 128)
+
+
+class SmallResNet(ResNet):
+    """Six blocks of 24, 48 and 80 channels behind a stem of stride 2: 0.3 million parameters."""
+
+    def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        super().__init__(BasicBlock, (2, 2, 2), n_classes, image_size=image_size, channels=channels, widths=WIDTHS)
+        self.conv1 = nn.Conv2d(channels, WIDTHS[0], 3, 2, padding=1, bias=False)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+
+
+class MLP(Classifier):
+    """Two hidden layers; no batch normalisation, so that its gradients do not depend on how a batch is shared."""
+
+    def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        super().__init__()
+        self.hidden1 = nn.Linear(channels * image_size**2, HIDDEN[0])
+        self.hidden2 = nn.Linear(*HIDDEN)
+        self.fc = nn.Linear(HIDDEN[1], n_classes)
+
+    @property
+    def head(self) -> nn.Linear:
+        return self.fc
+
+    def embed(self, images: Tensor) -> Tensor:
+        return F.relu(self.hidden2(F.relu(self.hidden1(images.flatten(1)))))

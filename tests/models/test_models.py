@@ -1,0 +1,123 @@
+"""The models: sizes known from their papers and from torchvision, shapes, features, seeds, refusals."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.models import MODELS, Classifier, build_model, n_parameters
+
+# Parameters of the published implementations: torchvision for 1,000 classes at 224 pixels; the usual stem of CIFAR
+KNOWN = {
+    ("resnet18", 1000, 224): 11_689_512,
+    ("resnet50", 1000, 224): 25_557_032,
+    ("densenet121", 1000, 224): 7_978_856,
+    ("resnet18", 10, 32): 11_173_962,
+    ("resnet18", 100, 32): 11_220_132,
+    ("resnet50", 10, 32): 23_520_842,
+    ("resnet50", 200, 64): 23_910_152,
+}
+N_FEATURES = {"resnet18": 512, "resnet50": 2048, "densenet121": 1024, "small_resnet": 80, "mlp": 128}
+# Where the last stage works, for images of each size; convolutions only
+LAST_SIDE = {
+    ("resnet18", 32): 4,
+    ("resnet18", 64): 4,
+    ("resnet18", 224): 7,
+    ("resnet50", 64): 4,
+    ("densenet121", 32): 4,
+    ("densenet121", 224): 7,
+    ("small_resnet", 32): 4,
+}
+
+
+@pytest.mark.parametrize(("name", "n_classes", "image_size"), KNOWN)
+def test_parameter_counts_are_the_known_ones(name: str, n_classes: int, image_size: int) -> None:
+    with torch.device("meta"):
+        model = build_model(name, n_classes, image_size=image_size)
+    assert n_parameters(model) == KNOWN[name, n_classes, image_size]
+
+
+def test_the_small_one_is_small() -> None:
+    assert 250_000 < n_parameters(build_model("small_resnet", 10, image_size=32)) < 350_000
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("image_size", [8, 28, 32, 64, 96])
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_the_head_of_the_features(name: str, image_size: int, channels: int) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, 7, image_size=image_size, channels=channels).eval()
+    images = torch.randn(2, channels, image_size, image_size)
+    with torch.no_grad():
+        logits, features = model(images), model.embed(images)
+    assert logits.shape == (2, 7)
+    assert features.shape == (2, N_FEATURES[name])
+    assert logits.isfinite().all()
+    assert torch.equal(model.head(features), logits)
+    assert isinstance(model, Classifier)
+
+
+@pytest.mark.parametrize(("name", "image_size"), LAST_SIDE)
+def test_stems_leave_the_stages_the_same_sizes(name: str, image_size: int) -> None:
+    with torch.device("meta"):
+        model = build_model(name, 10, image_size=image_size)
+        seen: list[torch.Size] = []
+        last = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)][-1]
+        last.register_forward_hook(lambda _module, _given, made: seen.append(made.shape))
+        model(torch.zeros(1, 3, image_size, image_size))
+    assert seen[0][2:] == (LAST_SIDE[name, image_size],) * 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_changes_every_parameter(name: str) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, 3, image_size=32)
+    before = copy.deepcopy(model.state_dict())
+    loss = nn.functional.cross_entropy(model(torch.randn(4, 3, 32, 32)), torch.tensor([0, 1, 2, 0]))
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    same = [key for key, value in model.named_parameters() if torch.equal(value, before[key])]
+    assert not same
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_those_of_the_seed(name: str) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        models.append(build_model(name, 3, image_size=32))
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_names_are_those_of_torchvision() -> None:
+    with torch.device("meta"):
+        resnet = set(build_model("resnet18", 1000, image_size=224).state_dict())
+        densenet = set(build_model("densenet121", 1000, image_size=224).state_dict())
+    assert {
+        "conv1.weight",
+        "bn1.running_var",
+        "layer2.0.downsample.1.bias",
+        "layer4.1.conv2.weight",
+        "fc.bias",
+    } <= resnet
+    assert {
+        "features.conv0.weight",
+        "features.denseblock3.denselayer24.conv2.weight",
+        "features.transition2.norm.weight",
+        "features.norm5.bias",
+        "classifier.weight",
+    } <= densenet
+    assert len(resnet) == 122
+    assert len(densenet) == 727
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'resnet18'"):
+        build_model("resnet-18", 10, image_size=32)
+    with pytest.raises(InvalidInputError, match="n_classes must be an integer of at least 2, got 1"):
+        build_model("mlp", 1, image_size=32)
+    with pytest.raises(InvalidInputError, match="image_size must be an integer of at least 8, got 4"):
+        build_model("mlp", 10, image_size=4)
