@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_run import in_this_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,11 +55,14 @@ def test_solve_prints_json(prior: str) -> None:
     assert record["residual"] <= 1e-12
 
 
-def test_counts_become_a_prior(tmp_path: Path, prior: str) -> None:
+def test_counts_become_a_prior(
+    tmp_path: Path, prior: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrant = in_this_process(monkeypatch, capsys)
     counts = tmp_path / "counts.json"
     counts.write_text("[5, 3, 2]")
-    by_counts = json.loads(run("solve", "--counts", str(counts), "--json").stdout)["mean"]["multipliers"]
-    by_prior = json.loads(run("solve", "--prior", prior, "--json").stdout)["mean"]["multipliers"]
+    by_counts = calibrant("solve", "--counts", counts, "--json").record["mean"]["multipliers"]
+    by_prior = calibrant("solve", "--prior", prior, "--json").record["mean"]["multipliers"]
     assert by_counts == by_prior
 
 
@@ -82,16 +86,17 @@ def test_counts_become_a_prior(tmp_path: Path, prior: str) -> None:
     ],
 )
 def test_bad_input_gives_one_line_and_exit_2(
-    tmp_path: Path, content: str | None, arguments: tuple[str, ...], message: str
+    tmp_path: Path,
+    content: str | None,
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "prior.json"
     if content is not None:
         path.write_text(content)
-    found = run("solve", "--prior", str(path), *arguments)
-    assert found.returncode == 2
-    assert found.stdout == ""
-    assert message in found.stderr
-    assert len(found.stderr.strip().splitlines()) == 1
+    in_this_process(monkeypatch, capsys)("solve", "--prior", path, *arguments).refused(message)
 
 
 def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
@@ -116,3 +121,4 @@ def test_unknown_verb() -> None:
     found = run("slove")
     assert found.returncode == 2
     assert 'Did you mean "solve"' in found.stderr
+    assert len(found.stderr.strip().splitlines()) == 1
