@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import torch
 
-from calibrant.data.fashion import EMBEDDED, read_fashion_mnist
+from calibrant.data import read_mnist_files
+from calibrant.data.fashion import EMBEDDED
 
 PER_CLASS = {"train": 800, "test": 200}
 
@@ -19,7 +20,7 @@ def main() -> None:
         sys.exit(__doc__)
     arrays = {}
     for part, n_images in PER_CLASS.items():
-        images, labels = read_fashion_mnist(sys.argv[1], part)
+        images, labels = read_mnist_files(sys.argv[1], part)
         firsts = [(labels == label).nonzero()[:n_images, 0] for label in range(10)]
         rows = torch.cat(firsts).sort().values
         arrays[f"{part}_images"] = images[rows, 0].numpy()

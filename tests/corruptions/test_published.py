@@ -13,7 +13,7 @@ from torch import Tensor
 import calibrant as cb
 from calibrant.corruptions.layout import file_parts
 from calibrant.corruptions.published import CIFAR10_C, OTHER_ENCODER, verdicts
-from calibrant.data import read_cifar_test
+from calibrant.data import read_cifar
 
 ROOT = Path(os.environ.get("CALIBRANT_DATA", "data"))
 needs_cifar = pytest.mark.skipif(
@@ -68,7 +68,7 @@ BYTES = {
 
 @pytest.fixture(scope="module")
 def cifar() -> tuple[Tensor, Tensor]:
-    return read_cifar_test(ROOT, "cifar10")
+    return read_cifar(ROOT, "test", "cifar10")
 
 
 @needs_cifar

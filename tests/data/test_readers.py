@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.data import read_cifar_test, read_fashion_mnist, read_fashion_mnist_mini, read_idx
+from calibrant.data import read_cifar, read_fashion_mnist_mini, read_idx, read_mnist_files
 from calibrant.data.fashion import EMBEDDED
 from calibrant.errors import CorruptFileError, NoDataError
 
@@ -53,18 +53,18 @@ def test_official_files_are_read(tmp_path: Path, packed: bool) -> None:
     for name, values in (("t10k-images-idx3-ubyte", images), ("t10k-labels-idx1-ubyte", labels)):
         data = idx_bytes(values)
         (tmp_path / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(data) if packed else data)
-    found, known = read_fashion_mnist(tmp_path, "test")
+    found, known = read_mnist_files(tmp_path, "test")
     assert np.array_equal(found[:, 0].numpy(), images)
     assert known.tolist() == labels.tolist()
     with pytest.raises(NoDataError, match=r"no train-images-idx3-ubyte\.gz"):
-        read_fashion_mnist(tmp_path, "train")
+        read_mnist_files(tmp_path, "train")
 
 
 def test_images_without_labels_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 4, 4))))
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4)))
     with pytest.raises(CorruptFileError, match=r"\(5, 4, 4\) and \(4,\)"):
-        read_fashion_mnist(tmp_path, "train")
+        read_mnist_files(tmp_path, "train")
 
 
 GOOD = idx_bytes(np.arange(6).reshape(2, 3))
@@ -106,10 +106,10 @@ def test_cifar_is_read_by_name(tmp_path: Path, name: str, folder: str, file: str
     rows = np.random.default_rng(0).integers(0, 100, (7, n_labels + 3072), dtype=np.uint8)
     (tmp_path / folder).mkdir()
     rows.tofile(tmp_path / folder / file)
-    images, labels = read_cifar_test(tmp_path / folder if inside else tmp_path, name)
+    images, labels = read_cifar(tmp_path / folder if inside else tmp_path, "test", name)
     assert labels.tolist() == rows[:, n_labels - 1].tolist()
     assert np.array_equal(images.numpy(), rows[:, n_labels:].reshape(7, 3, 32, 32))
     with (tmp_path / folder / file).open("ab") as damaged:
         damaged.write(b"x")
     with pytest.raises(CorruptFileError, match=f"rows of {n_labels + 3072} bytes"):
-        read_cifar_test(tmp_path)
+        read_cifar(tmp_path, "test")

@@ -168,13 +168,13 @@ def _write_layout(
     from calibrant.corruptions import Corrupt
     from calibrant.corruptions.layout import N_SEVERITIES, fingerprint, read_arrays, write_layout
     from calibrant.corruptions.targets import claim
-    from calibrant.data import read_cifar_test
+    from calibrant.data import read_cifar
 
     if severity is not None:
         raise InvalidInputError("--layout cifar-c writes all severities into one file; give none")
     for name in names:
         Corrupt(name, 1, **options)  # what is wrong with the options is said before anything is written
-    images, labels = read_arrays(source) if source.is_file() else read_cifar_test(source)
+    images, labels = read_arrays(source) if source.is_file() else read_cifar(source, "test")
     claim(target, {"layout": "cifar-c", "data": fingerprint(images, labels), **options})
     with counting_bar("corrupting", len(names) * N_SEVERITIES * len(images)) as report:
         written = write_layout(images, labels, target, names, n_threads=n_threads, report=report, **options)
@@ -203,12 +203,12 @@ def _verify(root: Path | None, n_threads: int) -> None:
     from rich.console import Console
 
     from calibrant.corruptions.published import CIFAR10_C, verdicts
-    from calibrant.data import read_cifar_test
+    from calibrant.data import read_cifar
 
     folder = root or os.environ.get("CALIBRANT_DATA")
     if folder is None:
         raise NoDataError("say with --root or CALIBRANT_DATA in which folder cifar-10-batches-bin/test_batch.bin lies")
-    images, labels = read_cifar_test(folder, "cifar10")
+    images, labels = read_cifar(folder, "test", "cifar10")
     with counting_bar("corrupting", 5 * len(images) * len(CIFAR10_C)) as report:
         found = list(verdicts(images, labels, n_threads=n_threads, report=report))
     table = new_table("CIFAR-10-C, made again", ["file", "MD5 of ours", "the published file"], n_left=3)

@@ -1,7 +1,20 @@
-"""Data sets, read from the files of their official layout."""
+"""Data sets, read from the files of their official layout, with splits that do not change."""
 
-from calibrant.data.cifar import read_cifar_test
-from calibrant.data.fashion import read_fashion_mnist, read_fashion_mnist_mini
-from calibrant.data.idx import read_idx
+from calibrant.data.base import DataSet, Split, data_folder
+from calibrant.data.cifar import read_cifar
+from calibrant.data.fashion import read_fashion_mnist_mini
+from calibrant.data.idx import read_idx, read_mnist_files
+from calibrant.data.splits import validation_rows
+from calibrant.data.table import DATASETS
 
-__all__ = ["read_cifar_test", "read_fashion_mnist", "read_fashion_mnist_mini", "read_idx"]
+__all__ = [
+    "DATASETS",
+    "DataSet",
+    "Split",
+    "data_folder",
+    "read_cifar",
+    "read_fashion_mnist_mini",
+    "read_idx",
+    "read_mnist_files",
+    "validation_rows",
+]

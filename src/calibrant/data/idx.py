@@ -32,3 +32,22 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
     if len(data) - head != prod(shape):
         raise CorruptFileError(f"{path} must hold {prod(shape)} values {shape}, got {len(data) - head}")
     return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)
+
+
+def read_mnist_files(folder: str | os.PathLike[str], part: str) -> tuple[Tensor, Tensor]:
+    """Images, uint8 (n, 1, h, w), and labels, int64 (n,), of the part "train" or "test" of MNIST or a relative."""
+    prefix = "t10k" if part == "test" else "train"
+    images, labels = (
+        read_idx(_find(Path(folder), f"{prefix}-{kind}-ubyte")) for kind in ("images-idx3", "labels-idx1")
+    )
+    if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+        shapes = f"{tuple(images.shape)} and {tuple(labels.shape)}"
+        raise CorruptFileError(f"{folder} must hold as many images (n, h, w) as labels (n,), got {shapes}")
+    return images[:, None], labels.long()
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in (folder / f"{name}.gz", folder / name):
+        if path.is_file():
+            return path
+    raise NoDataError(f"no {name}.gz in {folder}: put the four IDX files of the data set there")

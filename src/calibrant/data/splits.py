@@ -1,0 +1,30 @@
+"""Which rows of a training part are held out for validation: the same ones for ever."""
+
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+
+def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
+    """The rows that are held out, bool (n,): of each class in proportion to its share, picked by a hash of the row.
+
+    No generator is used, so that the rows do not depend on a library's version.
+
+    >>> validation_rows(torch.tensor([0, 0, 0, 0, 1, 1]), 3).sum()
+    tensor(3)
+    """
+    order = sorted(range(len(labels)), key=lambda row: blake2b(b"%d" % row, digest_size=8).digest())
+    ranks = torch.empty(len(labels), dtype=torch.int64)
+    ranks[order] = torch.arange(len(labels))
+    counts = torch.bincount(labels)
+    quotas = counts * n_validation // len(labels)
+    left = n_validation - int(quotas.sum())
+    # what rounding down has left over goes to the classes that lost most by it
+    shortfall = counts * n_validation - quotas * len(labels)
+    quotas[shortfall.argsort(descending=True, stable=True)[:left]] += 1
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    for label, quota in enumerate(quotas.tolist()):
+        rows = (labels == label).nonzero()[:, 0]
+        held_out[rows[ranks[rows].argsort()[:quota]]] = True
+    return held_out

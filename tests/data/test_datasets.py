@@ -1,0 +1,131 @@
+"""The table of data sets: splits that are disjoint, whole, balanced and never change; shifted tests."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import calibrant as cb
+from calibrant.data import DATASETS, validation_rows
+from calibrant.data.base import SPLITS
+from calibrant.errors import CorruptFileError, NoDataError, UnknownNameError
+
+WITHIN_REACH = ("fashion_mnist_mini", "digits")
+SIZES = {"fashion_mnist_mini": (7_000, 1_000, 2_000), "digits": (997, 200, 600)}
+# SHA-256, first 16 digits, of the labels and pixels of each split: a change would change every result
+HASHES = {
+    ("fashion_mnist_mini", "train"): "269ca7c75a9f1eea",
+    ("fashion_mnist_mini", "val"): "0e37bdb99ac76877",
+    ("fashion_mnist_mini", "test"): "3bf1a18e41a5bde8",
+    ("digits", "train"): "397d79d01826077f",
+    ("digits", "val"): "644a10ba07925f05",
+    ("digits", "test"): "817d9796bf0d14dd",
+}
+FIRST_ROWS = [18, 29, 47, 55, 66]
+
+
+def write_cifar(folder: Path, per_batch: int = 40) -> np.ndarray:
+    """All files of CIFAR-10's binary layout with random pixels; their rows, the training ones first."""
+    rows = np.random.default_rng(0).integers(0, 256, (6 * per_batch, 3073), dtype=np.uint8)
+    rows[:, 0] = np.arange(len(rows)) % 10
+    (folder / "cifar-10-batches-bin").mkdir()
+    for number, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
+        part = rows[number * per_batch : (number + 1) * per_batch]
+        part.tofile(folder / "cifar-10-batches-bin" / f"{name}.bin")
+    return rows
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_descriptions_are_whole(name: str) -> None:
+    data = DATASETS[name]
+    assert len(set(data.class_names)) == data.n_classes >= 10
+    assert len(data.shifts) == 19 * 5
+    assert data.channels in (1, 3)
+
+
+@pytest.mark.parametrize("name", WITHIN_REACH)
+def test_splits_are_disjoint_and_whole(name: str) -> None:
+    data = DATASETS[name]
+    splits = [data.split(split) for split in SPLITS]
+    assert tuple(map(len, splits)) == SIZES[name]
+    pictures = [{image.numpy().tobytes() for image in split.images} for split in splits]
+    assert not pictures[0] & pictures[1]
+    assert not pictures[0] & pictures[2]
+    assert not pictures[1] & pictures[2]
+    for split in splits:
+        assert split.images.shape[1:] == (data.channels, data.image_size, data.image_size)
+        assert split.images.dtype == torch.uint8
+        assert split.labels.unique().tolist() == list(range(data.n_classes))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", WITHIN_REACH)
+def test_splits_never_change(name: str, split: str) -> None:
+    found = DATASETS[name].split(split)
+    digest = hashlib.sha256(found.labels.numpy().tobytes() + found.images.numpy().tobytes())
+    assert digest.hexdigest()[:16] == HASHES[name, split]
+
+
+def test_validation_takes_its_share_of_each_class() -> None:
+    labels = torch.arange(10).repeat_interleave(torch.arange(10, 110, 10))
+    held_out = validation_rows(labels, 55)
+    assert torch.bincount(labels[held_out]).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert validation_rows(labels, 57).sum() == 57
+    assert not validation_rows(labels, 0).any()
+    assert validation_rows(labels, len(labels)).all()
+
+
+def test_the_rows_of_cifar_are_fixed() -> None:
+    """The 5,000 of 50,000 rows that are held out where classes come one after the other."""
+    rows = validation_rows(torch.arange(50_000) % 10, 5_000).nonzero()[:, 0]
+    assert torch.bincount(rows % 10).tolist() == [500] * 10
+    assert rows[:5].tolist() == FIRST_ROWS
+
+
+def test_cifar_is_split_and_shifted(tmp_path: Path) -> None:
+    rows = write_cifar(tmp_path)
+    data = DATASETS["cifar10"]
+    test = data.split("test", tmp_path)
+    assert np.array_equal(test.images.numpy().reshape(40, -1), rows[200:, 1:])
+    assert test.labels.tolist() == rows[200:, 0].tolist()
+    with pytest.raises(NoDataError, match=r"cifar-100-binary/train\.bin"):
+        DATASETS["cifar100"].split("train", tmp_path)
+    shifted = data.split("fog-3", tmp_path)
+    assert torch.equal(shifted.images, cb.corrupt(test.images, "fog", 3))
+    assert shifted.columns == {"corruption": ["fog"] * 40, "severity": [3] * 40}
+
+
+def test_published_files_come_first(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    (tmp_path / "CIFAR-10-C").mkdir()
+    published = np.random.default_rng(1).integers(0, 256, (200, 32, 32, 3), dtype=np.uint8)
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", published)
+    found = DATASETS["cifar10"].split("fog-2", tmp_path)
+    assert np.array_equal(found.images.permute(0, 2, 3, 1).numpy(), published[40:80])
+    np.save(tmp_path / "CIFAR-10-C" / "snow.npy", published[:7])
+    with pytest.raises(CorruptFileError, match=r"must be uint8 \(200, 32, 32, 3\), got uint8 \(7, 32, 32, 3\)"):
+        DATASETS["cifar10"].split("snow-1", tmp_path)
+    (tmp_path / "CIFAR-10-C" / "frost.npy").write_bytes(b"no array")
+    with pytest.raises(CorruptFileError, match=r"frost\.npy cannot be read"):
+        DATASETS["cifar10"].split("frost-1", tmp_path)
+
+
+def test_the_pickled_version_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    with pytest.raises(NoDataError, match=r"pickled version .* put cifar-10-batches-bin/data_batch_1\.bin there"):
+        DATASETS["cifar10"].split("train", tmp_path)
+
+
+def test_the_folder_is_that_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cifar(tmp_path)
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+    assert len(DATASETS["cifar10"].split("test")) == 40
+
+
+def test_unknown_splits_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown split 'tset'; did you mean 'test'"):
+        DATASETS["digits"].split("tset")
+    with pytest.raises(UnknownNameError, match="fog-6"):
+        DATASETS["digits"].split("fog-6")
