@@ -19,7 +19,7 @@ KNOWN = {
     ("resnet50", 10, 32): 23_520_842,
     ("resnet50", 200, 64): 23_910_152,
 }
-N_FEATURES = {"resnet18": 512, "resnet50": 2048, "densenet121": 1024, "small_resnet": 80, "mlp": 128}
+N_FEATURES = {"resnet18": 512, "resnet50": 2048, "densenet121": 1024, "small_resnet": 96, "mlp": 128}
 # Where the last stage works, for images of each size; convolutions only
 LAST_SIDE = {
     ("resnet18", 32): 4,

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 from calibrant.models.base import Classifier
 from calibrant.models.resnet import BasicBlock, ResNet
 
-WIDTHS = (24, 48, 80)
+WIDTHS = (16, 32, 96)
 HIDDEN = (256, 128)
 
 
 class SmallResNet(ResNet):
-    """Six blocks of 24, 48 and 80 channels behind a stem of stride 2: 0.3 million parameters."""
+    """Six blocks of 16, 32 and 96 channels behind a stem of stride 2: 0.3 million parameters."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__(BasicBlock, (2, 2, 2), n_classes, image_size=image_size, channels=channels, widths=WIDTHS)
