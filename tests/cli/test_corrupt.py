@@ -764,3 +764,23 @@ def test_long_names_and_folders_in_the_way(tmp_path: Path, calibrant: Run) -> No
 )
 def test_verbs_that_stand_alone(arguments: tuple[str, ...], calibrant: Run) -> None:
     assert calibrant("corrupt", *arguments).code == 2
+
+
+def test_an_interrupt_leaves_whole_files_and_no_traceback(
+    two: Path, tmp_path: Path, calibrant: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from calibrant.corruptions import folders
+
+    write = folders._write_group
+
+    def interrupted(place: Path, *arguments: Any) -> int:
+        if place.name == "2":
+            raise KeyboardInterrupt
+        return write(place, *arguments)
+
+    monkeypatch.setattr(folders, "_write_group", interrupted)
+    stopped = calibrant("corrupt", two, "--all", "-o", tmp_path / "out")
+    assert (stopped.code, stopped.err) == (130, "")
+    monkeypatch.undo()
+    written = files_below(tmp_path / "out")
+    assert len(written) == 1 + 2  # the record, and severity 1 of the first corruption

@@ -57,7 +57,7 @@ class Corrupt:
             checked["frost_dir"] = check_path("frost_dir", self.frost_dir)
         for option, value in checked.items():
             object.__setattr__(self, option, value)
-        if self.name == "frost":
+        if self.name == "frost" and self.frost_dir is not None:
             pictures(self._photographs)  # says now what is wrong with the folder
 
     @property
