@@ -34,20 +34,41 @@ class Corruption:
         return tuple(p * ratio if isinstance(p, Px) else p for p in self.severities[nearest][severity - 1])
 
 
-def _gaussian_noise(images: Tensor, draws: Draws, scale: float) -> Tensor:
-    return noise.gaussian_noise(images, scale, draws.normals("values", *images.shape[1:]))
+def _fixed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A corruption that draws nothing."""
+    return lambda images, _draws, *parameters: function(images, *parameters)
 
 
-def _speckle_noise(images: Tensor, draws: Draws, scale: float) -> Tensor:
-    return noise.speckle_noise(images, scale, draws.normals("values", *images.shape[1:]))
+def _random(
+    function: Callable[..., Tensor], draw: Callable[[Tensor, Draws], tuple[Tensor, ...]]
+) -> Callable[..., Tensor]:
+    """A corruption that takes its draws after its parameters."""
+    return lambda images, draws, *parameters: function(images, *parameters, *draw(images, draws))
 
 
-def _shot_noise(images: Tensor, draws: Draws, photons: float) -> Tensor:
-    return noise.shot_noise(images, photons, draws.words("values", *images.shape[1:]))
+def _values(images: Tensor, draws: Draws) -> tuple[Tensor]:
+    return (draws.normals("values", *images.shape[1:]),)
 
 
-def _impulse_noise(images: Tensor, draws: Draws, amount: float) -> Tensor:
-    return noise.impulse_noise(images, amount, draws.words("values", *images.shape[1:]))
+def _words(images: Tensor, draws: Draws) -> tuple[Tensor]:
+    return (draws.words("values", *images.shape[1:]),)
+
+
+def _angle(_images: Tensor, draws: Draws) -> tuple[Tensor]:
+    return (draws.uniforms("angle").mul_(90).sub_(45),)
+
+
+def _flakes(images: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    return draws.normals("flakes", *images.shape[2:]), draws.uniforms("angle").mul_(90).sub_(135)
+
+
+def _map(images: Tensor, draws: Draws) -> tuple[Tensor]:
+    side = 2 ** math.ceil(math.log2(max(images.shape[2:])))
+    return (draws.uniforms("map", side, side).mul_(2).sub_(1),)
+
+
+def _layer(images: Tensor, draws: Draws) -> tuple[Tensor]:
+    return (draws.normals("layer", *images.shape[2:]),)
 
 
 def _glass_blur(images: Tensor, draws: Draws, sigma: float, reach: float, sweeps: int) -> Tensor:
@@ -55,30 +76,6 @@ def _glass_blur(images: Tensor, draws: Draws, sigma: float, reach: float, sweeps
     inner = (size - 2 * whole_reach for size in images.shape[2:])
     offsets = draws.integers("offsets", -whole_reach, whole_reach, sweeps, 2, *inner)
     return glass.glass_blur(images, sigma, whole_reach, sweeps, offsets)
-
-
-def _motion_blur(images: Tensor, draws: Draws, radius: float, sigma: float) -> Tensor:
-    return blur.motion_blur(images, radius, sigma, draws.uniforms("angle").mul_(90).sub_(45))
-
-
-def _snow(
-    images: Tensor,
-    draws: Draws,
-    mean: float,
-    std: float,
-    zoom: float,
-    threshold: float,
-    radius: float,
-    sigma: float,
-    mix: float,
-) -> Tensor:
-    flakes, angles = draws.normals("flakes", *images.shape[2:]), draws.uniforms("angle").mul_(90).sub_(135)
-    return weather.snow(images, mean, std, zoom, threshold, radius, sigma, mix, flakes, angles)
-
-
-def _fog(images: Tensor, draws: Draws, density: float, decay: float) -> Tensor:
-    side = 2 ** math.ceil(math.log2(max(images.shape[2:])))
-    return weather.fog(images, density, decay, draws.uniforms("map", side, side).mul_(2).sub_(1))
 
 
 def _frost(
@@ -98,44 +95,25 @@ def _elastic_transform(images: Tensor, draws: Draws, alpha: float, sigma: float,
     return elastic.elastic_transform(images, alpha * side, sigma * side, corners, fields)
 
 
-def _spatter(
-    images: Tensor,
-    draws: Draws,
-    mean: float,
-    std: float,
-    sigma: float,
-    threshold: float,
-    strength: float,
-    mud: bool,
-) -> Tensor:
-    layer = draws.normals("layer", *images.shape[2:])
-    return spatter(images, mean, std, sigma, threshold, strength, mud, layer)
-
-
-def _fixed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A corruption that draws nothing."""
-    return lambda images, _draws, *parameters: function(images, *parameters)
-
-
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "gaussian_noise": _gaussian_noise,
-    "shot_noise": _shot_noise,
-    "impulse_noise": _impulse_noise,
+    "gaussian_noise": _random(noise.gaussian_noise, _values),
+    "shot_noise": _random(noise.shot_noise, _words),
+    "impulse_noise": _random(noise.impulse_noise, _words),
     "defocus_blur": _fixed(blur.defocus_blur),
     "glass_blur": _glass_blur,
-    "motion_blur": _motion_blur,
+    "motion_blur": _random(blur.motion_blur, _angle),
     "zoom_blur": _fixed(blur.zoom_blur),
-    "snow": _snow,
+    "snow": _random(weather.snow, _flakes),
     "frost": _frost,
-    "fog": _fog,
+    "fog": _random(weather.fog, _map),
     "brightness": _fixed(colour.brightness),
     "contrast": _fixed(colour.contrast),
     "elastic_transform": _elastic_transform,
     "pixelate": _fixed(digital.pixelate),
     "jpeg_compression": _fixed(digital.jpeg_compression),
-    "speckle_noise": _speckle_noise,
+    "speckle_noise": _random(noise.speckle_noise, _values),
     "gaussian_blur": _fixed(blur.gaussian_blur),
-    "spatter": _spatter,
+    "spatter": _random(spatter, _layer),
     "saturate": _fixed(colour.saturate),
 }
 
