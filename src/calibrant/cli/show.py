@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant.errors import printable
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
     from rich.table import Table
     from rich.text import Text
 
@@ -15,25 +16,30 @@ if TYPE_CHECKING:
 @contextmanager
 def progress_bar(task: str, n_bytes: int) -> Iterator[Callable[[float], None]]:
     """A bar over bytes on standard error, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (task, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        number = progress.add_task(task, total=n_bytes)
-        yield lambda done: progress.advance(number, done)
+    with _bar(task, n_bytes, DownloadColumn(), TransferSpeedColumn()) as report:
+        yield report
 
 
 @contextmanager
 def counting_bar(task: str, total: int) -> Iterator[Callable[[float], None]]:
     """A bar over things that are counted, on standard error, where that is a terminal."""
+    from rich.progress import MofNCompleteColumn
+
+    with _bar(task, total, MofNCompleteColumn()) as report:
+        yield report
+
+
+@contextmanager
+def _bar(task: str, total: int, *columns: "ProgressColumn") -> Iterator[Callable[[float], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (task, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    ends: tuple[ProgressColumn, ...] = (*columns, TimeRemainingColumn())
+    quiet = not console.is_terminal
+    with Progress(task, BarColumn(), *ends, console=console, transient=True, disable=quiet) as progress:
         number = progress.add_task(task, total=total)
         yield lambda done: progress.advance(number, done)
 

@@ -51,7 +51,7 @@ class Draws:
 
     def uniforms(self, purpose: str, *shape: int) -> Tensor:
         """Uniform numbers in (0, 1), float64 (n, *shape)."""
-        return self.words(purpose, *shape).double().add_(2.0**31 + 0.5).mul_(2.0**-32)
+        return uniforms_of(self.words(purpose, *shape))
 
     def normals(self, purpose: str, *shape: int) -> Tensor:
         """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles: two from a word."""
@@ -63,6 +63,11 @@ class Draws:
     def integers(self, purpose: str, low: int, high: int, *shape: int) -> Tensor:
         """Integers from low to high - 1, int64 (n, *shape)."""
         return self.uniforms(purpose, *shape).mul_(high - low).long().add_(low)
+
+
+def uniforms_of(words: Tensor) -> Tensor:
+    """The uniform numbers in (0, 1) that words stand for, float64."""
+    return words.double().add_(2.0**31 + 0.5).mul_(2.0**-32)
 
 
 def _digest(*context: int | str) -> int:

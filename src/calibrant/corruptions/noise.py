@@ -7,6 +7,8 @@ import torch
 from scipy.special import pdtr
 from torch import Tensor
 
+from calibrant.corruptions.draws import uniforms_of
+
 CELL_BITS = 11  # the guide that shortens the search in a cumulative distribution has 2¹¹ cells
 WORD_BITS = 32 - CELL_BITS  # so many bits of a word say where in its cell it lies
 COUNT_SHIFT = WORD_BITS + 1
@@ -42,8 +44,8 @@ def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
     position = words.bitwise_and(2**WORD_BITS - 1)
     counts = (cell >> COUNT_SHIFT).add_(position >= (cell & (2**COUNT_SHIFT - 1)))
     many = (cell < 0).nonzero(as_tuple=True)
-    rates, uniforms = images[many], words[many].double().add_(2.0**31 + 0.5).mul_(2.0**-32)
-    found = torch.searchsorted(lifted_steps, uniforms.add_(rates))
+    rates = images[many]
+    found = torch.searchsorted(lifted_steps, uniforms_of(words[many]).add_(rates))
     counts[many] = found.sub_(rates.long().mul_(len(levels))).clamp_(0, len(levels) - 1).to(torch.int32)
     return levels.index_select(0, counts.flatten()).view_as(images)
 
