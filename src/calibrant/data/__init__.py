@@ -1,20 +1,26 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
+from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet, Split, data_folder
 from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.idx import read_idx, read_mnist_files
+from calibrant.data.pictures import Pictures, read_picture
 from calibrant.data.splits import validation_rows
-from calibrant.data.table import DATASETS
+from calibrant.data.table import DATASETS, open_dataset
 
 __all__ = [
     "DATASETS",
+    "ArrayData",
     "DataSet",
+    "Pictures",
     "Split",
     "data_folder",
+    "open_dataset",
     "read_cifar",
     "read_fashion_mnist_mini",
     "read_idx",
     "read_mnist_files",
+    "read_picture",
     "validation_rows",
 ]

@@ -1,0 +1,100 @@
+"""Data sets that fit in memory, whose shifted tests are their test images under every corruption."""
+
+import os
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import calibrant
+from calibrant._files import replacing
+from calibrant.corruptions import corrupt
+from calibrant.data.base import SEVERITIES, DataSet, Split
+from calibrant.data.splits import validation_rows
+from calibrant.errors import CorruptFileError, InvalidInputError
+
+SHIFT_SEED = 0
+
+
+class ArrayData(DataSet):
+    """A data set whose training part is divided into training and validation rows, which never change.
+
+    read(root, part) returns images, uint8 (n, c, h, w), and labels, int64 (n,), of the part "train" or "test".
+    published is the folder with the files of its corrupted test, as CIFAR-10-C. Where a file is not there, the test
+    images are corrupted as they are asked for, and kept beside it in the folder generated; those of a data set without
+    such files are made anew each time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        class_names: tuple[str, ...],
+        native_size: int,
+        channels: int,
+        read: Callable[[Path, str], tuple[Tensor, Tensor]],
+        n_validation: int,
+        published: str | None = None,
+        image_size: int | None = None,
+    ) -> None:
+        super().__init__(name, root, image_size=native_size)
+        if image_size not in (None, native_size):
+            raise InvalidInputError(f"image_size must be {native_size} for {name}, got {image_size}")
+        self.names, self.channels, self.read = class_names, channels, read
+        self.n_validation, self.published = n_validation, published
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.names
+
+    def _read(self, name: str) -> Split:
+        if name not in self.splits:
+            return self._shifted(*name.rsplit("-", 1))
+        images, labels = self.read(self.root, "test" if name == "test" else "train")
+        if name == "test":
+            return Split(images, labels)
+        held_out = validation_rows(labels, self.n_validation)
+        rows = held_out if name == "val" else ~held_out
+        return Split(images[rows], labels[rows])
+
+    def _shifted(self, corruption: str, level: str) -> Split:
+        images, labels = self.read(self.root, "test")
+        n, severity = len(images), int(level)
+        columns: dict[str, list[object]] = {"corruption": [corruption] * n, "severity": [severity] * n}
+        if self.published is None:
+            return Split(corrupt(images, corruption, severity, seed=SHIFT_SEED), labels, columns)
+        path = self.root / self.published / f"{corruption}.npy"
+        if path.is_file():
+            values = _load(path, (len(SEVERITIES) * n, *images.permute(0, 2, 3, 1).shape[1:]))
+            rows = np.array(values[(severity - 1) * n : severity * n])
+            return Split(torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous(), labels, columns)
+        return Split(self._generated(images, corruption, severity), labels, columns)
+
+    def _generated(self, images: Tensor, corruption: str, severity: int) -> Tensor:
+        """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""
+        version = calibrant.__version__.encode()
+        digest = blake2b(images.numpy().tobytes(), digest_size=8, key=version).hexdigest()
+        path = self.root / "generated" / self.name / f"{corruption}-{severity}-{digest}.npy"
+        if path.is_file():
+            return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
+        shifted = corrupt(images, corruption, severity, seed=SHIFT_SEED)
+        if os.access(self.root, os.W_OK):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                np.save(file, shifted.numpy())
+        return shifted
+
+
+def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of a file, which must be bytes of this shape."""
+    try:
+        values: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise CorruptFileError(f"{path} cannot be read as an array: {error}") from None
+    if values.shape != shape or values.dtype != np.uint8:
+        raise CorruptFileError(f"{path} must be uint8 {shape}, got {values.dtype} {values.shape}")
+    return values

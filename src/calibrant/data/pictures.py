@@ -1,0 +1,61 @@
+"""Pictures in files, decoded as they are asked for, so that a data set need not fit in memory."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from calibrant.corruptions import Corrupt
+from calibrant.errors import CorruptFileError, NoDataError
+
+MODES = {1: "L", 3: "RGB"}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of one size from files; ``pictures[rows]`` decodes these, uint8 (n, channels, size, size).
+
+    A picture of another size is squeezed into the square, whole. Under a corruption, the key of each is its row.
+    """
+
+    folder: Path
+    names: pa.StringArray  # below the folder; Arrow's, so that worker processes share the memory
+    size: int
+    channels: int = 3
+    corruption: Corrupt | None = None
+
+    @classmethod
+    def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "Pictures":
+        return cls(folder, pa.array(names, pa.string()), size, channels)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        numbers = rows.tolist()
+        images = torch.stack(
+            [read_picture(self.folder / self.names[i].as_py(), self.size, self.channels) for i in numbers]
+        )
+        return images if self.corruption is None else self.corruption(images, numbers)
+
+
+def read_picture(path: str | os.PathLike[str], size: int, channels: int = 3) -> Tensor:
+    """The picture in a file, uint8 (channels, size, size)."""
+    try:
+        with Image.open(path) as picture:
+            picture.draft(MODES[channels], (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth
+            pixels = picture.convert(MODES[channels])
+    except FileNotFoundError:
+        raise NoDataError(f"{path} is not there") from None
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise CorruptFileError(f"{path} cannot be read as a picture: {error}") from None
+    if pixels.size != (size, size):
+        pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
+    values = torch.from_numpy(np.array(pixels))
+    return values[None] if channels == 1 else values.permute(2, 0, 1).contiguous()
