@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once; a minute or so)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## the paper's CIFAR-10 prior solved, a classifier trained with it, audited, corrupted, calibrated for shift

@@ -29,6 +29,10 @@ class UndefinedMetricError(CalibrantError, ArithmeticError):
     """A metric has no value on these rows, as the NLL of the errors where there is none."""
 
 
+class InterruptedRunError(CalibrantError, KeyboardInterrupt):
+    """A signal asked a run to stop, and it did where it can go on; the message says where."""
+
+
 def printable(text: str) -> str:
     """The text with control letters spelled out, so that a terminal shows them and does not obey."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -7,6 +7,8 @@ from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet, densenet121
 from calibrant.models.resnet import ResNet, resnet18, resnet50
 from calibrant.models.small import MLP, SmallResNet
+from calibrant.models.timm import PREFIX, TimmClassifier
+from calibrant.models.weights import load_weights, read_tensors, write_tensors
 
 MODELS: dict[str, Callable[..., Classifier]] = {
     "resnet18": resnet18,
@@ -23,22 +25,34 @@ __all__ = [
     "DenseNet",
     "ResNet",
     "SmallResNet",
+    "TimmClassifier",
     "build_model",
+    "check_model",
     "densenet121",
+    "load_weights",
     "n_parameters",
+    "read_tensors",
     "resnet18",
     "resnet50",
+    "write_tensors",
 ]
 
 
+def check_model(name: str) -> str:
+    """The name of a model of the table, or timm: and the name of one of timm's."""
+    return name if name.startswith(PREFIX) else check_choice("model", name, MODELS)
+
+
 def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> Classifier:
-    """The model of this name, its weights drawn from torch's generator.
+    """The model of this name, its weights drawn from torch's generator; `timm:NAME` where timm is installed.
 
     >>> import torch
     >>> model = build_model("resnet18", 10, image_size=32)
     >>> n_parameters(model), model(torch.zeros(2, 3, 32, 32)).shape, model.embed(torch.zeros(2, 3, 32, 32)).shape
     (11173962, torch.Size([2, 10]), torch.Size([2, 512]))
     """
-    build = MODELS[check_choice("model", name, MODELS)]
     n_classes, channels = check_whole("n_classes", n_classes, 2), check_whole("channels", channels, 1)
-    return build(n_classes, image_size=check_whole("image_size", image_size, 8), channels=channels)
+    image_size = check_whole("image_size", image_size, 8)
+    if check_model(name).startswith(PREFIX):
+        return TimmClassifier(name.removeprefix(PREFIX), n_classes, image_size=image_size, channels=channels)
+    return MODELS[name](n_classes, image_size=image_size, channels=channels)

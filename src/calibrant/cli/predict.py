@@ -1,0 +1,112 @@
+"""`calibrant predict`: predictions of a trained run, or of a user's own model, on any split or shifted test."""
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from calibrant.cli.show import counting_bar
+from calibrant.errors import InvalidInputError, NoDataError, printable
+
+if TYPE_CHECKING:
+    from calibrant.training.outputs import Model
+    from calibrant.training.predict import Predictor
+
+
+def predict(
+    source: str,
+    *splits: str,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    data: str | None = None,
+    root: str | None = None,
+    image_size: int | None = None,
+    features: Annotated[bool, Parameter(negative=())] = False,
+    device: str = "auto",
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Write Parquet files of predictions, one for each split or shifted test.
+
+    Parameters
+    ----------
+    source
+        The folder of a trained run; or module:name of a model of your own: a torch module, a function that returns one,
+        or a function from images (float, n x c x h x w, normalised with mean and std 0.5) to logits.
+    splits
+        What to predict, as test, fog-3, or fog for all of its severities; by default every split but the training one,
+        and every shifted test.
+    output
+        The folder to write to, by default that of the run's predictions.
+    data
+        The data set, for a model of your own.
+    root
+        The folder of the data sets, by default CALIBRANT_DATA or data.
+    image_size
+        The side in pixels to which pictures in files are brought, for a model of your own.
+    features
+        Store the penultimate features.
+    device
+        Where to compute: auto, cpu, cuda or mps.
+    as_json
+        Print JSON instead of the names of the files.
+    """
+    from calibrant.training.predict import Predictor, chosen_names
+
+    if ":" not in source or Path(source).exists():
+        if data is not None:
+            raise InvalidInputError(f"--data is for a model of your own: that of {source} is in its config.json")
+        predictor = Predictor.of_run(source, root=root, features=features, device=device)
+        folder = Path(output or Path(source) / "predictions")
+    else:
+        if data is None or output is None:
+            raise InvalidInputError("a model of your own needs --data and --output")
+        predictor, folder = _own(source, data, root, image_size, features, device), Path(output)
+    names = chosen_names(predictor.data, splits)
+    with counting_bar("predicting", len(names)) as report:
+        files = predictor.write(names, folder, report=lambda _name, number, _total: report(1 if number else 0))
+    if as_json:
+        print(json.dumps([str(path) for path in files], indent=2))
+    else:
+        for path in files:
+            print(printable(str(path)))
+
+
+def _own(source: str, data: str, root: str | None, image_size: int | None, features: bool, device: str) -> "Predictor":
+    from calibrant.data import open_dataset
+    from calibrant.training.engine import new_fabric
+    from calibrant.training.predict import Predictor
+
+    opened = open_dataset(data, root, image_size=image_size)
+    return Predictor(own_model(source), opened, new_fabric(device), features, metadata={"model": source})
+
+
+def own_model(source: str) -> "Model":
+    """What module:name is: a torch module, what a function without arguments returns, or a function of images."""
+    from torch import nn
+
+    module, _, name = source.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = import_module(module)
+    except ImportError as error:
+        raise NoDataError(f"{module} cannot be imported: {error}") from None
+    finally:
+        sys.path.remove("")
+    if not hasattr(found, name):
+        raise NoDataError(f"{module} has no {name}")
+    model: Any = getattr(found, name)
+    if isinstance(model, type) or (not isinstance(model, nn.Module) and callable(model) and not _needs_images(model)):
+        model = model()
+    if not callable(model):
+        raise InvalidInputError(f"{source} must be a model or a function, got {type(model).__name__}")
+    checked: Model = model
+    return checked
+
+
+def _needs_images(function: Callable[..., Any]) -> bool:
+    parameters = signature(function).parameters.values()
+    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

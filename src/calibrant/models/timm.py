@@ -1,0 +1,43 @@
+"""The models of timm, as `timm:NAME`, under the contract of every model; needs the extra `timm`."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.models.base import Classifier
+
+PREFIX = "timm:"
+
+
+class TimmClassifier(Classifier):
+    """A model of timm with random weights."""
+
+    def __init__(self, name: str, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        super().__init__()
+        self.body = _create(name, n_classes, image_size, channels)
+        if not isinstance(self.head, nn.Linear):
+            raise InvalidInputError(f"{PREFIX}{name} does not end in a linear layer, but in {type(self.head).__name__}")
+
+    @property
+    def head(self) -> nn.Linear:
+        layer: nn.Linear = self.body.get_classifier()
+        return layer
+
+    def embed(self, images: Tensor) -> Tensor:
+        features: Tensor = self.body.forward_head(self.body.forward_features(images), pre_logits=True)
+        return features
+
+
+def _create(name: str, n_classes: int, image_size: int, channels: int) -> Any:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # torchvision raises the latter beside a torch it was not built for
+        raise NoDataError(f"{PREFIX}{name} needs timm, which cannot be loaded: {error}") from None
+    if name not in timm.list_models():
+        raise InvalidInputError(f"{PREFIX}{name} is no model of timm {timm.__version__}")
+    options = {"num_classes": n_classes, "in_chans": channels}
+    try:
+        return timm.create_model(name, img_size=image_size, **options)
+    except TypeError:  # convolutional models take images of any size, and no such option
+        return timm.create_model(name, **options)

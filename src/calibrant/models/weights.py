@@ -1,0 +1,68 @@
+"""Weights on disk: safetensors, which hold numbers and nothing that runs."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from calibrant._files import replacing
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.models.base import Classifier
+
+RECORD = "calibrant"  # the key of what we write of the tensors in the head of a file
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    """Tensors by name, with a record that JSON can hold; a file of that name is replaced whole, or stays as it was."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as file:
+        file.write(save(plain, {RECORD: json.dumps(record, allow_nan=False)}))
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and the record that `write_tensors` put beside them, if any."""
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(RECORD, "{}")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(text)  # noqa: SIM118
+    except FileNotFoundError:
+        raise NoDataError(f"{path} is not there") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from None
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Fill a model from a file; a last layer for another number of classes stays as it is.
+
+    Raises: InvalidInputError where any other weight is missing, unknown or of another shape.
+    """
+    tensors, _ = read_tensors(path)
+    own = model.state_dict()
+    last = _last_layer(model)
+    others = {name for name in last if name in tensors and tensors[name].shape != own[name].shape}
+    if others:
+        tensors |= {name: own[name] for name in last}
+    for name, tensor in own.items():
+        if name not in tensors:
+            raise InvalidInputError(f"{path} has no weight {name!r} of the model")
+        if tensors[name].shape != tensor.shape:
+            got = f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+            raise InvalidInputError(f"{path} is of another model: its {name!r} is {got}")
+    unknown = [name for name in tensors if name not in own]
+    if unknown:
+        raise InvalidInputError(f"{path} is of another model: {unknown[0]!r} is no weight of this one")
+    with torch.no_grad():
+        model.load_state_dict(tensors)
+
+
+def _last_layer(model: nn.Module) -> list[str]:
+    """The names of the weights of the last layer."""
+    if not isinstance(model, Classifier):
+        return []
+    own = {id(parameter) for parameter in model.head.parameters()}
+    return [name for name, parameter in model.named_parameters() if id(parameter) in own]

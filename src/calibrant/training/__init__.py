@@ -1,0 +1,26 @@
+"""Training: from a data set's name to weights, and predictions of the clean and every shifted test."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant.training.loop import train
+    from calibrant.training.predict import predict, predict_run
+    from calibrant.training.settings import Settings, read_settings
+
+__all__ = ["Settings", "predict", "predict_run", "read_settings", "train"]
+
+_HOMES = {
+    "Settings": "settings",
+    "predict": "predict",
+    "predict_run": "predict",
+    "read_settings": "settings",
+    "train": "loop",
+}
+
+
+def __getattr__(name: str) -> object:
+    # loaded on first use: the flags of the command line are those of Settings, and its help must not wait for torch
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,90 @@
+"""Which rows make up each step, and their images: the same whatever the number of processes and workers."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from calibrant.data import Pictures
+from calibrant.errors import CalibrantError
+
+MOST_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The order of all training rows in an epoch, and how each image is moved and mirrored in it."""
+
+    order: Tensor  # int64 (n,)
+    offsets: Tensor  # int64 (n, 2): where the crop begins in the padded image, down and across
+    mirrored: Tensor  # bool (n,)
+
+    @classmethod
+    def draw(cls, n_rows: int, *, seed: int, epoch: int, padding: int, flip: bool) -> "Epoch":
+        """All that is random in an epoch, from its number alone, so that any step of it can be taken up again."""
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        order = torch.randperm(n_rows, generator=generator)
+        offsets = torch.randint(2 * padding + 1, (n_rows, 2), generator=generator)
+        mirrored = torch.rand(n_rows, generator=generator) < (0.5 if flip else 0.0)
+        return cls(order, offsets, mirrored)
+
+    def micro_batches(self, batch_size: int, accumulate: int, rank: int, world: int) -> list[Tensor]:
+        """The rows of each part of each step that this process works on; what fills no step is left out.
+
+        A step's rows are dealt out in turn, so that together the processes and parts see the same ones as one.
+        """
+        n_steps = len(self.order) // batch_size
+        dealt = self.order[: n_steps * batch_size].view(n_steps, -1, accumulate, world)
+        return list(dealt[..., rank].transpose(1, 2).reshape(n_steps * accumulate, -1))
+
+    def augment(self, images: Tensor, rows: Tensor, padding: int) -> Tensor:
+        """Images, uint8 (n, c, h, w), of these rows, moved within a black border and mirrored; channels last."""
+        n, _, height, width = images.shape
+        device = images.device
+        offsets, mirrored = self.offsets[rows].to(device), self.mirrored[rows].to(device)
+        down = offsets[:, :1] + torch.arange(height, device=device)
+        across = torch.arange(width, device=device).expand(n, width)
+        across = offsets[:, 1:] + torch.where(mirrored[:, None], width - 1 - across, across)
+        padded = F.pad(images, (padding,) * 4) if padding else images
+        picked = padded.permute(0, 2, 3, 1)[
+            torch.arange(n, device=device)[:, None, None], down[:, :, None], across[:, None]
+        ]
+        return picked.permute(0, 3, 1, 2)
+
+
+def normalised(images: Tensor, mean: float, std: float) -> Tensor:
+    """Images of bytes as numbers around 0, channels last."""
+    return images.contiguous(memory_format=torch.channels_last).float().mul_(1 / (255 * std)).sub_(mean / std)
+
+
+def default_workers(processes: int = 1) -> int:
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 0
+
+
+def read_batches(images: Tensor | Pictures, rows: Sequence[Tensor], workers: int) -> Iterator[Tensor]:
+    """The images of each batch of rows; those in files are decoded ahead, by worker processes where there are any."""
+    if isinstance(images, Tensor):
+        yield from (images[batch.to(images.device)] for batch in rows)
+        return
+    loader = DataLoader(_Decoding(images), sampler=rows, batch_size=None, num_workers=workers)
+    for batch in loader:
+        if isinstance(batch, CalibrantError):
+            raise batch
+        yield batch
+
+
+class _Decoding(Dataset[Tensor | CalibrantError]):
+    """Batches of pictures by their rows; an error travels as a value, so that its one line arrives as it is."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+
+    def __getitem__(self, rows: Tensor) -> Tensor | CalibrantError:
+        try:
+            return self.pictures[rows]
+        except CalibrantError as error:
+            return error

@@ -1,0 +1,152 @@
+"""From weights and a data set to files of predictions, with the norms of features and logits."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from calibrant._checks import check_choice
+from calibrant.data import DataSet, open_dataset
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.models import Classifier, build_model, load_weights
+from calibrant.predictions import Predictions
+from calibrant.training.batches import default_workers
+from calibrant.training.engine import new_fabric
+from calibrant.training.folder import RunFolder
+from calibrant.training.outputs import Model, outputs
+from calibrant.training.settings import Settings
+
+Report = Callable[[str, int, int], None]  # the split that is predicted next, its number, and how many there are
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model and its data set, ready to predict any split or shifted test.
+
+    model: a module, or a function, from images, float (n, c, h, w), normalised as the data set says, to logits.
+    """
+
+    model: Model
+    data: DataSet
+    fabric: Fabric
+    features: bool = False
+    workers: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(
+        cls, path: str | os.PathLike[str], *, root: str | None = None, features: bool = False, device: str = "auto"
+    ) -> "Predictor":
+        """The trained model of a run."""
+        run = RunFolder(Path(path))
+        settings = run.read_settings()
+        if not run.weights.is_file():
+            raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
+        data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
+        model = new_model(settings, data)
+        load_weights(model, run.weights)
+        fabric = new_fabric(device, precision=settings.precision)
+        return cls(model, data, fabric, features or settings.features, settings.workers, describe(settings))
+
+    def predict(self, name: str) -> Predictions:
+        """The columns are those of the split, its name, the norm of the logits, and that of the features, if any."""
+        split = self.data.split(name)
+        if len(split) == 0:
+            raise NoDataError(f"{self.data.name} has no rows in {name}")
+        if isinstance(self.model, nn.Module):
+            self.model.to(self.fabric.device)
+        workers = default_workers(self.fabric.world_size) if self.workers is None else self.workers
+        found = outputs(self.fabric, self.model, split, self.data, workers=workers, features=self.features)
+        if found.logits.ndim != 2 or found.logits.shape[1] != self.data.n_classes:
+            shape = ", ".join(("n", *map(str, found.logits.shape[1:])))
+            raise InvalidInputError(f"the model must return logits (n, {self.data.n_classes}), got ({shape})")
+        norms = {"logit_norm": found.logits.norm(dim=1), "feature_norm": found.feature_norm}
+        return Predictions.from_logits(
+            found.logits,
+            split.labels,
+            columns={
+                **split.columns,
+                "split": [name] * len(split),
+                **{column: norm for column, norm in norms.items() if norm is not None},
+            },
+            features=found.features,
+            class_names=self.data.class_names,
+            metadata={"data": self.data.name, **self.metadata},
+        )
+
+    def write(
+        self, names: Iterable[str], folder: Path, *, skip: bool = False, report: Report | None = None
+    ) -> list[Path]:
+        """A file for each name, all of which are returned; with skip, those that are there already stay."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
+        paths = {name: folder / f"{name}.parquet" for name in names}
+        for number, (name, path) in enumerate(paths.items()):
+            if skip and path.is_file():
+                continue
+            if report is not None:
+                report(name, number, len(paths))
+            found = self.predict(name)
+            if self.fabric.is_global_zero:
+                found.save(path)
+        self.fabric.barrier()
+        return list(paths.values())
+
+
+def predict(model: Model, data: DataSet, name: str, *, features: bool = False, device: str = "auto") -> Predictions:
+    """The predictions of a model on a split or shifted test of a data set; see :class:`Predictor`.
+
+    >>> digits = open_dataset("digits")
+    >>> predict(build_model("mlp", 10, image_size=8, channels=1), digits, "fog-3", device="cpu").column("severity")[0]
+    <pyarrow.Int64Scalar: 3>
+    """
+    return Predictor(model, data, new_fabric(device), features).predict(name)
+
+
+def predict_run(
+    path: str | os.PathLike[str],
+    names: Iterable[str] = (),
+    *,
+    output: str | os.PathLike[str] | None = None,
+    root: str | None = None,
+    features: bool = False,
+    device: str = "auto",
+) -> list[Path]:
+    """Write the predictions of a trained run on splits and shifted tests; the files that were written.
+
+    names: as test, fog-3, fog or all; by default every split but the training one, and every shifted test. output: a
+    folder, by default that of the run's predictions.
+    """
+    predictor = Predictor.of_run(path, root=root, features=features, device=device)
+    return predictor.write(chosen_names(predictor.data, names), Path(output or Path(path) / "predictions"))
+
+
+def chosen_names(data: DataSet, wanted: Iterable[str]) -> list[str]:
+    """Splits and shifted tests by name, where fog is all of its severities; by default all but the training split."""
+    families = {shift.rsplit("-", 1)[0] for shift in data.shifts}
+    chosen: list[str] = []
+    for word in list(wanted) or [*data.splits[1:], "all"]:
+        check_choice("split", word, (*data.splits, "all", "none", *sorted(families), *data.shifts))
+        if word in (*data.splits, *data.shifts):
+            chosen.append(word)
+        elif word != "none":
+            chosen += [shift for shift in data.shifts if word in ("all", shift.rsplit("-", 1)[0])]
+    return list(dict.fromkeys(chosen))
+
+
+def new_model(settings: Settings, data: DataSet) -> Classifier:
+    model = build_model(settings.model, data.n_classes, image_size=data.image_size, channels=data.channels)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """What a file of predictions says of the model that made them."""
+    return {"model": settings.model, "loss": settings.loss, "seed": settings.seed}

@@ -1,0 +1,43 @@
+"""How each data set is trained unless told otherwise: the paper's settings, and small ones for small sets."""
+
+from typing import Any
+
+PAPER_SYNTHETIC: dict[str, Any] = {
+    "epochs": 100,
+    "batch_size": 512,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "schedule": "cosine",
+    "crop_padding": 4,
+    "flip": True,
+}
+PAPER_WILDS: dict[str, Any] = {
+    "epochs": 50,
+    "batch_size": 256,
+    "optimizer": "adam",
+    "lr": 2.5e-4,
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "schedule": "constant",
+    "crop_padding": 0,
+    "flip": False,
+}
+# Ours: what a core trains in a minute or two. A digit that is flipped is no digit.
+SMALL: dict[str, Any] = PAPER_SYNTHETIC | {"epochs": 10, "batch_size": 128, "crop_padding": 2}
+DIGITS: dict[str, Any] = SMALL | {"flip": False}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "fashion_mnist_mini": SMALL,
+    "digits": DIGITS | {"epochs": 30, "batch_size": 64, "crop_padding": 1},
+    "fashion_mnist": SMALL,
+    "mnist": DIGITS,
+    "cifar10": PAPER_SYNTHETIC,
+    "cifar100": PAPER_SYNTHETIC,
+    "tiny_imagenet": PAPER_SYNTHETIC,
+    "camelyon17": PAPER_WILDS,
+    "iwildcam": PAPER_WILDS,
+    "fmow": PAPER_WILDS,
+    "image_folder": PAPER_SYNTHETIC | {"epochs": 50, "batch_size": 128},
+}

@@ -1,0 +1,175 @@
+"""Every setting of a training run, as a TOML key, a flag and an argument; each is checked before anything is done."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.training.recipes import RECIPES, SMALL
+
+Whole = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+# What changes how a run is done and not what comes of it; all else is compared when a run is taken up again.
+FREE = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
+
+
+class Settings(BaseModel):
+    """What a run is made of; the defaults from epochs to flip are those of the data set's recipe.
+
+    >>> Settings(data="cifar10").epochs, Settings(data="cifar10", epochs=3).epochs, Settings(data="fmow").optimizer
+    (100, 3, 'adam')
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    data: str = "fashion_mnist_mini"
+    """The data set; `calibrant data list` shows them."""
+    root: str | None = None
+    """The folder of the data sets, by default CALIBRANT_DATA or data."""
+    image_size: Annotated[int, Field(ge=8)] | None = None
+    """The side in pixels to which pictures in files are brought."""
+    model: str = "small_resnet"
+    """The model: resnet18, resnet50, densenet121, small_resnet, mlp, or timm:NAME."""
+    weights: str | None = None
+    """A safetensors file to start from; a last layer for other classes is not taken."""
+    loss: str = "cross_entropy"
+    """The loss, as maxent_mean; the prior of the training split goes into it by itself."""
+    loss_options: dict[str, float | bool | str] = Field(default_factory=dict)
+    """Options of the loss, as gamma."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of each label that is spread over all classes."""
+    loss_warmup: Annotated[int, Field(ge=0)] | None = None
+    """Epochs of cross-entropy before the loss; by default a fifth of all for avuc, none for others."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Fixes everything that is random."""
+    epochs: Whole = SMALL["epochs"]
+    """How often every training image is seen, by default as the data set's recipe says."""
+    batch_size: Whole = SMALL["batch_size"]
+    """Images per step over all processes, by default as the recipe says."""
+    optimizer: Literal["sgd", "adam", "adamw"] = SMALL["optimizer"]
+    """By default as the recipe says."""
+    lr: Positive = SMALL["lr"]
+    """Learning rate, at its highest; by default as the recipe says."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = SMALL["momentum"]
+    """Of sgd."""
+    weight_decay: NotNegative = SMALL["weight_decay"]
+    """By default as the recipe says."""
+    schedule: Literal["cosine", "constant"] = SMALL["schedule"]
+    """Whether the learning rate falls to 0 along a cosine, step by step, or stays."""
+    crop_padding: Annotated[int, Field(ge=0)] = SMALL["crop_padding"]
+    """Training images are moved by up to so many pixels."""
+    flip: bool = SMALL["flip"]
+    """Half of the training images are mirrored."""
+    accumulate: Whole = 1
+    """Into how many parts a step is divided, where a batch does not fit in memory."""
+    clip: Positive | None = None
+    """The largest norm of the gradient."""
+    precision: Literal["32", "bf16", "16"] = "32"
+    """Floating-point type of the heavy arithmetic."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Keep an average of the weights with this decay per step instead of the weights."""
+    keep: Literal["last", "accuracy", "nll"] = "last"
+    """Whose weights are kept: of the last epoch, or of the one that is best on the validation split."""
+    patience: Whole | None = None
+    """Stop after so many epochs without a better validation NLL."""
+    shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
+    """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
+    features: bool = False
+    """Store the penultimate features with the predictions."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; auto takes a GPU where there is one."""
+    workers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that decode pictures, by default as many as there are cores, at most 8."""
+    checkpoint_minutes: NotNegative = 10.0
+    """A checkpoint is written after each epoch, and within one after so many minutes."""
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
+    """A second log beside log.jsonl."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        return (
+            {**RECIPES.get(given.get("data", "fashion_mnist_mini"), SMALL), **given}
+            if isinstance(given, dict)
+            else given
+        )
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Epochs of cross-entropy alone: by default 20 of the paper's 100 for AvUC."""
+        if self.loss_warmup is not None:
+            return self.loss_warmup
+        return self.epochs // 5 if self.loss == "avuc" else 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides what comes of the run; of a user's own pictures, the folder too."""
+        free = FREE - {"root"} if self.data == "image_folder" else FREE
+        return self.model_dump(mode="json", exclude=set(free))
+
+
+def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> Settings:
+    """The settings of a TOML file, where those that are given win; each is checked.
+
+    Raises: InvalidInputError, UnknownNameError, NoDataError, CorruptFileError.
+    """
+    values = {} if path is None else _read_toml(path)
+    prefix = "" if path is None else f"{path}: "
+    try:
+        settings = Settings.model_validate({**values, **given})
+    except ValidationError as error:
+        raise _one_line(error, prefix if not _blames(error, given) else "") from None
+    check_names(settings)
+    return settings
+
+
+def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{path} is not TOML: {error}") from None
+
+
+def _blames(error: ValidationError, given: Mapping[str, Any]) -> bool:
+    return error.errors()[0]["loc"][:1] in [(name,) for name in given]
+
+
+def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | UnknownNameError:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] == "extra_forbidden":
+        return UnknownNameError(f"{prefix}unknown setting {name!r}{_suggestion(name, Settings.model_fields)}")
+    # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
+    keys = [str(key) for key in first["loc"] if not (isinstance(key, str) and key in ("float", "bool", "str", "int"))]
+    rule = first["msg"].replace("Input should be", "must be").replace("a valid", "a")
+    return InvalidInputError(f"{prefix}{'.'.join(keys)} {rule}, got {first['input']!r}")
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+
+
+def check_names(settings: Settings) -> None:
+    """That data set, model, loss and the loss's options are ones there are."""
+    from calibrant._checks import check_choice
+    from calibrant.data import DATASETS
+    from calibrant.models import check_model
+    from calibrant.training.criterion import loss_options
+
+    check_choice("data", settings.data, DATASETS)
+    check_model(settings.model)
+    known = loss_options(settings.loss)
+    for name in settings.loss_options:
+        if name not in known:
+            hint = _suggestion(name, known) if known else "; it has none"
+            raise UnknownNameError(f"unknown option {name!r} of the loss {settings.loss}{hint}")
