@@ -1,0 +1,141 @@
+"""The training loop against a bare PyTorch loop; MaxEnt Loss against cross-entropy; time spent waiting for data.
+
+Run: python benchmarks/training.py [--rounds 7] [--steps 10] [--batch 128] [--model small_resnet]
+The bare loop has the same model, images in memory, crops and flips, loss, optimizer and precision, and does nothing
+else: no checkpoint, no log, no accuracy, no seed. CPU time of epochs in turn, one thread, in one run; 32 x 32 images.
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+from timing import ratios
+from torch import Tensor, nn
+
+from calibrant.data import ArrayData, DataSet, open_dataset
+from calibrant.models import build_model
+from calibrant.training.checkpoint import Progress
+from calibrant.training.engine import StopRequest, new_fabric
+from calibrant.training.folder import RunFolder
+from calibrant.training.loop import Fit
+from calibrant.training.settings import Settings
+from calibrant.training.watch import Watch
+
+PADDING = 4
+GOALS = {"ours": "at most 1.05 (0.95 of the images per second)", "maxent_mean": "at most 1.02 of cross-entropy"}
+
+
+def random_data(n_train: int) -> ArrayData:
+    """Images of random bytes, as many as CIFAR's are large."""
+
+    def read(_root: Path, part: str) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        n = n_train + 100 if part == "train" else 100
+        images = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=generator)
+        return images, torch.arange(n) % 10
+
+    names = tuple("abcdefghij")
+    return ArrayData("random", class_names=names, native_size=32, channels=3, read=read, n_validation=100)
+
+
+def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callable[[], object]]:
+    """A run, and a function that trains one epoch of it, its first, again and again."""
+    settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
+    fit = Fit(new_fabric("cpu"), settings, data, RunFolder(folder), Watch(), StopRequest())
+
+    def epoch() -> None:
+        fit.progress = Progress()
+        fit._train_epoch()
+
+    return fit, epoch
+
+
+def bare_epoch(data: ArrayData, batch: int, model_name: str) -> Callable[[], object]:
+    """An epoch as one writes it for oneself."""
+    split = data.split("train")
+    images, labels = split.images, split.labels
+    assert isinstance(images, Tensor)
+    model = build_model(model_name, 10, image_size=32)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+
+    def epoch() -> None:
+        model.train()
+        order = torch.randperm(len(images))
+        for rows in order[: len(order) // batch * batch].split(batch):
+            step(model, optimizer, moved(images[rows]), labels[rows])
+
+    return epoch
+
+
+def moved(images: Tensor) -> Tensor:
+    """Crops of the padded images, half of them mirrored, normalised."""
+    padded = F.pad(images, (PADDING,) * 4)
+    offsets = torch.randint(2 * PADDING + 1, (len(images), 2)).tolist()
+    flips = (torch.rand(len(images)) < 0.5).tolist()
+    crops = [image[:, y : y + 32, x : x + 32] for image, (y, x) in zip(padded, offsets, strict=True)]
+    batch = torch.stack([crop.flip(2) if flip else crop for crop, flip in zip(crops, flips, strict=True)])
+    return batch.contiguous(memory_format=torch.channels_last).float().div_(127.5).sub_(1)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    F.cross_entropy(model(images), labels).backward()
+    optimizer.step()
+
+
+def pictures(folder: Path, n_images: int) -> DataSet:
+    """Photographs' worth of random JPEG files of 96 pixels, to be brought to 64."""
+    generator = torch.Generator().manual_seed(0)
+    for number in range(n_images):
+        path = folder / "train" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        small = torch.randint(0, 256, (12, 12, 3), dtype=torch.uint8, generator=generator)
+        Image.fromarray(small.numpy()).resize((96, 96)).save(path)
+    return open_dataset("image_folder", folder, image_size=64)
+
+
+def waiting(fit: Fit) -> str:
+    return f"{fit.progress.waiting / fit.progress.seconds:.1%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=10, help="per epoch")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--model", default="small_resnet")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        given = {"batch_size": options.batch, "model": options.model}
+        data = random_data(options.steps * options.batch)
+        fit, ours = our_epoch(data, folder, **given)
+        _, maxent = our_epoch(data, folder, loss="maxent_mean", **given)
+        bare = bare_epoch(data, options.batch, options.model)
+        found = ratios({"bare loop": bare, "ours": ours}, options.rounds)
+        losses = ratios({"cross_entropy": ours, "maxent_mean": maxent}, options.rounds)
+        streamed, stream = our_epoch(pictures(folder, 8 * 64), folder, batch_size=64, model=options.model, workers=1)
+        stream()
+    table = Table("", "CPU time, median", "least", "greatest", "goal")
+    for label, (middle, least, greatest) in {**found, **losses}.items():
+        table.add_row(label, f"{middle:.3f}", f"{least:.3f}", f"{greatest:.3f}", GOALS.get(label, ""))
+    console = Console()
+    console.print(table)
+    console.print(f"waiting for data (goal: under 3 %): {waiting(fit)} in memory, {waiting(streamed)} from JPEG files")
+    console.print(f"images per second: {fit.progress.n_seen / fit.progress.seconds:,.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Weights on disk: what is written is read; files of other models and damaged ones are refused; timm's models."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.models import build_model, load_weights, read_tensors, write_tensors
+
+
+def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
+    first, second = (build_model("small_resnet", 10, image_size=16) for _ in range(2))
+    first.to(memory_format=torch.channels_last)
+    write_tensors(tmp_path / "w.safetensors", first.state_dict(), {"seed": 3})
+    load_weights(second, tmp_path / "w.safetensors")
+    assert all(torch.equal(tensor, first.state_dict()[name]) for name, tensor in second.state_dict().items())
+    assert read_tensors(tmp_path / "w.safetensors")[1] == {"seed": 3}
+
+
+def test_a_head_of_other_classes_stays_random(tmp_path: Path) -> None:
+    ten, three = (build_model("mlp", n, image_size=8, channels=1) for n in (10, 3))
+    save_file(dict(ten.state_dict()), tmp_path / "w.safetensors")  # as another program writes it
+    head = three.head.weight.clone()
+    load_weights(three, tmp_path / "w.safetensors")
+    assert torch.equal(three.head.weight, head)
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(three.embed(images), ten.embed(images))
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    weights = dict(model.state_dict())
+    save_file(weights | {"extra": torch.zeros(1)}, tmp_path / "more.safetensors")
+    with pytest.raises(InvalidInputError, match="'extra' is no weight of this one"):
+        load_weights(model, tmp_path / "more.safetensors")
+    save_file({name: w for name, w in weights.items() if name != "hidden1.bias"}, tmp_path / "less.safetensors")
+    with pytest.raises(InvalidInputError, match=r"has no weight 'hidden1\.bias'"):
+        load_weights(model, tmp_path / "less.safetensors")
+    save_file(weights | {"hidden1.bias": torch.zeros(7)}, tmp_path / "other.safetensors")
+    with pytest.raises(InvalidInputError, match=r"its 'hidden1\.bias' is \(7,\), not \(256,\)"):
+        load_weights(model, tmp_path / "other.safetensors")
+
+
+def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    with pytest.raises(NoDataError, match=r"none\.safetensors is not there"):
+        load_weights(model, tmp_path / "none.safetensors")
+    path = tmp_path / "w.safetensors"
+    save_file(dict(model.state_dict()), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CorruptFileError, match="cannot be read as safetensors"):
+        load_weights(model, path)
+
+
+def test_timm_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(NoDataError, match="timm:resnet18 needs timm, which cannot be loaded"):
+        build_model("timm:resnet18", 10, image_size=32)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
+def test_models_of_timm_keep_the_contract(name: str) -> None:
+    timm = pytest.importorskip("timm", reason="timm needs torchvision, which has no build for every torch")
+    model = build_model(f"timm:{name}", 7, image_size=64).eval()
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.allclose(model(images), model.body(images), atol=1e-5)  # type: ignore[operator]
+    with pytest.raises(InvalidInputError, match=f"timm:nothing is no model of timm {timm.__version__}"):
+        build_model("timm:nothing", 7, image_size=64)
