@@ -1,5 +1,6 @@
 """The engine under the loop, Lightning Fabric: device, precision, processes, loggers; and what asks a run to stop."""
 
+import logging
 import os
 import signal
 import threading
@@ -31,6 +32,7 @@ def new_fabric(
         raise InvalidInputError("precision must be 32 or bf16 without a CUDA device, got 16")
     world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # which process has joined is no news
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its advice on other devices and launchers is not for our users
         fabric = Fabric(

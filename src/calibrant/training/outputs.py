@@ -82,6 +82,6 @@ def _in_order(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
         return mine
     most = -(-n_rows // world)
     padded = torch.cat([mine, mine.new_zeros(most - len(mine), *mine.shape[1:])]).to(fabric.device)
-    gathered = fabric.all_gather(padded)
-    assert isinstance(gathered, Tensor)
-    return gathered.transpose(0, 1).flatten(0, 1)[:n_rows].cpu()
+    shares = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(shares, padded)
+    return torch.stack(shares, dim=1).flatten(0, 1)[:n_rows].cpu()
