@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import calibrant as cb
-from calibrant.data import DATASETS, open_dataset, validation_rows
-from calibrant.errors import CorruptFileError, NoDataError, UnknownNameError
+from calibrant.data import DATASETS, ArrayData, open_dataset, validation_rows
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 
 SPLITS = ("train", "val", "test")
 WITHIN_REACH = ("fashion_mnist_mini", "digits")
@@ -37,12 +37,50 @@ def write_cifar(folder: Path, per_batch: int = 40) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("name", DATASETS)
+IN_MEMORY = [name for name in DATASETS if isinstance(open_dataset(name), ArrayData)]
+
+
+@pytest.mark.parametrize("name", IN_MEMORY)
 def test_descriptions_are_whole(name: str) -> None:
     data = open_dataset(name)
     assert len(set(data.class_names)) == data.n_classes >= 10
     assert len(data.shifts) == 19 * 5
     assert data.channels in (1, 3)
+
+
+def test_every_data_set_of_the_paper_is_in_the_table() -> None:
+    wanted = {"cifar10", "cifar100", "tiny_imagenet", "camelyon17", "iwildcam", "fmow", "image_folder"}
+    assert wanted <= set(DATASETS)
+    assert [open_dataset(name).name for name in DATASETS] == list(DATASETS)
+    sizes = {name: open_dataset(name).image_size for name in ("cifar10", "tiny_imagenet", "camelyon17", "fmow")}
+    assert sizes == {"cifar10": 32, "tiny_imagenet": 64, "camelyon17": 96, "fmow": 224}
+
+
+def test_the_prior_is_that_of_the_training_split() -> None:
+    data = open_dataset("digits")
+    counts = np.bincount(data.split("train").labels.numpy(), minlength=10)
+    assert data.prior.tolist() == pytest.approx((counts / counts.sum()).tolist())
+
+
+def test_sets_in_memory_have_one_size() -> None:
+    assert open_dataset("digits", image_size=8).image_size == 8
+    with pytest.raises(InvalidInputError, match="image_size must be 8 for digits, got 32"):
+        open_dataset("digits", image_size=32)
+
+
+def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    shifted = open_dataset("cifar10", tmp_path).split("fog-3").images
+    [kept] = (tmp_path / "generated" / "cifar10").iterdir()
+    assert kept.name.startswith("fog-3-")
+    np.save(kept, 255 - shifted.numpy())  # so that one sees where they come from
+    assert torch.equal(open_dataset("cifar10", tmp_path).split("fog-3").images, 255 - shifted)
+    path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
+    path.write_bytes(path.read_bytes()[::-1])
+    reversed_images = open_dataset("cifar10", tmp_path).split("test").images
+    again = open_dataset("cifar10", tmp_path).split("fog-3").images
+    assert torch.equal(again, cb.corrupt(reversed_images, "fog", 3))
+    assert len(list(kept.parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("name", WITHIN_REACH)

@@ -11,6 +11,7 @@ from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
+from calibrant.cli.data import data
 from calibrant.cli.fit import fit
 from calibrant.cli.solve import solve
 from calibrant.errors import CalibrantError, printable
@@ -22,15 +23,22 @@ app = App(
 )
 for verb in (apply, audit, compare_calibrators, corrupt, fit, solve):
     app.command(verb)
+app.command(data)
+# these need the extra train, and are loaded when they are asked for
+app.command("calibrant.cli.train:train", help="Train a classifier, and predict its tests and every shifted test.")
+app.command("calibrant.cli.predict:predict", help="Write the predictions of a trained run, or of your own model.")
 
 
 def main() -> None:
-    """Run the command line: 0 where all went well, 2 with one line on standard error for bad input."""
+    """Run the command line: 0 where all went well, 2 with one line on standard error for bad input, 130 if stopped."""
     try:
         app(print_error=False, exit_on_error=False)
     except (CalibrantError, CycloptsError) as error:
-        line = printable(f"calibrant: {error}")
-        Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
-        sys.exit(2)
+        if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun has started, one speaks
+            line = printable(f"calibrant: {error}")
+            Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
+        sys.exit(130 if isinstance(error, KeyboardInterrupt) else 2)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:  # the reader, head say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -58,6 +58,7 @@ def train(
     model = chosen.model.replace(":", "-").replace("/", "-")
     folder = Path(output or f"runs/{chosen.data}-{model}-{chosen.loss}-{chosen.seed}")
 
+    from calibrant.training.engine import is_main_process
     from calibrant.training.loop import train as run
 
     console = Console(stderr=as_json)
@@ -66,15 +67,9 @@ def train(
         show(console, folder, as_json=as_json)
 
 
-def is_main_process() -> bool:
-    """Whether this process speaks for all that torchrun has started."""
-    import os
-
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _watch(console: "Console", *, quiet: bool) -> "Watch":
     from calibrant.cli.bar import TrainingBar
+    from calibrant.training.engine import is_main_process
     from calibrant.training.watch import Watch
 
     return Watch() if quiet or not is_main_process() else TrainingBar(console)

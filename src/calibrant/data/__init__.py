@@ -4,17 +4,23 @@ from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet, Split, data_folder
 from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
+from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_idx, read_mnist_files
 from calibrant.data.pictures import Pictures, read_picture
 from calibrant.data.splits import validation_rows
 from calibrant.data.table import DATASETS, open_dataset
+from calibrant.data.tiny_imagenet import TinyImageNet
+from calibrant.data.wilds import WildsData
 
 __all__ = [
     "DATASETS",
     "ArrayData",
     "DataSet",
+    "ImageFolder",
     "Pictures",
     "Split",
+    "TinyImageNet",
+    "WildsData",
     "data_folder",
     "open_dataset",
     "read_cifar",

@@ -5,11 +5,14 @@ from functools import partial
 from typing import Protocol
 
 from calibrant._checks import check_choice
-from calibrant.data import cifar, fashion
+from calibrant.data import cifar, fashion, fmow, wilds
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet
 from calibrant.data.digits import read_digits
+from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_mnist_files
+from calibrant.data.tiny_imagenet import TinyImageNet
+from calibrant.data.wilds import WildsData
 
 TEN = tuple(str(digit) for digit in range(10))
 
@@ -71,6 +74,36 @@ DATASETS: dict[str, OpensData] = {
         n_validation=5_000,
         published="CIFAR-100-C",
     ),
+    "tiny_imagenet": TinyImageNet,
+    "camelyon17": partial(
+        WildsData,
+        "camelyon17",
+        version="1.0",
+        class_names=wilds.CAMELYON17_CLASSES,
+        native_size=96,
+        files=("metadata.csv",),
+        read=wilds.read_camelyon17,
+        splits=("train", "id_val"),
+    ),
+    "iwildcam": partial(
+        WildsData,
+        "iwildcam",
+        version="2.0",
+        class_names=wilds.read_iwildcam_classes,
+        native_size=224,  # the pictures are of many sizes; WILDS trains on 448
+        files=("metadata.csv", "categories.csv"),
+        read=wilds.read_iwildcam,
+    ),
+    "fmow": partial(
+        WildsData,
+        "fmow",
+        version="1.1",
+        class_names=fmow.CLASSES,
+        native_size=224,
+        files=("rgb_metadata.csv", "country_code_mapping.csv"),
+        read=fmow.read_fmow,
+    ),
+    "image_folder": ImageFolder,
 }
 
 

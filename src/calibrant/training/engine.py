@@ -47,6 +47,11 @@ def new_fabric(
     return fabric
 
 
+def is_main_process() -> bool:
+    """Whether this process speaks and writes for all that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _device(wanted: str) -> str:
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if wanted == "auto":
@@ -66,7 +71,7 @@ def _logger(name: str, folder: Path) -> Any:
 
         if name == "wandb":
             return loggers.WandbLogger(folder.name, save_dir=folder, project="calibrant")
-        uri = os.environ.get("MLFLOW_TRACKING_URI", f"file:{folder / 'mlruns'}")
+        uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.absolute() / 'mlflow.db'}")
         return loggers.MLFlowLogger("calibrant", run_name=folder.name, tracking_uri=uri)
     except ImportError as error:  # ModuleNotFoundError among them
         raise NoDataError(f"logger {name} needs a package that is not installed: {error}") from None

@@ -25,7 +25,7 @@ from calibrant.predictions import Predictions
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
-from calibrant.training.engine import StopRequest, heeding_signals, new_fabric
+from calibrant.training.engine import StopRequest, heeding_signals, is_main_process, new_fabric
 from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
 from calibrant.training.predict import Predictor, chosen_names, describe, new_model
@@ -50,9 +50,9 @@ def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | 
     run, watch = RunFolder(Path(folder)), watch or Watch()
     data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
     names = chosen_names(data, dict.fromkeys([*data.splits[1:], data.validation, *settings.shifts]))
-    fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
     try:
-        with run.open(settings) if fabric.is_global_zero else nullcontext():
+        with run.open(settings) if is_main_process() else nullcontext():
+            fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
             if not fabric.broadcast(run.done.exists()):
                 _finish(fabric, settings, data, run, names, watch)
         return run.path
@@ -108,6 +108,8 @@ class Fit:
         settings, progress = self.settings, self.progress
         if self.run_folder.last.is_file():
             progress = self.progress = self._resume()
+        for logger in self.fabric.loggers:
+            logger.log_hyperparams(settings.identity)
         self.watch.begin(settings.epochs, settings.epochs * self.n_steps, progress.epoch * self.n_steps + progress.step)
         while progress.epoch < settings.epochs and not self._is_stale():
             self._train_epoch()

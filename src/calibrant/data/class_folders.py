@@ -1,0 +1,97 @@
+"""Pictures in folders of their class: which there are, in which order, and their labels."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import NoReturn
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from calibrant.corruptions import Corrupt
+from calibrant.data.arrays import SHIFT_SEED
+from calibrant.data.pictures import Pictures
+from calibrant.errors import InvalidInputError, NoDataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class LabelledPictures:
+    """Pictures in files with their labels, int64 (n,)."""
+
+    pictures: Pictures
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, rows: Tensor) -> "LabelledPictures":
+        """Some of them; rows: bool (n,)."""
+        names = self.pictures.names.filter(pa.array(rows.numpy()))
+        return LabelledPictures(replace(self.pictures, names=names), self.labels[rows])
+
+    def under(self, corruption: str, severity: int) -> "LabelledPictures":
+        """The same, corrupted as they are asked for."""
+        corrupt = Corrupt(corruption, severity, seed=SHIFT_SEED)
+        return replace(self, pictures=replace(self.pictures, corruption=corrupt))
+
+
+def pictures_by_class(
+    root: Path, folders: Sequence[Path], size: int, *, remedy: str, every_class: bool = True
+) -> LabelledPictures:
+    """The pictures below one folder for each class, class after class, named by their paths below root.
+
+    every_class: whether a class without a picture is refused, or only that none has one. remedy: what to do then.
+    """
+    listed = [pictures_below(folder) for folder in folders]
+    lacking = [folder for folder, pictures in zip(folders, listed, strict=True) if not pictures]
+    if lacking and (every_class or len(lacking) == len(folders)):
+        raise NoDataError(f"no picture in {lacking[0] if every_class else lacking[0].parent}: {remedy}")
+    names = [path.relative_to(root).as_posix() for pictures in listed for path in pictures]
+    counts = torch.tensor([len(pictures) for pictures in listed])
+    labels = torch.arange(len(folders)).repeat_interleave(counts)
+    return LabelledPictures(Pictures(root, _as_text(root, names), size), labels)
+
+
+def pictures_below(folder: Path) -> list[PurePath]:
+    """The pictures in a folder and in those below it, sorted as text, if it is there; hidden ones are left out.
+
+    A folder below that is a symbolic link is not entered, lest it lead round in a circle; pictures may be links.
+    """
+    found: list[PurePath] = []
+    if not folder.is_dir():
+        return found
+    for place, folders, files in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        pictures = [name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
+        found += [PurePath(place, name) for name in pictures]
+    return sorted(found, key=PurePath.as_posix)
+
+
+def corruption_columns(corruption: str, severity: int, n: int) -> dict[str, Sequence[object]]:
+    return {"corruption": [corruption] * n, "severity": [severity] * n}
+
+
+def visible_folders(folder: Path) -> list[str]:
+    """The names of the folders in this one, sorted; none where it is not there."""
+    if not folder.is_dir():
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        _unreadable(error)
+
+
+def _as_text(root: Path, names: Sequence[str]) -> pa.StringArray:
+    try:
+        return pa.array(names, pa.string())
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"names of pictures in {root} must be UTF-8, got {error.object!r}") from None
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise NoDataError(f"{error.filename} cannot be read: {error.strerror}") from None

@@ -1,0 +1,116 @@
+"""Tiny-ImageNet, 200 classes of 64 x 64 pixels, and Tiny-ImageNet-C (Hendrycks and Dietterich, ICLR 2019)."""
+
+import os
+import re
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calibrant.data.base import DataSet, Split
+from calibrant.data.class_folders import LabelledPictures, corruption_columns, pictures_by_class, visible_folders
+from calibrant.data.pictures import Pictures
+from calibrant.data.splits import validation_rows
+from calibrant.errors import CorruptFileError, NoDataError
+
+FOLDER, CORRUPTED_FOLDER = "tiny-imagenet-200", "Tiny-ImageNet-C"
+MENDED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
+NATIVE_SIZE = 64
+VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training pictures
+WNID = re.compile(r"n\d{8}")
+ANNOTATION = re.compile(r"(val_(\d+)\.JPEG)\t(n\d{8})(\t.*)?")  # then the corners of a box
+
+
+class TinyImageNet(DataSet):
+    """The official training pictures, of which 5 % are held out as "val"; the official val pictures are "test".
+
+    Classes are in the order of their WordNet ids, in every folder. The shifted tests are those of Tiny-ImageNet-C where
+    its folders are there: its pictures were cropped from ImageNet anew, so they are not the test pictures, and no row
+    has a clean twin. Else the test pictures are corrupted as they are asked for.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
+        super().__init__("tiny_imagenet", root, image_size=NATIVE_SIZE if image_size is None else image_size)
+        self.folder = self.root / FOLDER
+
+    @cached_property
+    def wnids(self) -> tuple[str, ...]:
+        """The WordNet ids of the classes, sorted, which is not the order of the file."""
+        path = self.folder / "wnids.txt"
+        found = sorted(set(filter(None, self._lines("wnids.txt"))))
+        wrong = [wnid for wnid in found if not WNID.fullmatch(wnid)]
+        if wrong or len(found) < 2:
+            raise CorruptFileError(f"{path} must be WordNet ids as n01443537, got {wrong[0] if wrong else found!r}")
+        return tuple(found)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        has_words = (self.folder / "words.txt").is_file()
+        words = dict(line.split("\t", 1) for line in self._lines("words.txt") if "\t" in line) if has_words else {}
+        first = [words.get(wnid, wnid).split(",")[0].strip() or wnid for wnid in self.wnids]
+        n_uses = Counter(first)  # a crane is a bird and a machine
+        return tuple(
+            name if n_uses[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(first, self.wnids, strict=True)
+        )
+
+    def _read(self, name: str) -> Split:
+        if name in ("train", "val"):
+            everything, held_out = self._training_part
+            found = everything.where(held_out if name == "val" else ~held_out)
+            return Split(found.pictures, found.labels)
+        if name == "test":
+            return Split(self._test_part.pictures, self._test_part.labels)
+        corruption, level = name.rsplit("-", 1)
+        found = self._shifted(corruption, int(level))
+        return Split(found.pictures, found.labels, corruption_columns(corruption, int(level), len(found)))
+
+    @cached_property
+    def _training_part(self) -> tuple[LabelledPictures, Tensor]:
+        """The official training pictures, and which of them are held out."""
+        everything = self._pictures_in(self.folder / "train", FOLDER)
+        return everything, validation_rows(everything.labels, round(VALIDATION_SHARE * len(everything)))
+
+    @cached_property
+    def _test_part(self) -> LabelledPictures:
+        """The official val pictures, in the order of their numbers."""
+        file = "val/val_annotations.txt"
+        label_of = {wnid: label for label, wnid in enumerate(self.wnids)}
+        rows = []
+        for number, line in enumerate(self._lines(file), 1):
+            match = ANNOTATION.fullmatch(line)
+            if match is None or match[3] not in label_of:
+                rule = "must be val_<number>.JPEG, a tab and one of wnids.txt"
+                raise CorruptFileError(f"{self.folder / file}: line {number} {rule}, got {line[:80]!r}")
+            rows.append((int(match[2]), f"{FOLDER}/val/images/{match[1]}", label_of[match[3]]))
+        if not rows:
+            raise CorruptFileError(f"{self.folder / file} is empty")
+        _, names, labels = zip(*sorted(rows), strict=True)
+        return LabelledPictures(Pictures.of(self.root, names, self.image_size), torch.tensor(labels))
+
+    def _shifted(self, corruption: str, severity: int) -> LabelledPictures:
+        folder = self.root / CORRUPTED_FOLDER / corruption / str(severity)
+        if not folder.is_dir():
+            return self._test_part.under(corruption, severity)
+        foreign = sorted(set(visible_folders(folder)) - set(self.wnids))
+        if foreign:
+            what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
+            raise CorruptFileError(f"{folder} has {what}: put the mended copy there, {MENDED}")
+        return self._pictures_in(folder, CORRUPTED_FOLDER)
+
+    def _pictures_in(self, folder: Path, archive: str) -> LabelledPictures:
+        folders = [folder / wnid for wnid in self.wnids]
+        return pictures_by_class(self.root, folders, self.image_size, remedy=f"unpack {archive} in {self.root} again")
+
+    def _lines(self, file: str) -> list[str]:
+        path = self.folder / file
+        try:
+            return path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            what = f"unpack {FOLDER}.zip in {self.root}"
+            raise NoDataError(f"no {file} of {self.name} in {self.folder}: {what}") from None
+        except OSError as error:
+            raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise CorruptFileError(f"{path} is not text in UTF-8") from None

@@ -1,0 +1,194 @@
+"""A user's own folder of pictures: its classes, splits and shifted tests, and what is refused in it."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from painted import colours, paint
+
+import calibrant as cb
+from calibrant.data import DATASETS, ImageFolder, Pictures, Split, open_dataset
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+
+CLASSES = ("cat", "dog", "emu")
+PER_CLASS = 10
+
+
+def write_train(root: Path) -> None:
+    for label, name in enumerate(CLASSES):
+        for i in range(PER_CLASS):
+            paint(root / f"train/{name}/{i}.png", (label, i, 0))
+
+
+def write_test(root: Path) -> None:
+    paint(root / "test/dog/b.PNG", (10, 20, 30))
+    paint(root / "test/dog/a.bmp", (40, 50, 60))
+    paint(root / "test/cat/deep/er/z.tiff", (70, 80, 90))
+
+
+def files(split: Split) -> list[str]:
+    """The column of files as it is in predictions made of the split."""
+    predictions = cb.Predictions.from_logits(torch.zeros(len(split), 3), split.labels, columns=split.columns)
+    return predictions.column("file").to_pylist()
+
+
+def test_a_tenth_of_train_is_held_out(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    data = open_dataset("image_folder", tmp_path)
+    assert data.class_names == CLASSES
+    assert (data.splits, data.shifts, data.image_size) == (("train", "val"), (), 64)
+    train, val = data.split("train"), data.split("val")
+    assert torch.bincount(train.labels).tolist() == [9, 9, 9]
+    assert torch.bincount(val.labels).tolist() == [1, 1, 1]
+    assert sorted(files(train) + files(val)) == sorted(f"train/{name}/{i}.png" for name in CLASSES for i in range(10))
+    for split in (train, val):
+        assert isinstance(split.images, Pictures)
+        assert split.labels.dtype == torch.int64
+        assert files(split) == sorted(files(split))
+        wanted = [[CLASSES.index(name.split("/")[1]), int(Path(name).stem), 0] for name in files(split)]
+        assert colours(split) == wanted
+        assert split.labels.tolist() == [label for label, _, _ in wanted]
+    assert torch.equal(val.labels, open_dataset("image_folder", tmp_path).split("val").labels)
+
+
+def test_a_folder_val_is_taken_as_it_is(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    paint(tmp_path / "val/emu/x.jpg", 9, "L")
+    data = open_dataset("image_folder", tmp_path)
+    assert len(data.split("train")) == 30
+    val = data.split("val")
+    assert (files(val), val.labels.tolist(), colours(val)) == (["val/emu/x.jpg"], [2], [[9, 9, 9]])
+
+
+def test_other_folders_are_shifted_tests(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    paint(tmp_path / "hospital_b/emu/x.webp", (1, 2, 3))
+    (tmp_path / "hospital_b/dog").mkdir()  # a class of which it has no picture
+    data = open_dataset("image_folder", tmp_path)
+    assert (data.splits, data.shifts) == (("train", "val"), ("hospital_b",))
+    found = data.split("hospital_b")
+    assert (files(found), found.labels.tolist(), set(found.columns)) == (["hospital_b/emu/x.webp"], [2], {"file"})
+
+
+def test_a_test_has_its_corruptions(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    write_test(tmp_path)
+    data = open_dataset("image_folder", tmp_path, image_size=24)
+    assert data.splits == ("train", "val", "test")
+    assert len(data.shifts) == 95
+    test, foggy = data.split("test"), data.split("fog-3")
+    assert files(test) == ["test/cat/deep/er/z.tiff", "test/dog/a.bmp", "test/dog/b.PNG"]
+    assert test.labels.tolist() == foggy.labels.tolist() == [0, 1, 1]
+    assert colours(test) == [[70, 80, 90], [40, 50, 60], [10, 20, 30]]
+    images = test.images[torch.arange(3)]
+    assert images.shape == (3, 3, 24, 24)
+    assert torch.equal(foggy.images[torch.tensor([2, 1])], cb.corrupt(images, "fog", 3)[[2, 1]])
+    assert foggy.columns["corruption"] == ["fog"] * 3
+    assert foggy.columns["severity"] == [3] * 3
+    assert files(foggy) == files(test)
+
+
+def test_a_folder_named_as_a_corruption_is_the_users(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    write_test(tmp_path)
+    paint(tmp_path / "fog-3/cat/x.png", (1, 2, 3))
+    data = open_dataset("image_folder", tmp_path)
+    assert len(data.shifts) == len(set(data.shifts)) == 95
+    assert data.shifts[0] == "fog-3"
+    assert files(data.split("fog-3")) == ["fog-3/cat/x.png"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "wanted"),
+    [("RGBA", (1, 2, 3, 0), [1, 2, 3]), ("L", 77, [77] * 3), ("LA", (77, 5), [77] * 3), ("1", 1, [255] * 3)],
+    ids=["RGBA", "grey", "grey with alpha", "one bit"],
+)
+def test_pictures_become_red_green_and_blue(
+    tmp_path: Path, mode: str, colour: int | tuple[int, ...], wanted: list[int]
+) -> None:
+    write_train(tmp_path)
+    paint(tmp_path / "test/cat/x.png", colour, mode)
+    assert colours(open_dataset("image_folder", tmp_path).split("test")) == [wanted]
+
+
+def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    write_test(tmp_path)
+    for name in (".cache/cat/x.png", "train/.trash/x.png", "test/cat/.hidden.png", "test/cat/.thumbs/x.png"):
+        paint(tmp_path / name, (0, 0, 0))
+    paint(tmp_path / "test/cat/x.gif", (0, 0, 0))
+    paint(tmp_path / "loose.png", (0, 0, 0))
+    (tmp_path / "test/cat/notes.txt").write_text("no picture")
+    data = open_dataset("image_folder", tmp_path)
+    assert data.class_names == CLASSES
+    assert len(data.shifts) == 95
+    assert len(data.split("test")) == 3
+
+
+def test_links_lead_nowhere_in_circles(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    outside = tmp_path / "train"
+    root = tmp_path / ".root"
+    (root / "train").mkdir(parents=True)
+    for name in CLASSES:
+        (root / "train" / name).symlink_to(outside / name, target_is_directory=True)  # a class may be a link
+    (outside / "cat/round").symlink_to(outside / "cat", target_is_directory=True)
+    data = ImageFolder(root)
+    assert len(data.split("train")) + len(data.split("val")) == 30
+
+
+def test_nothing_is_read_when_it_is_opened(tmp_path: Path) -> None:
+    data = DATASETS["image_folder"](tmp_path)
+    write_train(tmp_path)
+    assert len(data.split("train")) == 27
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "message"),
+    [
+        ("", NoDataError, r"no folder of a class in .*/train: put pictures in train/<class>/ there"),
+        ("train/only/x.png", InvalidInputError, "train must have folders of at least 2 classes, got 'only'"),
+        ("train/a/x.txt train/b/x.png", NoDataError, r"no picture in .*train/a: put files \.png, \.jpg"),
+        ("train/a/x.png train/b/x.png", InvalidInputError, "train/[ab] must have a picture more"),
+        ("train/a/x.png train/b/x.png val/c/x.png", InvalidInputError, "val/c must be named as one of the classes in"),
+        ("train/a/x.png train/b/x.png val/b/x.png there/C/x.png", InvalidInputError, "there/C must be named as one"),
+        ("train/a/x.png train/b/x.png val/b/x.png notes/x.txt", NoDataError, "no folder of a class in .*/notes"),
+    ],
+    ids=["empty", "one class", "class without picture", "too few", "class of val", "class of shift", "no classes"],
+)
+def test_wrong_folders_are_refused(tmp_path: Path, prepare: str, error: type[CalibrantError], message: str) -> None:
+    for name in prepare.split():
+        paint(tmp_path / Path(name).with_suffix(".png"), (0, 0, 0))
+        (tmp_path / Path(name).with_suffix(".png")).rename(tmp_path / name)
+    with pytest.raises(error, match=message) as refused:
+        open_dataset("image_folder", tmp_path).split("train")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_test_without_pictures_is_refused(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    (tmp_path / "test/cat").mkdir(parents=True)
+    with pytest.raises(NoDataError, match=r"no picture in .*/test: put files"):
+        open_dataset("image_folder", tmp_path).split("test")
+
+
+def test_damaged_pictures_and_unknown_splits_are_named(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    write_test(tmp_path)
+    (tmp_path / "test/dog/a.bmp").write_bytes(b"BM")
+    data = open_dataset("image_folder", tmp_path)
+    with pytest.raises(CorruptFileError, match=r"test/dog/a\.bmp cannot be read as a picture"):
+        data.split("test").images[torch.tensor([1])]
+    with pytest.raises(UnknownNameError, match="unknown split 'trian'; did you mean 'train'"):
+        data.split("trian")
+
+
+def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    try:
+        os.rename(tmp_path / "train/cat/0.png", os.fsencode(tmp_path / "train/cat") + b"/\xff.png")
+    except OSError:
+        pytest.skip("this filesystem has no such names")
+    with pytest.raises(InvalidInputError, match=r"must be UTF-8, got 'train/cat/\\udcff\.png'"):
+        open_dataset("image_folder", tmp_path).split("train")
