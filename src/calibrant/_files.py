@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import fsspec
+from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
 from calibrant.errors import InvalidInputError, NoDataError
@@ -60,6 +61,22 @@ def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG):
             raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
         raise
+
+
+@contextmanager
+def alone(lock: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file; where another process holds it, the error says that it is busy. A killed process holds none."""
+    held = FileLock(lock, timeout=0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise InvalidInputError(busy) from None
+    except OSError as error:
+        raise NoDataError(f"{lock} cannot be written: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _replace(temporary: str, target: Path) -> None:

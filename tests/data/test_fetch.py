@@ -140,7 +140,9 @@ def zip_link(name: str, target: str) -> tuple[zipfile.ZipInfo, bytes]:
 
 
 def below(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """The contents of all files but locks, which stay where they are: removing one could free a second holder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 FILES = {"set/a.bin": NOISE, "set/deep/b.txt": b"two"}

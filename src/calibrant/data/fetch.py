@@ -3,13 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import first_line, replacing
+from calibrant._files import alone, first_line, replacing
 from calibrant.corruptions.targets import make_folder
 from calibrant.data.archives import unpack
 from calibrant.data.base import data_folder
@@ -52,7 +50,8 @@ def fetch(
     if not missing(source.leaves, folder):
         return []
     make_folder(folder / ARCHIVES)
-    with _alone(folder / ARCHIVES / f".{name}.lock"):
+    # two processes that went on with the same partial file would spoil it
+    with alone(folder / ARCHIVES / f".{name}.lock", f"another process fetches into {folder}; wait for it"):
         wanting = [download for download in source.downloads if missing(download.leaves, folder)]
         return [_bring(download, folder, keep, watch) for download in wanting]
 
@@ -107,7 +106,9 @@ def _download(download: Download, target: Path, watch: Watch) -> None:
     try:
         import pooch  # type: ignore[import-untyped]
     except ImportError:
-        raise NoDataError(f"fetching needs pooch: pip install pooch, or put {download.url} as {target}") from None
+        raise NoDataError(
+            f"fetching needs the extra train: pip install 'calibrant[train]', or put {download.url} as {target}"
+        ) from None
     pooch.get_logger().setLevel("WARNING")  # it would talk on standard error
     make_folder(target.parent)
     part = target.with_name(f"{target.name}.part")
@@ -208,26 +209,3 @@ def _reason(error: BaseException) -> str:
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
     return first_line(error)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Two processes that went on with the same partial file would spoil it."""
-    try:
-        import fcntl
-    except ImportError:  # where there are no such locks
-        yield
-        return
-    try:
-        file = lock.open("wb")
-    except OSError as error:
-        raise NoDataError(f"{lock.parent} cannot be written: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidInputError(f"another process fetches into {lock.parent.parent}; wait for it") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)

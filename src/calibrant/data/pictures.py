@@ -50,12 +50,21 @@ def read_picture(path: str | os.PathLike[str], size: int, channels: int = 3) -> 
     try:
         with Image.open(path) as picture:
             picture.draft(MODES[channels], (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth
-            pixels = picture.convert(MODES[channels])
+            pixels = _in_bytes(picture).convert(MODES[channels])
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise CorruptFileError(f"{path} cannot be read as a picture: {error}") from None
     if pixels.size != (size, size):
         pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
     values = torch.from_numpy(np.array(pixels))
     return values[None] if channels == 1 else values.permute(2, 0, 1).contiguous()
+
+
+def _in_bytes(picture: Image.Image) -> Image.Image:
+    """A picture of 16 bits a pixel in 8, from black to white; Pillow would cut them off at 255."""
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture, dtype=np.float64) / 257).round().astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {picture.mode}, of which white is not known")
+    return picture

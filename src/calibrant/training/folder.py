@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 import calibrant
-from calibrant._files import replacing
+from calibrant._files import alone, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.training.settings import Settings
 
@@ -64,18 +63,14 @@ class RunFolder:
         is the folder of another run.
         """
         self._make()
-        try:
-            with FileLock(self.path / ".lock", timeout=0):
-                self._agree(settings)
-                yield
-        except Timeout:
-            raise InvalidInputError(f"{self.path} is in use by another process") from None
+        with alone(self.path / ".lock", f"{self.path} is in use by another process"):
+            self._agree(settings)
+            yield
 
     def _make(self) -> None:
         try:
             for folder in (self.last.parent, self.predictions):
                 folder.mkdir(parents=True, exist_ok=True)
-            (self.path / ".lock").touch()
         except OSError as error:
             raise NoDataError(f"{self.path} cannot be written: {error.strerror}") from None
 

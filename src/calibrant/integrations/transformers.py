@@ -1,0 +1,129 @@
+"""Losses, metrics and predictions for the Trainer of Hugging Face transformers, which is not imported here."""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Any, Protocol, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._arrays import floats
+from calibrant._checks import check_tensor, check_whole
+from calibrant.errors import InvalidInputError
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.table import check_metrics
+from calibrant.predictions import Options, Predictions
+
+HEADLINE = ("accuracy", "ece", "kse", "nll", "brier")  # what a training loop logs unless it is told otherwise
+IGNORED = -100  # the label that the Trainer pads with, and does not count
+
+
+class Output(Protocol):
+    """What `Trainer.predict` returns, and its metrics are computed from."""
+
+    @property
+    def predictions(self) -> Any: ...  # logits (n, k) or (n, t, k), or a tuple that begins with them
+
+    @property
+    def label_ids(self) -> Any: ...  # (n,) or (n, t), or None
+
+
+def loss_func(criterion: nn.Module) -> Callable[..., Tensor]:
+    """A criterion with the contract of :class:`calibrant.losses.Loss` as ``Trainer(compute_loss_func=…)``.
+
+    For sequence and image classification, logits (n, k), and token classification, (n, t, k); labels are not shifted,
+    so not for causal language models. The Trainer says how many labels the whole step has, over all micro-batches and
+    processes: losses are summed and divided by that, so that accumulated gradients are those of one large batch. Two
+    losses cannot know the large batch: terms of a whole batch, as AvUC's, are those of the micro-batch, weighted by its
+    size; and with ``class_weights`` the sum is divided by the number of labels, not by their weights. The criterion
+    moves to the device of the logits, and what is set on it later, as ``criterion.beta = 0``, holds from then on.
+
+    >>> from types import SimpleNamespace
+    >>> halves = SimpleNamespace(logits=torch.zeros(2, 2))
+    >>> loss_func(nn.CrossEntropyLoss())(halves, torch.tensor([0, -100]), num_items_in_batch=2)  # log 2, of two
+    tensor(0.3466)
+    """
+    for name, rule in (("reduction", "mean"), ("ignore_index", IGNORED)):
+        if getattr(criterion, name, None) != rule:
+            got = getattr(criterion, name, "none")
+            raise InvalidInputError(f"criterion must have {name} {rule!r} for the Trainer to count by, got {got!r}")
+
+    def loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        logits = _classes_second(_logits(outputs))
+        check_tensor("labels", labels)
+        if labels.ndim == 3:  # soft ones of tokens
+            labels = _classes_second(labels)
+        mean = criterion.to(logits.device)
+        if num_items_in_batch is None:
+            return mean(logits, labels)  # type: ignore[no-any-return]
+        summed = copy(mean)
+        summed.reduction = "sum"  # type: ignore[assignment]
+        return summed(logits, labels) / _n_labels(num_items_in_batch, labels, logits.shape[1])  # type: ignore[no-any-return]
+
+    return loss
+
+
+def _n_labels(counted: Tensor | int, labels: Tensor, n_classes: int) -> Tensor:
+    """How many labels a step has, from what the Trainer counted; 1 where there is none, since their losses are 0.
+
+    Every entry of a soft label was counted. With several devices in one process (DataParallel) the count comes once for
+    each of them, and their sum undoes a factor of the Trainer that is meant for the loss of one device: here are all.
+    """
+    total = torch.as_tensor(counted).sum()
+    if labels.is_floating_point():
+        total = total / n_classes
+    return total.clamp_min(1).to(labels.device)
+
+
+def _logits(outputs: Any) -> Tensor:
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if found is None:
+        raise InvalidInputError(f"outputs must have logits, got {type(outputs).__name__}")
+    check_tensor("logits", found)
+    return found  # type: ignore[no-any-return]
+
+
+def _classes_second(logits: Tensor) -> Tensor:
+    """(n, k) as it is, (n, t, k) as (n, k, t)."""
+    if logits.ndim not in (2, 3):
+        shape = tuple(logits.shape)
+        raise InvalidInputError(f"logits must have shape (n, classes) or (n, tokens, classes), got {shape}")
+    return logits.movedim(-1, 1)
+
+
+def predictions(output: Output, **options: Unpack[Options]) -> Predictions:
+    """Predictions from what `Trainer.predict` returns; every token is a row, those labelled −100 are left out.
+
+    Options as in `Predictions.from_logits`. Where the model has several outputs the first is taken, which is the logits
+    of every classifier in transformers.
+    """
+    values, labels = output.predictions, output.label_ids
+    logits = _classes_second(floats("predictions", values[0] if isinstance(values, tuple) else values))
+    if isinstance(labels, tuple):
+        raise InvalidInputError(f"label_ids must be one array, got a tuple of {len(labels)}; name one in label_names")
+    if labels is None and logits.ndim == 3:
+        raise InvalidInputError("label_ids must be given for tokens, as padding has label -100; got None")
+    return Predictions.from_logits(logits, labels, **options)
+
+
+def compute_metrics(
+    metrics: Iterable[str] | None = HEADLINE, *, n_bins: int = 15
+) -> Callable[[Output], dict[str, float]]:
+    """The scorecard as ``Trainer(compute_metrics=…)``; None for all its metrics.
+
+    The Trainer reports them as ``eval_ece`` and so on. An undefined metric, as the NLL of the errors where there is
+    none, is left out.
+    """
+    names = None if metrics is None else check_metrics(metrics, 2)  # with two classes every metric is allowed
+    check_whole("n_bins", n_bins, 1)
+
+    def scores(output: Output) -> dict[str, float]:
+        return defined_scores(predictions(output), names, n_bins)
+
+    return scores
+
+
+def defined_scores(rows: Predictions, metrics: Iterable[str] | None, n_bins: int) -> dict[str, float]:
+    """The metrics by name, without those that are undefined on these rows."""
+    values = Scorecard.of(rows, metrics=metrics, n_bins=n_bins).values()
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,71 @@
+"""Pictures in files: any size and mode becomes bytes of one size; what cannot be read is named in one line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import calibrant as cb
+from calibrant.data import Pictures, read_picture
+from calibrant.errors import CorruptFileError, NoDataError
+
+RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
+
+
+def test_pixels_are_those_of_the_file(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    assert np.array_equal(read_picture(tmp_path / "a.png", 8).permute(1, 2, 0).numpy(), values)
+
+
+def test_grey_pictures_become_coloured_and_back(tmp_path: Path) -> None:
+    Image.fromarray(RAMP).save(tmp_path / "a.png")
+    assert np.array_equal(read_picture(tmp_path / "a.png", 8).numpy(), np.stack([RAMP] * 3))
+    assert np.array_equal(read_picture(tmp_path / "a.png", 8, channels=1)[0].numpy(), RAMP)
+
+
+def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path: Path) -> None:
+    Image.fromarray(RAMP.astype(np.uint16) * 257).save(tmp_path / "a.png")
+    assert np.array_equal(read_picture(tmp_path / "a.png", 8, channels=1)[0].numpy(), RAMP)
+
+
+def test_other_sizes_are_squeezed_whole(tmp_path: Path) -> None:
+    wide = np.zeros((10, 40), dtype=np.uint8)
+    wide[:, 20:] = 255
+    Image.fromarray(wide).save(tmp_path / "a.png")
+    found = read_picture(tmp_path / "a.png", 8, channels=1)[0]
+    assert found.shape == (8, 8)
+    assert found[:, :3].max() < 10
+    assert found[:, 5:].min() > 245
+
+
+def test_a_corruption_has_the_row_as_its_key(tmp_path: Path) -> None:
+    for number in range(3):
+        Image.fromarray(RAMP + np.uint8(number)).save(tmp_path / f"{number}.png")
+    clean = Pictures.of(tmp_path, [f"{number}.png" for number in range(3)], 8)
+    noisy = Pictures(clean.folder, clean.names, 8, corruption=cb.corruptions.Corrupt("gaussian_noise", 3))
+    rows = torch.tensor([2, 0])
+    expected = cb.corrupt(clean[torch.arange(3)], "gaussian_noise", 3)
+    assert torch.equal(noisy[rows], expected[rows])
+    assert len(noisy) == 3
+
+
+@pytest.mark.parametrize("kind", ["text", "cut", "float", "missing", "huge"])
+def test_what_cannot_be_read_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tiff"
+    if kind == "float":
+        Image.fromarray(RAMP.astype(np.float32)).save(path)
+    elif kind != "missing":
+        Image.fromarray(RAMP).resize((64, 64)).save(path)
+    if kind == "text":
+        path.write_text("no picture")
+    if kind == "cut":
+        path.write_bytes(path.read_bytes()[:2000])
+    if kind == "huge":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    expected = NoDataError if kind == "missing" else CorruptFileError
+    with pytest.raises(expected, match=r"a\.tiff (is not there|cannot be read as a picture)") as caught:
+        read_picture(path, 8)
+    assert "\n" not in str(caught.value)
