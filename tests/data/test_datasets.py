@@ -68,6 +68,18 @@ def test_sets_in_memory_have_one_size() -> None:
         open_dataset("digits", image_size=32)
 
 
+def test_any_clean_split_can_be_put_under_a_corruption() -> None:
+    data = open_dataset("digits")
+    clean, shifted = data.split("val"), data.split("val+snow-2")
+    assert torch.equal(shifted.images, cb.corrupt(clean.images, "snow", 2))
+    assert torch.equal(shifted.labels, clean.labels)
+    assert shifted.columns == {"corruption": ["snow"] * 200, "severity": [2] * 200}
+    with pytest.raises(UnknownNameError, match="unknown split 'fog-1'"):
+        data.split("fog-1+snow-2")
+    with pytest.raises(UnknownNameError, match="unknown corruption 'snow'"):
+        data.split("val+snow")
+
+
 def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     shifted = open_dataset("cifar10", tmp_path).split("fog-3").images

@@ -37,8 +37,8 @@ def predict(
         The folder of a trained run; or module:name of a model of your own: a torch module, a function that returns one,
         or a function from images (float, n x c x h x w, normalised with mean and std 0.5) to logits.
     splits
-        What to predict, as test, fog-3, or fog for all of its severities; by default every split but the training one,
-        and every shifted test.
+        What to predict: test, fog-3, fog for all of its severities, val+fog for the validation split under them; by
+        default every split but the training one, and every shifted test.
     output
         The folder to write to, by default that of the run's predictions.
     data

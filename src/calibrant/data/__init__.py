@@ -1,7 +1,7 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
 from calibrant.data.arrays import ArrayData
-from calibrant.data.base import DataSet, Split, data_folder
+from calibrant.data.base import CORRUPTED, DataSet, Split, data_folder
 from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
@@ -13,6 +13,7 @@ from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
 
 __all__ = [
+    "CORRUPTED",
     "DATASETS",
     "ArrayData",
     "DataSet",

@@ -12,11 +12,9 @@ from torch import Tensor
 import calibrant
 from calibrant._files import replacing
 from calibrant.corruptions import corrupt
-from calibrant.data.base import SEVERITIES, DataSet, Split
+from calibrant.data.base import SEVERITIES, SHIFT_SEED, DataSet, Split
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, InvalidInputError
-
-SHIFT_SEED = 0
 
 
 class ArrayData(DataSet):
@@ -52,41 +50,43 @@ class ArrayData(DataSet):
         return self.names
 
     def _read(self, name: str) -> Split:
-        if name not in self.splits:
-            return self._shifted(*name.rsplit("-", 1))
-        images, labels = self.read(self.root, "test" if name == "test" else "train")
+        images, labels = self.read(self.root, "train" if name in ("train", "val") else "test")
+        if name in ("train", "val"):
+            held_out = validation_rows(labels, self.n_validation)
+            rows = held_out if name == "val" else ~held_out
+            return Split(images[rows], labels[rows])
+        test = Split(images, labels)
         if name == "test":
-            return Split(images, labels)
-        held_out = validation_rows(labels, self.n_validation)
-        rows = held_out if name == "val" else ~held_out
-        return Split(images[rows], labels[rows])
-
-    def _shifted(self, corruption: str, level: str) -> Split:
-        images, labels = self.read(self.root, "test")
-        n, severity = len(images), int(level)
-        columns: dict[str, list[object]] = {"corruption": [corruption] * n, "severity": [severity] * n}
+            return test
         if self.published is None:
-            return Split(corrupt(images, corruption, severity, seed=SHIFT_SEED), labels, columns)
+            return test.under(name)
+        corruption, severity = name.rsplit("-", 1)
         path = self.root / self.published / f"{corruption}.npy"
-        if path.is_file():
-            values = _load(path, (len(SEVERITIES) * n, *images.permute(0, 2, 3, 1).shape[1:]))
-            rows = np.array(values[(severity - 1) * n : severity * n])
-            return Split(torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous(), labels, columns)
-        return Split(self._generated(images, corruption, severity), labels, columns)
+        found = _published(path, int(severity), images) if path.is_file() else self._generated(images, name)
+        return Split(found, labels).called(name)
 
-    def _generated(self, images: Tensor, corruption: str, severity: int) -> Tensor:
+    def _generated(self, images: Tensor, shift: str) -> Tensor:
         """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""
         version = calibrant.__version__.encode()
         digest = blake2b(images.numpy().tobytes(), digest_size=8, key=version).hexdigest()
-        path = self.root / "generated" / self.name / f"{corruption}-{severity}-{digest}.npy"
+        path = self.root / "generated" / self.name / f"{shift}-{digest}.npy"
         if path.is_file():
             return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
-        shifted = corrupt(images, corruption, severity, seed=SHIFT_SEED)
+        corruption, severity = shift.rsplit("-", 1)
+        shifted = corrupt(images, corruption, int(severity), seed=SHIFT_SEED)
         if os.access(self.root, os.W_OK):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
                 np.save(file, shifted.numpy())
         return shifted
+
+
+def _published(path: Path, severity: int, images: Tensor) -> Tensor:
+    """The rows of a severity in a file of the layout of CIFAR-10-C."""
+    n, channels, height, width = images.shape
+    values = _load(path, (len(SEVERITIES) * n, height, width, channels))
+    rows = np.array(values[(severity - 1) * n : severity * n])
+    return torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous()
 
 
 def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:

@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import check_choice, check_whole
-from calibrant.corruptions import CORRUPTIONS
+from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.pictures import Pictures
 
 SEVERITIES = range(1, 6)
+SHIFT_SEED = 0
 CORRUPTED = tuple(f"{name}-{severity}" for name in CORRUPTIONS for severity in SEVERITIES)
 
 
@@ -32,6 +33,24 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def under(self, shift: str) -> "Split":
+        """The same rows under a corruption, as fog-3; the key of each image is its row."""
+        name, severity = shift.rsplit("-", 1)
+        if isinstance(self.images, Tensor):
+            images: Tensor | Pictures = corrupt(self.images, name, int(severity), seed=SHIFT_SEED)
+        else:
+            images = replace(self.images, corruption=Corrupt(name, int(severity), seed=SHIFT_SEED))
+        return replace(self, images=images).called(shift)
+
+    def called(self, shift: str) -> "Split":
+        """The same rows, with columns that name the corruption they are under."""
+        name, severity = shift.rsplit("-", 1)
+        named: dict[str, Sequence[object]] = {
+            "corruption": [name] * len(self),
+            "severity": [int(severity)] * len(self),
+        }
+        return replace(self, columns={**self.columns, **named})
 
 
 class DataSet(ABC):
@@ -69,8 +88,17 @@ class DataSet(ABC):
         return torch.bincount(labels, minlength=self.n_classes).double() / len(labels)
 
     def split(self, name: str) -> Split:
-        """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``."""
-        return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
+        """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``.
+
+        val+fog-3 is the validation split under that corruption, for calibrators that are fitted to shifted rows; so
+        for every part that is not corrupted already.
+        """
+        part, plus, shift = name.partition("+")
+        if not plus:
+            return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
+        clean = [known for known in (*self.splits, *self.shifts) if known not in CORRUPTED]
+        check_choice("split", part, clean)
+        return self._read(part).under(check_choice("corruption", shift, CORRUPTED))
 
     @abstractmethod
     def _read(self, name: str) -> Split: ...

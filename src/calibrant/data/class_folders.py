@@ -10,8 +10,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from calibrant.corruptions import Corrupt
-from calibrant.data.arrays import SHIFT_SEED
 from calibrant.data.pictures import Pictures
 from calibrant.errors import InvalidInputError, NoDataError
 
@@ -32,11 +30,6 @@ class LabelledPictures:
         """Some of them; rows: bool (n,)."""
         names = self.pictures.names.filter(pa.array(rows.numpy()))
         return LabelledPictures(replace(self.pictures, names=names), self.labels[rows])
-
-    def under(self, corruption: str, severity: int) -> "LabelledPictures":
-        """The same, corrupted as they are asked for."""
-        corrupt = Corrupt(corruption, severity, seed=SHIFT_SEED)
-        return replace(self, pictures=replace(self.pictures, corruption=corrupt))
 
 
 def pictures_by_class(
@@ -69,10 +62,6 @@ def pictures_below(folder: Path) -> list[PurePath]:
         pictures = [name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
         found += [PurePath(place, name) for name in pictures]
     return sorted(found, key=PurePath.as_posix)
-
-
-def corruption_columns(corruption: str, severity: int, n: int) -> dict[str, Sequence[object]]:
-    return {"corruption": [corruption] * n, "severity": [severity] * n}
 
 
 def visible_folders(folder: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """A user's own folder of pictures: train/<class>/..., with val, test and shifted tests beside it."""
 
 import os
-from collections.abc import Sequence
 from functools import cached_property
 
 from torch import Tensor, bincount
@@ -10,7 +9,6 @@ from calibrant.data.base import CORRUPTED, DataSet, Split
 from calibrant.data.class_folders import (
     SUFFIXES,
     LabelledPictures,
-    corruption_columns,
     pictures_by_class,
     visible_folders,
 )
@@ -75,9 +73,7 @@ class ImageFolder(DataSet):
             return _with_files(everything.where(held_out if name == "val" else ~held_out))
         if name in self._folders:
             return _with_files(self._pictures_in(name))
-        corruption, level = name.rsplit("-", 1)
-        found = self._pictures_in("test").under(corruption, int(level))
-        return _with_files(found, **corruption_columns(corruption, int(level), len(found)))
+        return self._read("test").under(name)
 
     @cached_property
     def _training_part(self) -> tuple[LabelledPictures, Tensor]:
@@ -98,5 +94,5 @@ class ImageFolder(DataSet):
         return pictures_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=name == "train")
 
 
-def _with_files(found: LabelledPictures, **columns: Sequence[object]) -> Split:
-    return Split(found.pictures, found.labels, {"file": found.pictures.names, **columns})
+def _with_files(found: LabelledPictures) -> Split:
+    return Split(found.pictures, found.labels, {"file": found.pictures.names})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.base import DataSet, Split
-from calibrant.data.class_folders import LabelledPictures, corruption_columns, pictures_by_class, visible_folders
+from calibrant.data.class_folders import LabelledPictures, pictures_by_class, visible_folders
 from calibrant.data.pictures import Pictures
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, NoDataError
@@ -62,9 +62,7 @@ class TinyImageNet(DataSet):
             return Split(found.pictures, found.labels)
         if name == "test":
             return Split(self._test_part.pictures, self._test_part.labels)
-        corruption, level = name.rsplit("-", 1)
-        found = self._shifted(corruption, int(level))
-        return Split(found.pictures, found.labels, corruption_columns(corruption, int(level), len(found)))
+        return self._shifted(name)
 
     @cached_property
     def _training_part(self) -> tuple[LabelledPictures, Tensor]:
@@ -89,15 +87,16 @@ class TinyImageNet(DataSet):
         _, names, labels = zip(*sorted(rows), strict=True)
         return LabelledPictures(Pictures.of(self.root, names, self.image_size), torch.tensor(labels))
 
-    def _shifted(self, corruption: str, severity: int) -> LabelledPictures:
-        folder = self.root / CORRUPTED_FOLDER / corruption / str(severity)
+    def _shifted(self, name: str) -> Split:
+        folder = self.root.joinpath(CORRUPTED_FOLDER, *name.rsplit("-", 1))
         if not folder.is_dir():
-            return self._test_part.under(corruption, severity)
+            return self._read("test").under(name)
         foreign = sorted(set(visible_folders(folder)) - set(self.wnids))
         if foreign:
             what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
             raise CorruptFileError(f"{folder} has {what}: put the mended copy there, {MENDED}")
-        return self._pictures_in(folder, CORRUPTED_FOLDER)
+        found = self._pictures_in(folder, CORRUPTED_FOLDER)
+        return Split(found.pictures, found.labels).called(name)
 
     def _pictures_in(self, folder: Path, archive: str) -> LabelledPictures:
         folders = [folder / wnid for wnid in self.wnids]

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant._checks import check_choice
-from calibrant.data import DataSet, open_dataset
+from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, load_weights
 from calibrant.predictions import Predictions
@@ -129,15 +129,22 @@ def predict_run(
 
 
 def chosen_names(data: DataSet, wanted: Iterable[str]) -> list[str]:
-    """Splits and shifted tests by name, where fog is all of its severities; by default all but the training split."""
-    families = {shift.rsplit("-", 1)[0] for shift in data.shifts}
+    """Splits and shifted tests by name; by default all but the training split.
+
+    fog is all of its severities, val+fog the validation split under them, and all every shifted test.
+    """
     chosen: list[str] = []
     for word in list(wanted) or [*data.splits[1:], "all"]:
-        check_choice("split", word, (*data.splits, "all", "none", *sorted(families), *data.shifts))
-        if word in (*data.splits, *data.shifts):
+        part, plus, shift = word.rpartition("+")
+        shifts = CORRUPTED if plus else data.shifts
+        families = sorted({name.rsplit("-", 1)[0] for name in shifts})
+        if part:
+            check_choice("split", part, data.splits)
+        check_choice("split", shift, (*(() if plus else data.splits), "all", "none", *families, *shifts))
+        if shift in (*data.splits, *shifts):
             chosen.append(word)
-        elif word != "none":
-            chosen += [shift for shift in data.shifts if word in ("all", shift.rsplit("-", 1)[0])]
+        elif shift != "none":
+            chosen += [f"{part}{plus}{name}" for name in shifts if shift in ("all", name.rsplit("-", 1)[0])]
     return list(dict.fromkeys(chosen))
 
 
