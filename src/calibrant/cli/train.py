@@ -82,7 +82,7 @@ def show(console: "Console", folder: Path, *, as_json: bool) -> None:
     rows = pq.read_table(folder / "metrics.parquet").to_pylist()
     groups: dict[tuple[str, int], dict[str, list[float | None]]] = {}
     for row in rows:
-        kind = (row["split"], 1) if row["severity"] is None else (f"severity {row['severity']}", 0)
+        kind = (f"severity {row['severity']}", 0) if row["severity"] else (row["split"], 1)
         groups.setdefault(kind, {}).setdefault(row["metric"], []).append(row["value"])
     means = {name: {metric: _mean(values) for metric, values in found.items()} for (name, _), found in groups.items()}
     if as_json:

@@ -54,7 +54,10 @@ class Predictor:
         return cls(model, data, fabric, features or settings.features, settings.workers, describe(settings))
 
     def predict(self, name: str) -> Predictions:
-        """The columns are those of the split, its name, the norm of the logits, and that of the features, if any."""
+        """The columns are those of the split, its name, the norm of the logits, and that of the features, if any.
+
+        Clean rows have the corruption "none" of severity 0, so that they can be joined with the others.
+        """
         split = self.data.split(name)
         if len(split) == 0:
             raise NoDataError(f"{self.data.name} has no rows in {name}")
@@ -70,6 +73,8 @@ class Predictor:
             found.logits,
             split.labels,
             columns={
+                "corruption": ["none"] * len(split),
+                "severity": [0] * len(split),
                 **split.columns,
                 "split": [name] * len(split),
                 **{column: norm for column, norm in norms.items() if norm is not None},

@@ -33,9 +33,7 @@ def write_metrics(path: Path, files: Iterable[Path], described: dict[str, Any]) 
 
 
 def metric_rows(split: str, predictions: Predictions) -> list[dict[str, Any]]:
-    shared: dict[str, Any] = {"split": split, "n_rows": len(predictions)}
-    for name in ("corruption", "severity"):
-        if name in predictions.columns.column_names and len(predictions):
-            shared[name] = predictions.column(name)[0].as_py()
+    shared = {name: predictions.column(name)[0].as_py() for name in ("corruption", "severity")}
+    shared |= {"split": split, "n_rows": len(predictions)}
     values = score(predictions).values()
     return [{**shared, "metric": name, "value": value} for name, value in values.items()]
