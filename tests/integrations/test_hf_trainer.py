@@ -1,0 +1,296 @@
+"""Losses and metrics inside the Trainer of transformers: steps that add up, scores of the rows, padding left out."""
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import calibrant
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.integrations.transformers import HEADLINE, compute_metrics, loss_func, predictions
+from calibrant.losses import LOSSES, MaxEntLoss
+from calibrant.losses.modules import AvUCLoss, CrossEntropyLoss
+from calibrant.predictions import Predictions
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+transformers = pytest.importorskip("transformers", reason="transformers comes with the extra integrations")
+pytest.importorskip("accelerate", reason="accelerate comes with the extra integrations")
+
+N_CLASSES, LENGTH = 4, 6
+
+
+def items(kind: str, n: int = 16, *, soft: bool = False) -> list[dict[str, Tensor]]:
+    """Random token numbers, with a label for each sequence, or for each token but those labelled −100."""
+    draw = torch.Generator().manual_seed(3)
+    tokens = torch.randint(1, 30, (n, LENGTH), generator=draw)
+    if kind == "sequence":
+        labels = torch.randint(N_CLASSES, (n,), generator=draw)
+        labels = nn.functional.one_hot(labels, N_CLASSES).float() if soft else labels
+    else:
+        labels = torch.randint(N_CLASSES, (n, LENGTH), generator=draw)
+        kept = torch.arange(LENGTH) < torch.randint(1, LENGTH + 1, (n, 1), generator=draw)
+        labels = torch.where(kept, labels, -100)
+    return [{"input_ids": t, "labels": label} for t, label in zip(tokens, labels, strict=True)]
+
+
+def labels_of(data: list[dict[str, Tensor]]) -> Tensor:
+    return torch.stack([item["labels"] for item in data])
+
+
+def model(kind: str) -> nn.Module:
+    """A BERT of a few hundred weights, the same on every call."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=8,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=N_CLASSES,
+    )
+    names = {"sequence": "BertForSequenceClassification", "token": "BertForTokenClassification"}
+    made: nn.Module = getattr(transformers, names[kind])(config)
+    return made
+
+
+def trainer(kind: str, folder: Path, data: list[dict[str, Tensor]], criterion: Any = None, **options: Any) -> Any:
+    settings = {
+        "output_dir": str(folder),
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "max_steps": 2,
+        "seed": 0,
+    }
+    return transformers.Trainer(
+        model=model(kind),
+        args=transformers.TrainingArguments(**(settings | options)),
+        train_dataset=data,
+        eval_dataset=data,
+        compute_loss_func=None if criterion is None else loss_func(criterion),
+        compute_metrics=compute_metrics(),
+    )
+
+
+def weights(trained: Any) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in trained.model.parameters()])
+
+
+def outputs(logits: Tensor) -> SimpleNamespace:
+    return SimpleNamespace(logits=logits)
+
+
+# Training
+
+
+@pytest.mark.parametrize("kind", ["sequence", "token"])
+def test_accumulated_steps_are_those_of_one_large_batch(kind: str, tmp_path: Path) -> None:
+    data = items(kind)
+    labels = labels_of(data).flatten()
+    found = []
+    for batch_size, steps in ((8, 1), (4, 2)):
+        criterion = MaxEntLoss.from_labels(labels, N_CLASSES)
+        options = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": steps}
+        runner = trainer(kind, tmp_path, data, criterion, **options)
+        start = weights(runner).clone()
+        runner.train()
+        found.append(weights(runner))
+    assert (found[0] - start).abs().max() > 1e-3
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
+def test_cross_entropy_trains_as_that_of_the_model(soft: bool, tmp_path: Path) -> None:
+    found = []
+    for criterion, data in ((CrossEntropyLoss(), items("sequence", soft=soft)), (None, items("sequence"))):
+        runner = trainer("sequence", tmp_path, data, criterion, per_device_train_batch_size=8)
+        runner.train()
+        found.append(weights(runner))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-6)
+
+
+def test_a_step_by_hand(tmp_path: Path) -> None:
+    data = items("token", 8)
+    criterion = MaxEntLoss.from_labels(labels_of(data).flatten(), N_CLASSES, "variance")
+    runner = trainer("token", tmp_path, data, criterion, per_device_train_batch_size=8, max_steps=1)
+    runner.train()
+    by_hand = model("token")
+    tokens, labels = torch.stack([item["input_ids"] for item in data]), labels_of(data)
+    logits = by_hand(input_ids=tokens).logits
+    kept = labels != -100
+    criterion(logits[kept], labels[kept]).backward()
+    moved = torch.cat([(w - 0.5 * w.grad).detach().flatten() for w in by_hand.parameters()])
+    torch.testing.assert_close(weights(runner), moved, rtol=0, atol=1e-6)
+
+
+# The loss alone
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_sum_over_its_count_is_the_mean(name: str) -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(5, 3, N_CLASSES, generator=draw)
+    labels = torch.randint(N_CLASSES, (5, 3), generator=draw)
+    labels[1, 1:] = -100
+    criterion = LOSSES[name]([0.25] * 4) if name.startswith("maxent") else LOSSES[name]()
+    loss = loss_func(criterion)
+    expected = criterion(logits[labels != -100], labels[labels != -100])
+    torch.testing.assert_close(loss(outputs(logits), labels), expected)
+    torch.testing.assert_close(loss({"logits": logits}, labels, num_items_in_batch=torch.tensor(13)), expected)
+    assert criterion.reduction == "mean"
+
+
+def test_devices_of_one_process_are_counted_once() -> None:
+    logits, labels = torch.randn(6, N_CLASSES, generator=torch.Generator().manual_seed(2)), torch.arange(6) % 4
+    counted = torch.tensor(6).unsqueeze(0).expand(2, -1)  # as the Trainer hands it to DataParallel
+    by_trainer = 2 * loss_func(CrossEntropyLoss())(outputs(logits), labels, num_items_in_batch=counted)
+    torch.testing.assert_close(by_trainer, CrossEntropyLoss()(logits, labels))
+
+
+def test_a_step_without_labels_is_zero() -> None:
+    logits = torch.zeros(2, N_CLASSES, requires_grad=True)
+    value = loss_func(CrossEntropyLoss())(outputs(logits), torch.tensor([-100, -100]), num_items_in_batch=0)
+    value.backward()
+    assert value.item() == 0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_soft_labels_of_tokens() -> None:
+    draw = torch.Generator().manual_seed(4)
+    logits, hard = torch.randn(2, 3, N_CLASSES, generator=draw), torch.randint(N_CLASSES, (2, 3), generator=draw)
+    soft = nn.functional.one_hot(hard, N_CLASSES).float()
+    loss = loss_func(CrossEntropyLoss())
+    found = loss(outputs(logits), soft, num_items_in_batch=soft.ne(-100).sum())
+    torch.testing.assert_close(found, loss(outputs(logits), hard))
+
+
+def test_what_is_set_on_the_criterion_later_holds() -> None:
+    logits, labels = torch.randn(6, N_CLASSES, generator=torch.Generator().manual_seed(5)), torch.arange(6) % 4
+    criterion = AvUCLoss()
+    loss = loss_func(criterion)
+    before = loss(outputs(logits), labels, num_items_in_batch=6)
+    criterion.beta = 0
+    after = loss(outputs(logits), labels, num_items_in_batch=6)
+    assert before != after
+    torch.testing.assert_close(after, nn.functional.cross_entropy(logits, labels))
+
+
+# Metrics and predictions
+
+
+@pytest.mark.parametrize("kind", ["sequence", "token"])
+def test_metrics_and_predictions_are_those_of_the_rows(kind: str, tmp_path: Path) -> None:
+    data = items(kind, 14)
+    runner = trainer(kind, tmp_path, data, CrossEntropyLoss(), per_device_eval_batch_size=4)
+    reported = runner.evaluate()
+    labels = labels_of(data).flatten()
+    with torch.no_grad():
+        logits = runner.model(input_ids=torch.stack([item["input_ids"] for item in data])).logits
+    kept = labels != -100
+    rows = Predictions.from_logits(logits.reshape(-1, N_CLASSES)[kept], labels[kept])
+    expected = calibrant.score(rows, metrics=HEADLINE).values()
+    assert {name: reported[f"eval_{name}"] for name in HEADLINE} == pytest.approx(expected, rel=1e-5)
+    path = tmp_path / "test.parquet"
+    predictions(runner.predict(data), class_names=list("abcd"), metadata={"seed": 0}).save(path)
+    found = Predictions.load(path)
+    torch.testing.assert_close(found.logits, rows.logits)
+    assert torch.equal(found.labels, rows.labels)
+    assert found.class_names == ("a", "b", "c", "d")
+
+
+def output(logits: Any, labels: Any) -> Any:
+    return transformers.EvalPrediction(predictions=logits, label_ids=labels)
+
+
+def test_the_documentation_of_transformers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```py\n(import torch\nfrom transformers.*?)```", page, re.DOTALL)
+    exec(compile(block, "<documentation>", "exec"), {"__name__": "__documentation__"})
+    assert len(Predictions.load(tmp_path / "test.parquet")) == 64
+
+
+def test_an_undefined_metric_is_left_out() -> None:
+    scores = compute_metrics(["accuracy", "nll_on_errors"])
+    assert scores(output(np.eye(3), np.arange(3))) == {"accuracy": 1.0}
+    assert set(compute_metrics(None)(output(np.eye(3), np.arange(3)))) >= {"smece", "aurc"}
+
+
+def test_bins_are_those_asked_for() -> None:
+    logits, labels = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 3
+    expected = calibrant.score(Predictions.from_logits(logits, labels), n_bins=4).ece
+    assert compute_metrics("ece", n_bins=4)(output(logits, labels)) == {"ece": expected}
+
+
+def test_logits_come_first_among_outputs_and_labels_may_be_missing() -> None:
+    rows = predictions(output((np.eye(3), np.zeros((3, 5, 8))), None))
+    assert rows.logits.tolist() == np.eye(3).tolist()
+    assert (rows.labels == -1).all()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("criterion", "message"),
+    [
+        pytest.param(nn.CrossEntropyLoss(reduction="sum"), "reduction 'mean' .* got 'sum'", id="sum"),
+        pytest.param(nn.MSELoss(), "ignore_index -100 .* got 'none'", id="no ignore_index"),
+        pytest.param(CrossEntropyLoss(ignore_index=0), "ignore_index -100 .* got 0", id="other ignore_index"),
+    ],
+)
+def test_criteria_that_the_trainer_cannot_count_by(criterion: nn.Module, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        loss_func(criterion)
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "message"),
+    [
+        pytest.param((torch.zeros(2, 4),), torch.zeros(2).long(), "outputs must have logits, got tuple", id="tuple"),
+        pytest.param({"loss": 0}, torch.zeros(2).long(), "outputs must have logits, got dict", id="no logits"),
+        pytest.param(outputs(torch.zeros(2, 4)), None, "labels must be a tensor, got NoneType", id="no labels"),
+        pytest.param(outputs(torch.zeros(2, 4, 5, 6)), torch.zeros(2, 5, 6).long(), r"got \(2, 4, 5, 6\)", id="4-d"),
+        pytest.param(outputs(torch.zeros(2, 3, 4)), torch.zeros(2, 4).long(), r"of shape \(2, 3\)", id="other length"),
+    ],
+)
+def test_outputs_that_are_no_classification(given: Any, labels: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        loss_func(CrossEntropyLoss())(given, labels)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        pytest.param(np.zeros((2, 3, 4)), None, "label_ids must be given for tokens", id="tokens without labels"),
+        pytest.param(np.zeros((2, 4)), (np.zeros(2), np.zeros(2)), "label_ids must be one array, got .* 2", id="two"),
+        pytest.param(np.zeros((2, 4, 5, 6)), np.zeros((2, 5, 6)), r"got \(2, 4, 5, 6\)", id="4-d"),
+        pytest.param(np.zeros((2, 4)), np.array([0, 4]), "labels must lie in", id="label out of range"),
+    ],
+)
+def test_predictions_that_are_no_classification(logits: Any, labels: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        predictions(output(logits, labels))
+
+
+def test_bad_options_of_the_metrics_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown metric 'ecee'; did you mean 'ece'"):
+        compute_metrics(["ecee"])
+    with pytest.raises(InvalidInputError, match="n_bins must be an integer of at least 1, got 0"):
+        compute_metrics(n_bins=0)
