@@ -29,7 +29,7 @@ class UndefinedMetricError(CalibrantError, ArithmeticError):
     """A metric has no value on these rows, as the NLL of the errors where there is none."""
 
 
-class InterruptedRunError(CalibrantError, KeyboardInterrupt):
+class InterruptedRunError(CalibrantError, RuntimeError):
     """A signal asked a run to stop, and it did where it can go on; the message says where."""
 
 

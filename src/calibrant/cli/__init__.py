@@ -14,7 +14,7 @@ from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
 from calibrant.cli.fit import fit
 from calibrant.cli.solve import solve
-from calibrant.errors import CalibrantError, printable
+from calibrant.errors import CalibrantError, InterruptedRunError, printable
 
 app = App(
     name="calibrant",
@@ -37,8 +37,6 @@ def main() -> None:
         if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun has started, one speaks
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
-        sys.exit(130 if isinstance(error, KeyboardInterrupt) else 2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(130 if isinstance(error, InterruptedRunError) else 2)
     except BrokenPipeError:  # the reader, head say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

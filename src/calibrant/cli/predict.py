@@ -15,7 +15,7 @@ from calibrant.errors import InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
     from calibrant.training.outputs import Model
-    from calibrant.training.predict import Predictor
+    from calibrant.training.predicting import Predictor
 
 
 def predict(
@@ -54,7 +54,7 @@ def predict(
     as_json
         Print JSON instead of the names of the files.
     """
-    from calibrant.training.predict import Predictor, chosen_names
+    from calibrant.training.predicting import Predictor, chosen_names
 
     if ":" not in source or Path(source).exists():
         if data is not None:
@@ -78,7 +78,7 @@ def predict(
 def _own(source: str, data: str, root: str | None, image_size: int | None, features: bool, device: str) -> "Predictor":
     from calibrant.data import open_dataset
     from calibrant.training.engine import new_fabric
-    from calibrant.training.predict import Predictor
+    from calibrant.training.predicting import Predictor
 
     opened = open_dataset(data, root, image_size=image_size)
     return Predictor(own_model(source), opened, new_fabric(device), features, metadata={"model": source})

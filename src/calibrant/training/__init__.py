@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from calibrant.training.loop import train
-    from calibrant.training.predict import predict, predict_run
+    from calibrant.training.predicting import predict, predict_run
     from calibrant.training.settings import Settings, read_settings
 
 __all__ = ["Settings", "predict", "predict_run", "read_settings", "train"]
 
 _HOMES = {
     "Settings": "settings",
-    "predict": "predict",
-    "predict_run": "predict",
+    "predict": "predicting",
+    "predict_run": "predicting",
     "read_settings": "settings",
     "train": "loop",
 }

@@ -41,7 +41,7 @@ def new_fabric(
             num_nodes=world // local,
             strategy="ddp" if world > 1 else "auto",
             precision=PRECISIONS[precision],
-            loggers=[] if folder is None or logger is None else [_logger(logger, folder)],
+            loggers=[_logger(logger, folder)] if logger and folder and is_main_process() else [],
         )
         fabric.launch()
     return fabric
@@ -62,6 +62,10 @@ def _device(wanted: str) -> str:
 
 
 def _logger(name: str, folder: Path) -> Any:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
     try:
         if name == "tensorboard":
             from lightning_fabric.loggers.tensorboard import TensorBoardLogger

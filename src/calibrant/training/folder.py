@@ -75,7 +75,7 @@ class RunFolder:
             raise NoDataError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def _agree(self, settings: Settings) -> None:
-        if not self.config.exists():
+        if not (self.last.exists() or self.weights.exists()):  # there is nothing yet that could be mixed up
             write_json(self.config, settings.model_dump(mode="json"))
         begun = read_json(self.config)
         for name, value in settings.identity.items():
@@ -92,8 +92,11 @@ class RunFolder:
         return Settings.model_validate_json(json.dumps(read_json(self.config)))
 
     def append_log(self, record: dict[str, Any]) -> None:
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        try:
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise NoDataError(f"{self.log} cannot be written: {error.strerror}") from None
 
     def rewrite_log(self, records: list[dict[str, Any]]) -> None:
         """As it was when the checkpoint was written that the run goes on from."""

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._files import replacing
 from calibrant.data import DataSet, open_dataset
-from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError
+from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
@@ -25,10 +25,10 @@ from calibrant.predictions import Predictions
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
-from calibrant.training.engine import StopRequest, heeding_signals, is_main_process, new_fabric
+from calibrant.training.engine import StopRequest, heeding_signals, new_fabric
 from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
-from calibrant.training.predict import Predictor, chosen_names, describe, new_model
+from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_names
 from calibrant.training.watch import Watch
@@ -49,27 +49,57 @@ def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | 
     check_names(settings)
     run, watch = RunFolder(Path(folder)), watch or Watch()
     data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-    names = chosen_names(data, dict.fromkeys([*data.splits[1:], data.validation, *settings.shifts]))
+    shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
+    names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
+    fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
     try:
-        with run.open(settings) if is_main_process() else nullcontext():
-            fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
+        with _opened(run, settings, fabric), heeding_signals() as request:
             if not fabric.broadcast(run.done.exists()):
-                _finish(fabric, settings, data, run, names, watch)
+                _finish(fabric, settings, data, run, names, watch, request)
         return run.path
     finally:
         watch.end()
 
 
-def _finish(fabric: Fabric, settings: Settings, data: DataSet, run: RunFolder, names: list[str], watch: Watch) -> None:
+@contextmanager
+def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
+    """The folder, opened by the main process; where that fails, it fails in all of them, so that none waits."""
+    with ExitStack() as stack:
+        failure = None
+        if fabric.is_global_zero:
+            try:
+                stack.enter_context(run.open(settings))
+            except CalibrantError as error:
+                failure = error
+        failure = fabric.broadcast(failure)
+        if failure is not None:
+            raise failure
+        yield
+
+
+def _finish(
+    fabric: Fabric,
+    settings: Settings,
+    data: DataSet,
+    run: RunFolder,
+    names: list[str],
+    watch: Watch,
+    request: StopRequest,
+) -> None:
     """Whatever of the run is still to be done."""
+
+    def report(name: str, number: int, total: int) -> None:
+        if request.asked:
+            raise InterruptedRunError(f"stopped before predicting {name}; the same command goes on from there")
+        watch.predicting(name, number, total)
+
     if not run.weights.is_file():
-        with heeding_signals() as request:
-            Fit(fabric, settings, data, run, watch, request).run()
+        Fit(fabric, settings, data, run, watch, request).run()
         fabric.barrier()
     model = new_model(settings, data)
     load_weights(model, run.weights)
     predictor = Predictor(model, data, fabric, settings.features, settings.workers, describe(settings))
-    files = predictor.write(names, run.predictions, skip=True, report=watch.predicting)
+    files = predictor.write(names, run.predictions, skip=True, report=report)
     if fabric.is_global_zero:
         write_metrics(run.metrics, files, describe(settings))
         run.done.touch()

@@ -64,7 +64,9 @@ def outputs(
     fabric: Fabric, model: Model, split: Split, data: DataSet, *, workers: int, features: bool = False
 ) -> Outputs:
     """What the model says of every row of a split, in their order, on every process."""
-    embedding = Embedding(model).eval()
+    embedding = Embedding(model)
+    modules = [module for module in embedding.modules() if module.training]
+    embedding.eval()
     rows = torch.arange(len(split))[fabric.global_rank :: fabric.world_size]
     parts: list[tuple[Tensor, ...]] = []
     for images in read_batches(split.images, rows.split(BATCH), workers):
@@ -72,6 +74,8 @@ def outputs(
             logits, seen = embedding(normalised(images.to(fabric.device), data.mean, data.std))
         kept = () if seen is None else (seen.float().norm(dim=1), *((seen.half(),) if features else ()))
         parts.append((logits.float().cpu(), *(tensor.cpu() for tensor in kept)))
+    for module in modules:
+        module.training = True
     return Outputs(*(_in_order(fabric, torch.cat(column), len(split)) for column in zip(*parts, strict=True)))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.training.recipes import RECIPES, SMALL
 
 Whole = Annotated[int, Field(ge=1)]
@@ -125,7 +125,11 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
         settings = Settings.model_validate({**values, **given})
     except ValidationError as error:
         raise _one_line(error, prefix if not _blames(error, given) else "") from None
-    check_names(settings)
+    try:
+        check_names(settings)
+    except CalibrantError as error:
+        named = {"data", "model", "loss", "loss_options"} & given.keys()
+        raise type(error)(f"{error}" if named else f"{prefix}{error}") from None
     return settings
 
 
@@ -150,7 +154,12 @@ def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | Unknow
         return UnknownNameError(f"{prefix}unknown setting {name!r}{_suggestion(name, Settings.model_fields)}")
     # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
     keys = [str(key) for key in first["loc"] if not (isinstance(key, str) and key in ("float", "bool", "str", "int"))]
-    rule = first["msg"].replace("Input should be", "must be").replace("a valid", "a")
+    rule = (
+        first["msg"]
+        .replace("Input should be", "must be")
+        .replace("valid integer", "whole number")
+        .replace("valid ", "")
+    )
     return InvalidInputError(f"{prefix}{'.'.join(keys)} {rule}, got {first['input']!r}")
 
 
@@ -160,11 +169,13 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def check_names(settings: Settings) -> None:
-    """That data set, model, loss and the loss's options are ones there are."""
+    """That data set, model and loss are ones there are, and that the loss takes its options."""
+    import torch
+
     from calibrant._checks import check_choice
     from calibrant.data import DATASETS
     from calibrant.models import check_model
-    from calibrant.training.criterion import loss_options
+    from calibrant.training.criterion import build_criterion, loss_options
 
     check_choice("data", settings.data, DATASETS)
     check_model(settings.model)
@@ -173,3 +184,7 @@ def check_names(settings: Settings) -> None:
         if name not in known:
             hint = _suggestion(name, known) if known else "; it has none"
             raise UnknownNameError(f"unknown option {name!r} of the loss {settings.loss}{hint}")
+    try:
+        build_criterion(settings, torch.full((3,), 1 / 3))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"loss_options.{error}") from None

@@ -133,7 +133,7 @@ def predict_run(
     return predictor.write(chosen_names(predictor.data, names), Path(output or Path(path) / "predictions"))
 
 
-def chosen_names(data: DataSet, wanted: Iterable[str]) -> list[str]:
+def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
     """Splits and shifted tests by name; by default all but the training split.
 
     fog is all of its severities, val+fog the validation split under them, and all every shifted test.
@@ -144,8 +144,8 @@ def chosen_names(data: DataSet, wanted: Iterable[str]) -> list[str]:
         shifts = CORRUPTED if plus else data.shifts
         families = sorted({name.rsplit("-", 1)[0] for name in shifts})
         if part:
-            check_choice("split", part, data.splits)
-        check_choice("split", shift, (*(() if plus else data.splits), "all", "none", *families, *shifts))
+            check_choice(what, part, data.splits)
+        check_choice(what, shift, (*(() if plus else data.splits), "all", "none", *families, *shifts))
         if shift in (*data.splits, *shifts):
             chosen.append(word)
         elif shift != "none":

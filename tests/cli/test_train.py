@@ -1,0 +1,299 @@
+"""`calibrant train` and `calibrant predict`: every setting a flag, one line for what goes wrong."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from cli_run import Run, in_this_process, run_process
+from torch import Tensor, nn
+
+import calibrant as cb
+from calibrant.data import open_dataset
+
+QUICK = ("--data", "digits", "--model", "mlp", "--shifts", "none")
+FLAGS: dict[str, tuple[list[str], Any]] = {
+    "image_size": (["--image-size", "32"], 32),
+    "label_smoothing": (["--label-smoothing", "0.1"], 0.1),
+    "loss_warmup": (["--loss-warmup", "1"], 1),
+    "seed": (["--seed", "3"], 3),
+    "batch_size": (["--batch-size", "128"], 128),
+    "optimizer": (["--optimizer", "adamw"], "adamw"),
+    "lr": (["--lr", "0.01"], 0.01),
+    "momentum": (["--momentum", "0.5"], 0.5),
+    "weight_decay": (["--weight-decay", "0"], 0.0),
+    "schedule": (["--schedule", "constant"], "constant"),
+    "crop_padding": (["--crop-padding", "0"], 0),
+    "flip": (["--flip"], True),
+    "accumulate": (["--accumulate", "2"], 2),
+    "clip": (["--clip", "1"], 1.0),
+    "precision": (["--precision", "bf16"], "bf16"),
+    "ema": (["--ema", "0.5"], 0.5),
+    "keep": (["--keep", "nll"], "nll"),
+    "patience": (["--patience", "4"], 4),
+    "features": (["--features"], True),
+    "device": (["--device", "cpu"], "cpu"),
+    "workers": (["--workers", "1"], 1),
+    "checkpoint_minutes": (["--checkpoint-minutes", "3"], 3.0),
+}
+
+
+@pytest.fixture
+def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.delenv("CALIBRANT_DATA", raising=False)
+    return in_this_process(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a process of its own; not to be changed."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    arguments = ("--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3", "-o", run)
+    done = run_process("train", *arguments, OMP_NUM_THREADS="1")
+    out = done.done()
+    assert "epoch 1/2" in out
+    assert "epoch 2/2" in out
+    assert str(run) in out
+    assert (run / "DONE").exists()
+    return run
+
+
+def times_of(folder: Path) -> dict[str, int]:
+    return {str(file): file.stat().st_mtime_ns for file in sorted(folder.rglob("*")) if file.name != ".lock"}
+
+
+def config_of(run: Path) -> Any:
+    return json.loads((run / "config.json").read_text())
+
+
+# Flags and files
+
+
+def test_help_names_every_setting(calibrant: Run) -> None:
+    text = calibrant("train", "--help").done()
+    for name in (*FLAGS, "output", "data", "root", "model", "weights", "loss", "loss_options", "epochs", "shifts"):
+        assert f"--{name.replace('_', '-')}" in text
+    assert "--no-flip" in text
+    assert "--json" in text
+
+
+def test_every_setting_is_a_flag(calibrant: Run, tmp_path: Path) -> None:
+    others = {name: flag for name, flag in FLAGS.items() if name not in ("image_size", "precision")}
+    tokens = [token for flag, _ in others.values() for token in flag]
+    calibrant("train", *QUICK, "--epochs", "1", *tokens, "-o", tmp_path / "run").done()
+    config = config_of(tmp_path / "run")
+    assert {name: config[name] for name in others} == {name: value for name, (_, value) in others.items()}
+    assert (config["data"], config["model"], config["epochs"]) == ("digits", "mlp", 1)
+
+
+def test_bf16_says_nothing_of_its_own(calibrant: Run, tmp_path: Path) -> None:
+    calibrant("train", *QUICK, "--epochs", "1", "--precision", "bf16", "-o", tmp_path / "run").done()
+    assert config_of(tmp_path / "run")["precision"] == "bf16"
+
+
+def test_options_of_the_loss(calibrant: Run, tmp_path: Path) -> None:
+    tokens = ("--epochs", "1", "--loss", "focal", "--loss-options.gamma", "3", "-o", tmp_path / "run")
+    calibrant("train", *QUICK, *tokens).done()
+    assert config_of(tmp_path / "run")["loss_options"] == {"gamma": 3}
+
+
+def test_several_shifts(calibrant: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tokens = ("--data", "digits", "--model", "mlp", "--epochs", "1", "--shifts", "fog-3", "snow-1", "-o", run)
+    calibrant("train", *tokens).done()
+    assert {file.stem for file in (run / "predictions").iterdir()} == {"val", "test", "fog-3", "snow-1"}
+
+
+def test_a_file_and_flags_that_win(calibrant: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(
+        'data = "digits"\nmodel = "mlp"\nepochs = 9\nseed = 4\nflip = true\nshifts = ["none"]\n'
+        'loss = "focal"\n[loss_options]\ngamma = 2.0\n'
+    )
+    calibrant("train", tmp_path / "x.toml", "--epochs", "1", "--no-flip", "-o", tmp_path / "run").done()
+    config = config_of(tmp_path / "run")
+    assert (config["epochs"], config["seed"], config["flip"]) == (1, 4, False)
+    assert config["loss_options"] == {"gamma": 2.0}
+
+
+def test_the_folder_is_named_after_the_run(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = calibrant("train", *QUICK, "--epochs", "1", "--loss", "poly", "--seed", "7").done()
+    assert (tmp_path / "runs" / "digits-mlp-poly-7" / "DONE").exists()
+    assert "runs/digits-mlp-poly-7" in out
+
+
+def test_a_record_at_the_end(calibrant: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    record = calibrant("train", *QUICK, "--epochs", "1", "--json", "-o", run).record
+    assert str(run) in json.dumps(record)
+    rows = pq.read_table(run / "metrics.parquet").to_pylist()
+    [accuracy] = [row["value"] for row in rows if row["split"] == "test" and row["metric"] == "accuracy"]
+    assert repr(accuracy) in json.dumps(record)
+
+
+def test_a_process_and_a_call_give_the_same_bytes(calibrant: Run, tmp_path: Path, trained: Path) -> None:
+    tokens = ("--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3")
+    calibrant("train", *tokens, "-o", tmp_path / "run").done()
+    for name in ("weights.safetensors", "metrics.parquet", "predictions/test.parquet", "predictions/fog-3.parquet"):
+        assert (tmp_path / "run" / name).read_bytes() == (trained / name).read_bytes()
+
+
+# The same command again, or another
+
+
+def test_a_finished_run_stays_as_it_is(calibrant: Run, trained: Path) -> None:
+    before = times_of(trained)
+    out = calibrant("train", "--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3", "-o", trained)
+    assert str(trained) in out.done()
+    assert times_of(trained) == before
+
+
+def test_another_seed_in_the_same_folder(calibrant: Run, trained: Path) -> None:
+    before = times_of(trained)
+    tokens = ("--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3", "--seed", "1", "-o", trained)
+    calibrant("train", *tokens).refused("seed = 0, not 1")
+    assert times_of(trained) == before
+
+
+# Refusals
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "flag": (["--epoch", "3"], "--epochs"),
+    "no epoch": (["--epochs", "0"], "epochs"),
+    "text for a number": (["--epochs", "three"], "three"),
+    "choice": (["--optimizer", "sdg"], "sdg"),
+    "model": (["--model", "mpl"], "did you mean 'mlp'"),
+    "data": (["--data", "digit"], "did you mean 'digits'"),
+    "loss": (["--loss", "focla"], "did you mean 'focal'"),
+    "shift": (["--shifts", "fogg-3"], "did you mean 'fog-3'"),
+    "option": (["--loss", "focal", "--loss-options.gama", "3"], "did you mean 'gamma'"),
+    "option of text": (["--loss", "focal", "--loss-options.gamma", "three"], "gamma must be a number, got 'three'"),
+    "option out of range": (["--loss", "focal", "--loss-options.gamma", "-1"], "gamma"),
+    "weights": (["--weights", "nowhere.safetensors"], "nowhere.safetensors"),
+    "data that are not there": (["--data", "cifar10", "--root", "nowhere"], "nowhere"),
+    "batches": (["--batch-size", "63", "--accumulate", "2"], "batch_size"),
+    "file": (["nowhere.toml"], "nowhere.toml"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_in_one_line(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokens, message = REFUSED[case]
+    given = {"--data": ["digits"], "--model": ["mlp"], "--epochs": ["1"]}
+    rest = [token for flag, value in given.items() if flag not in tokens for token in (flag, *value)]
+    calibrant("train", *tokens, *rest, "-o", "run").refused(message)
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    assert not (tmp_path / "run" / "DONE").exists()
+
+
+def test_a_loss_that_is_not_finite(calibrant: Run, tmp_path: Path) -> None:
+    run = calibrant("train", *QUICK, "--epochs", "2", "--lr", "1e30", "-o", tmp_path / "run")
+    run.refused("epoch 1, step ")
+
+
+@pytest.mark.parametrize("below", ["", "run"], ids=["is a file", "below a file"])
+def test_an_output_that_is_a_file(calibrant: Run, tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    calibrant("train", *QUICK, "-o", tmp_path / "file" / below).refused(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_parent_that_cannot_be_written(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)  # the superuser may write into any folder
+    calibrant("train", *QUICK, "-o", tmp_path / "run").refused("Permission denied")
+
+
+# Predict
+
+
+def test_predict_a_run(calibrant: Run, trained: Path, tmp_path: Path) -> None:
+    before = times_of(trained)
+    calibrant("predict", trained, "fog-3", "test", "-o", tmp_path / "out").done()
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"fog-3.parquet", "test.parquet"}
+    for name in ("fog-3.parquet", "test.parquet"):
+        assert (tmp_path / "out" / name).read_bytes() == (trained / "predictions" / name).read_bytes()
+    assert times_of(trained) == before
+
+
+def test_predict_features(calibrant: Run, trained: Path, tmp_path: Path) -> None:
+    calibrant("predict", trained, "fog-3", "--features", "-o", tmp_path / "out").done()
+    predictions = cb.Predictions.load(tmp_path / "out" / "fog-3.parquet")
+    assert predictions.features is not None
+    assert predictions.features.shape == (600, 128)
+    assert torch.equal(predictions.logits, cb.Predictions.load(trained / "predictions" / "fog-3.parquet").logits)
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Sums(nn.Module):
+    def forward(self, images):
+        return images.flatten(1)[:, 10:20]
+
+def build():
+    return Sums()
+
+ready = Sums()
+
+def logits(images):
+    return images.flatten(1)[:, 10:20]
+
+number = 3
+
+def broken():
+    raise RuntimeError("no weights here")
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module of the user's own, in the folder where the command is given."""
+    name = "own_model_of_a_user"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+    return name
+
+
+@pytest.mark.parametrize("kind", ["build", "ready", "Sums", "logits"])
+def test_predict_a_model_of_your_own(calibrant: Run, own: str, tmp_path: Path, kind: str) -> None:
+    calibrant("predict", f"{own}:{kind}", "--data", "digits", "val", "-o", tmp_path / "out").done()
+    predictions = cb.Predictions.load(tmp_path / "out" / "val.parquet")
+    rows = open_dataset("digits").split("val")
+    assert isinstance(rows.images, Tensor)
+    images = (rows.images.float() / 255 - 0.5) / 0.5
+    torch.testing.assert_close(predictions.logits, nn.Flatten()(images)[:, 10:20])
+    assert predictions.labels.tolist() == rows.labels.tolist()
+
+
+PREDICT_REFUSED: dict[str, tuple[list[str], str]] = {
+    "no run": (["nowhere", "test"], "nowhere"),
+    "no module": (["nowhere_at_all:build", "--data", "digits", "val"], "nowhere_at_all"),
+    "no name": (["{own}:biuld", "--data", "digits", "val"], "biuld"),
+    "no model": (["{own}:number", "--data", "digits", "val"], "number"),
+    "no data": (["{own}:build", "val"], "data"),
+    "unknown data": (["{own}:build", "--data", "digit", "val"], "did you mean 'digits'"),
+    "unknown split": (["{own}:build", "--data", "digits", "fogg-3"], "did you mean 'fog-3'"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICT_REFUSED)
+def test_predict_refused_in_one_line(calibrant: Run, own: str, tmp_path: Path, case: str) -> None:
+    tokens, message = PREDICT_REFUSED[case]
+    calibrant("predict", *(token.format(own=own) for token in tokens), "-o", tmp_path / "out").refused(message)
+
+
+def test_predict_a_run_without_weights(calibrant: Run, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "copied")
+    (tmp_path / "copied" / "weights.safetensors").unlink()
+    calibrant("predict", tmp_path / "copied", "test", "-o", tmp_path / "out").refused("copied")

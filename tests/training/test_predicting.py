@@ -1,0 +1,181 @@
+"""Predictions after training: of a run, with what was not asked for then, and of models from elsewhere."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from training_run import quick, results_of, times_of
+
+import calibrant as cb
+from calibrant.data import open_dataset
+from calibrant.errors import CalibrantError, NoDataError, UnknownNameError
+from calibrant.models import build_model
+from calibrant.training import predict, predict_run, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two shifted tests; not to be changed."""
+    return train(quick(shifts=("fog-3", "snow-1")), tmp_path_factory.mktemp("predicting") / "run")
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copied"))
+
+
+def logits_of(path: Path) -> Tensor:
+    return cb.Predictions.load(path).logits
+
+
+# Of a run
+
+
+def test_a_run_is_predicted_as_it_was(run: Path, tmp_path: Path) -> None:
+    paths = predict_run(run, ["test", "fog-3"], output=tmp_path / "out")
+    assert {Path(path) for path in paths} == {tmp_path / "out" / f"{name}.parquet" for name in ("test", "fog-3")}
+    for path in paths:
+        assert Path(path).read_bytes() == (run / "predictions" / Path(path).name).read_bytes()
+
+
+def test_what_was_not_predicted_then(run: Path, tmp_path: Path) -> None:
+    [path] = predict_run(str(run), ["contrast-5"], output=str(tmp_path / "out"))
+    predictions = cb.Predictions.load(path)
+    assert set(predictions.column("corruption").to_pylist()) == {"contrast"}
+    assert set(predictions.column("severity").to_pylist()) == {5}
+    assert predictions.labels.tolist() == open_dataset("digits").split("test").labels.tolist()
+    assert predictions.metadata["model"] == "mlp"
+    whole = train(quick(shifts=("contrast-5",)), tmp_path / "whole")
+    assert Path(path).read_bytes() == (whole / "predictions" / "contrast-5.parquet").read_bytes()
+
+
+def test_a_corruption_is_its_five_severities(run: Path, tmp_path: Path) -> None:
+    paths = predict_run(run, ["fog"], output=tmp_path / "out")
+    assert [Path(path).name for path in paths] == [f"fog-{severity}.parquet" for severity in range(1, 6)]
+
+
+def test_features_beside_the_same_logits(run: Path, tmp_path: Path) -> None:
+    [path] = predict_run(run, ["fog-3"], output=tmp_path / "out", features=True)
+    predictions = cb.Predictions.load(path)
+    assert predictions.features is not None
+    assert predictions.features.shape == (600, 128)
+    assert predictions.features.dtype == torch.float16
+    assert torch.equal(predictions.logits, logits_of(run / "predictions" / "fog-3.parquet"))
+
+
+def test_the_run_stays_as_it_is(copied: Path, tmp_path: Path) -> None:
+    before = times_of(copied)
+    predict_run(copied, ["test"], output=tmp_path / "out")
+    assert times_of(copied) == before
+
+
+def test_without_output_into_the_run(copied: Path, run: Path) -> None:
+    (copied / "predictions" / "test.parquet").unlink()
+    [path] = predict_run(copied, ["test"])
+    assert Path(path) == copied / "predictions" / "test.parquet"
+    assert results_of(copied) == results_of(run)
+
+
+@pytest.mark.parametrize("name", ["fogg-3", "fog-9", "tset"])
+def test_unknown_splits_of_a_run(run: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnknownNameError, match=name):
+        predict_run(run, [name], output=tmp_path / "out")
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match="nowhere") as refusal:
+        predict_run(tmp_path / "nowhere", ["test"], output=tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "weights.safetensors"])
+def test_a_run_that_is_not_whole(copied: Path, tmp_path: Path, missing: str) -> None:
+    (copied / missing).unlink()
+    with pytest.raises(CalibrantError, match="copied") as refusal:
+        predict_run(copied, ["test"], output=tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+
+
+def test_weights_that_are_damaged(copied: Path, tmp_path: Path) -> None:
+    content = (copied / "weights.safetensors").read_bytes()
+    (copied / "weights.safetensors").write_bytes(content[:-10])
+    with pytest.raises(CalibrantError, match=r"weights\.safetensors") as refusal:
+        predict_run(copied, ["test"], output=tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_output_that_is_a_file(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(CalibrantError, match="out") as refusal:
+        predict_run(run, ["test"], output=tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+
+
+# Of any model
+
+
+def trained(run: Path) -> nn.Module:
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    model.load_state_dict(load_file(run / "weights.safetensors"))
+    return model
+
+
+def test_a_module_is_predicted_as_in_its_run(run: Path) -> None:
+    predictions = predict(trained(run), open_dataset("digits"), "fog-3")
+    assert torch.equal(predictions.logits, logits_of(run / "predictions" / "fog-3.parquet"))
+    assert predictions.labels.tolist() == open_dataset("digits").split("fog-3").labels.tolist()
+    assert predictions.class_names == open_dataset("digits").class_names
+
+
+def test_a_function_sees_normalised_images() -> None:
+    seen: list[Tensor] = []
+
+    def brightness(images: Tensor) -> Tensor:
+        seen.append(images)
+        return images.flatten(1)[:, :10]
+
+    predictions = predict(brightness, open_dataset("digits"), "val")
+    images = torch.cat(seen)
+    pixels = open_dataset("digits").split("val").images
+    assert isinstance(pixels, Tensor)
+    assert images.dtype == torch.float32
+    torch.testing.assert_close(images, (pixels.float() / 255 - 0.5) / 0.5)
+    torch.testing.assert_close(predictions.logits, images.flatten(1)[:, :10])
+
+
+def test_a_model_is_evaluated_without_dropout_and_left_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    model.train()
+    one, two = (predict(model, open_dataset("digits"), "val").logits for _ in range(2))
+    assert torch.equal(one, two)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_features_of_a_plain_module() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)).eval()
+    data = open_dataset("digits")
+    predictions = predict(model, data, "val", features=True)
+    pixels = data.split("val").images
+    assert isinstance(pixels, Tensor)
+    with torch.no_grad():
+        features = model[:3]((pixels.float() / 255 - 0.5) / 0.5)
+    assert predictions.features is not None
+    torch.testing.assert_close(predictions.features.float(), features, atol=2e-3, rtol=2e-3)
+
+
+def test_outputs_that_are_no_logits() -> None:
+    for wrong in (lambda images: images, lambda images: images.flatten(1)[:, :7], lambda images: images[:, 0, 0, 0]):
+        with pytest.raises(CalibrantError) as refusal:
+            predict(wrong, open_dataset("digits"), "val")
+        assert "\n" not in str(refusal.value)
+
+
+def test_unknown_split() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'fog-3'"):
+        predict(lambda images: images.flatten(1)[:, :10], open_dataset("digits"), "fogg-3")

@@ -1,0 +1,213 @@
+"""Several processes: the parts of one run, which give what one gives, and strangers in the same folder."""
+
+import os
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_run import (
+    Ended,
+    at_moment,
+    command,
+    flags,
+    in_child,
+    log_of,
+    quick,
+    results_of,
+    start,
+    times_of,
+    weights_of,
+)
+
+import calibrant as cb
+from calibrant.data import open_dataset
+from calibrant.errors import InvalidInputError
+from calibrant.training import Settings, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+N_PROCESSES = 2
+SCORES = ("train_loss", "train_accuracy", "val_accuracy", "val_ece", "val_nll")
+
+
+def free_port() -> int:
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        return int(port.getsockname()[1])
+
+
+def together(settings: Settings, run: Path, n: int = N_PROCESSES) -> list[Ended]:
+    """Forked processes that are told of each other as torchrun tells them."""
+    port = free_port()
+    children = [
+        start(
+            command("train", *flags(settings), "-o", run),
+            RANK=rank,
+            LOCAL_RANK=rank,
+            GROUP_RANK=0,
+            WORLD_SIZE=n,
+            LOCAL_WORLD_SIZE=n,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+            TORCHELASTIC_RUN_ID="test",
+            OMP_NUM_THREADS=1,
+        )
+        for rank in range(n)
+    ]
+    return [child.wait() for child in children]
+
+
+def check_same(run: Path, alone: Path) -> None:
+    """The scores of the log to 1e-4, and the predictions row by row."""
+    ours, theirs = log_of(run), log_of(alone)
+    assert [line["epoch"] for line in ours] == [line["epoch"] for line in theirs]
+    for line, other in zip(ours, theirs, strict=True):
+        for name in SCORES:
+            assert line[name] == pytest.approx(other[name], abs=1e-4), name
+    assert results_of(run).keys() == results_of(alone).keys()
+    for name in results_of(alone):
+        if name.startswith("predictions"):
+            got, wanted = cb.Predictions.load(run / name), cb.Predictions.load(alone / name)
+            assert got.labels.tolist() == wanted.labels.tolist()
+            torch.testing.assert_close(got.logits, wanted.logits, atol=1e-4, rtol=0)
+            assert got.columns.schema == wanted.columns.schema
+    for layer, tensor in weights_of(alone).items():
+        torch.testing.assert_close(weights_of(run)[layer], tensor, atol=1e-4, rtol=0)
+
+
+# Parts of one run
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(quick(shifts=("fog-1",)), tmp_path_factory.mktemp("alone") / "run")
+
+
+def test_torchrun(tmp_path: Path, alone: Path) -> None:
+    run = tmp_path / "run"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(N_PROCESSES)]
+    arguments = ["-m", "calibrant", "train", *flags(quick(shifts=("fog-1",))), "-o", str(run)]
+    done = subprocess.run(
+        [sys.executable, *launch, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    check_same(run, alone)
+    assert done.stdout.count("epoch 1/2") == 1  # one of them speaks
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"shifts": ("fog-1",)},
+    "parts": {"accumulate": 2},
+    "adam, average, best": {"optimizer": "adam", "lr": 0.003, "ema": 0.9, "keep": "nll"},
+    "clip": {"clip": 0.1},
+    "features": {"features": True, "epochs": 1},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_two_processes_give_what_one_gives(tmp_path: Path, name: str) -> None:
+    settings = quick(**VARIANTS[name])
+    train(settings, tmp_path / "alone")
+    for ended in together(settings, tmp_path / "run"):
+        assert ended.code == 0, ended.err
+    check_same(tmp_path / "run", tmp_path / "alone")
+
+
+def test_three_processes_share_rows_that_do_not_divide(tmp_path: Path, alone: Path) -> None:
+    """200 and 600 rows, 63 images a step: no row is lost or doubled."""
+    settings = quick(batch_size=63, epochs=1)
+    train(settings, tmp_path / "alone")
+    for ended in together(settings, tmp_path / "run", 3):
+        assert ended.code == 0, ended.err
+    check_same(tmp_path / "run", tmp_path / "alone")
+    for split in ("val", "test"):
+        labels = cb.Predictions.load(tmp_path / "run" / "predictions" / f"{split}.parquet").labels
+        assert labels.tolist() == open_dataset("digits").split(split).labels.tolist()
+
+
+def test_one_process_speaks(tmp_path: Path) -> None:
+    first, second = together(quick(epochs=1), tmp_path / "run")
+    assert "epoch 1/1" in first.out
+    assert (second.out, first.err, second.err) == ("", "", "")
+
+
+def test_two_processes_twice_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert [ended.code for ended in together(quick(epochs=1), tmp_path / name)] == [0, 0]
+    assert results_of(tmp_path / "one") == results_of(tmp_path / "two")
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:
+    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "run")] == [0, 0]
+    before = times_of(tmp_path / "run")
+    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "run")] == [0, 0]
+    assert times_of(tmp_path / "run") == before
+
+
+def test_batches_that_cannot_be_shared(tmp_path: Path) -> None:
+    first, second = together(quick(batch_size=63), tmp_path / "run")
+    assert (first.code, second.code) == (2, 2), (first.err, second.err)
+    assert "batch_size" in first.err
+    assert "63" in first.err
+    assert len((first.err + second.err).strip().splitlines()) == 1
+
+
+def test_all_processes_end_when_the_folder_is_refused(tmp_path: Path, alone: Path) -> None:
+    """Only one of them looks at the folder; the other must not wait for ever."""
+    before = times_of(alone)
+    first, second = together(quick(shifts=("fog-1",), seed=1), alone)
+    assert first.code == 2, first.err
+    assert second.code not in (0, -14), "it waited until it was ended"
+    assert "seed" in first.err
+    assert times_of(alone) == before
+
+
+def test_a_loss_that_is_not_finite_ends_all(tmp_path: Path) -> None:
+    first, second = together(quick(lr=1e30), tmp_path / "run")
+    assert (first.code, second.code) == (2, 2), (first.err, second.err)
+    assert "epoch 1" in first.err
+
+
+# Strangers in the same folder
+
+
+def test_a_folder_in_use(tmp_path: Path, alone: Path) -> None:
+    """The second comes while the first is in the middle of its run, and does not disturb it."""
+    run, settings = tmp_path / "run", quick(shifts=("fog-1",))
+    here_in, here_out = os.pipe()
+    go_in, go_out = os.pipe()
+
+    def wait() -> None:
+        os.write(here_out, b".")
+        os.read(go_in, 1)
+
+    first = start(at_moment(60, wait, partial(train, settings, run), run))
+    os.close(here_out)
+    assert os.read(here_in, 1) == b"."
+    try:
+        before = times_of(run)
+        with pytest.raises(InvalidInputError, match=r"run.* is in use") as refusal:
+            train(settings, run)
+        assert "\n" not in str(refusal.value)
+        second = in_child(command("train", *flags(settings), "-o", run))
+        assert second.code == 2, second.err
+        assert "is in use" in second.err
+        assert len(second.err.strip().splitlines()) == 1
+        assert times_of(run) == before
+    finally:
+        os.write(go_out, b".")
+        for handle in (here_in, go_in, go_out):
+            os.close(handle)
+    ended = first.wait()
+    assert ended.code == 0, ended.err
+    assert results_of(run) == results_of(alone)
+    train(settings, run)  # and the folder is free again

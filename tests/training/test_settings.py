@@ -1,0 +1,280 @@
+"""Settings: the recipes behind the defaults, TOML files, and refusals that name the setting and its value."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from calibrant.data import DATASETS
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.training import Settings, read_settings, train
+
+RECIPE_FIELDS = (
+    "epochs",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "schedule",
+    "crop_padding",
+    "flip",
+)
+# as the paper trains: Neo et al., section on experiments and their published code
+CIFAR = {
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "schedule": "cosine",
+    "epochs": 100,
+    "batch_size": 512,
+    "crop_padding": 4,
+    "flip": True,
+}
+WILDS = {
+    "optimizer": "adam",
+    "lr": 2.5e-4,
+    "weight_decay": 0.0,
+    "schedule": "constant",
+    "epochs": 50,
+    "batch_size": 256,
+    "crop_padding": 0,
+    "flip": False,
+}
+PAPER = {
+    "cifar10": CIFAR,
+    "cifar100": CIFAR,
+    "tiny_imagenet": CIFAR,
+    "camelyon17": WILDS,
+    "iwildcam": WILDS,
+    "fmow": WILDS,
+}
+DEFAULTS = {
+    "data": "fashion_mnist_mini",
+    "root": None,
+    "image_size": None,
+    "model": "small_resnet",
+    "weights": None,
+    "loss": "cross_entropy",
+    "loss_options": {},
+    "label_smoothing": 0.0,
+    "loss_warmup": None,
+    "seed": 0,
+    "accumulate": 1,
+    "clip": None,
+    "precision": "32",
+    "ema": None,
+    "keep": "last",
+    "patience": None,
+    "shifts": ("all",),
+    "features": False,
+    "device": "auto",
+    "workers": None,
+    "checkpoint_minutes": 10.0,
+    "logger": None,
+}
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "x.toml"
+
+
+# Defaults and recipes
+
+
+def test_defaults() -> None:
+    settings = Settings().model_dump()
+    assert {name: settings[name] for name in DEFAULTS} == DEFAULTS
+    assert set(settings) == {*DEFAULTS, *RECIPE_FIELDS}
+
+
+@pytest.mark.parametrize("data", PAPER)
+def test_recipe_of_the_paper(data: str) -> None:
+    settings = Settings(data=data).model_dump()
+    assert {name: settings[name] for name in PAPER[data]} == PAPER[data]
+
+
+@pytest.mark.parametrize("data", DATASETS)
+def test_every_data_set_has_a_whole_recipe(data: str) -> None:
+    settings = Settings(data=data).model_dump()
+    assert all(settings[name] is not None for name in RECIPE_FIELDS)
+
+
+@pytest.mark.parametrize("data", ["fashion_mnist_mini", "mnist", "fashion_mnist", "digits"])
+def test_small_recipes_are_small(data: str) -> None:
+    assert Settings(data=data).epochs < 100
+
+
+def test_digits_of_handwriting_are_not_mirrored() -> None:
+    assert not Settings(data="digits").flip
+    assert not Settings(data="mnist").flip
+
+
+@pytest.mark.parametrize("field", RECIPE_FIELDS)
+def test_a_given_value_wins_over_the_recipe(field: str) -> None:
+    other = Settings(data="cifar10" if Settings().model_dump()[field] != CIFAR[field] else "fmow").model_dump()[field]
+    settings = Settings(**{field: other}).model_dump()
+    expected = Settings().model_dump() | {field: other}
+    assert settings == expected
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().seed = 1
+
+
+def test_settings_know_no_other_keys() -> None:
+    with pytest.raises(ValidationError, match="epoch"):
+        Settings(**{"epoch": 3})
+
+
+def test_settings_come_back_from_their_json() -> None:
+    settings = Settings(data="digits", shifts=("fog-3", "snow"), loss="focal", loss_options={"gamma": 2.0}, clip=1.0)
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+# Files
+
+
+def test_a_file_then_the_given_values(toml: Path) -> None:
+    toml.write_text('data = "digits"\nepochs = 7\nseed = 3\nshifts = ["fog-3"]\n[loss_options]\ngamma = 2.0\n')
+    settings = read_settings(toml, loss="focal", epochs=4)
+    assert (settings.data, settings.epochs, settings.seed, settings.shifts) == ("digits", 4, 3, ("fog-3",))
+    assert settings.loss_options == {"gamma": 2.0}
+    assert settings.batch_size == Settings(data="digits").batch_size
+
+
+def test_no_file_is_the_defaults() -> None:
+    assert read_settings() == Settings()
+    assert read_settings(data="cifar10") == Settings(data="cifar10")
+
+
+def test_whole_numbers_serve_as_numbers(toml: Path) -> None:
+    toml.write_text("lr = 1\nclip = 2\n")
+    assert (read_settings(toml).lr, read_settings(toml).clip) == (1.0, 2.0)
+
+
+def test_file_that_is_not_there(toml: Path) -> None:
+    with pytest.raises(NoDataError, match=r"x\.toml"):
+        read_settings(toml)
+
+
+@pytest.mark.parametrize("content", [b"epochs = ", b"epochs = 1\nepochs = 2", b"\xff\xfe\x00", b"{}"], ids=repr)
+def test_file_that_is_not_toml(toml: Path, content: bytes) -> None:
+    toml.write_bytes(content)
+    with pytest.raises(CorruptFileError, match=r"x\.toml") as refusal:
+        read_settings(toml)
+    assert "\n" not in str(refusal.value)
+
+
+# Refusals
+
+IN_FILES: dict[str, tuple[str, type[CalibrantError], list[str]]] = {
+    "misspelt": ("epoch = 3", UnknownNameError, ["unknown setting 'epoch'; did you mean 'epochs'?"]),
+    "nothing like it": ("[zzz]\nq = 1", UnknownNameError, ["unknown setting 'zzz'"]),
+    "text for a number": ('epochs = "three"', InvalidInputError, ["epochs", "'three'"]),
+    "a number as text": ('epochs = "3"', InvalidInputError, ["epochs", "'3'"]),
+    "truth for a number": ("epochs = true", InvalidInputError, ["epochs", "True"]),
+    "no epoch": ("epochs = 0", InvalidInputError, ["epochs", "0"]),
+    "a fraction": ("epochs = 2.5", InvalidInputError, ["epochs", "2.5"]),
+    "number for a truth": ("flip = 1", InvalidInputError, ["flip", "1"]),
+    "not a number": ("lr = nan", InvalidInputError, ["lr", "nan"]),
+    "infinite": ("weight_decay = inf", InvalidInputError, ["weight_decay", "inf"]),
+    "a text for a list": ('shifts = "fog-3"', InvalidInputError, ["shifts", "'fog-3'"]),
+    "a text for a table": ('loss_options = "gamma"', InvalidInputError, ["loss_options", "'gamma'"]),
+    "an option of text": (
+        'loss = "focal"\n[loss_options]\ngamma = "three"',
+        InvalidInputError,
+        ["loss_options.gamma must be a number, got 'three'"],
+    ),
+    "an option of a list": (
+        'loss = "focal"\n[loss_options]\ngamma = [1, 2]',
+        InvalidInputError,
+        ["loss_options.gamma must be a number, got [1, 2]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_FILES)
+def test_refused_in_a_file(toml: Path, case: str) -> None:
+    text, error, parts = IN_FILES[case]
+    toml.write_text(text)
+    with pytest.raises(error) as refusal:
+        read_settings(toml)
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert "x.toml: " in message
+    for part in parts:
+        assert part in message
+
+
+OUT_OF_RANGE: list[dict[str, Any]] = [
+    {"epochs": 0},
+    {"epochs": -3},
+    {"batch_size": 0},
+    {"lr": 0.0},
+    {"lr": -0.1},
+    {"weight_decay": -1.0},
+    {"momentum": -0.1},
+    {"label_smoothing": 1.0},
+    {"label_smoothing": -0.1},
+    {"loss_warmup": -1},
+    {"seed": -1},
+    {"crop_padding": -1},
+    {"accumulate": 0},
+    {"clip": 0.0},
+    {"ema": 1.0},
+    {"ema": -0.5},
+    {"patience": 0},
+    {"image_size": 0},
+    {"workers": -1},
+    {"checkpoint_minutes": -1.0},
+    {"optimizer": "sdg"},
+    {"schedule": "linear"},
+    {"precision": "64"},
+    {"keep": "best"},
+    {"device": "tpu"},
+    {"logger": "excel"},
+]
+
+
+@pytest.mark.parametrize("given", OUT_OF_RANGE, ids=lambda given: "{}={}".format(*next(iter(given.items()))))
+def test_out_of_range(given: dict[str, Any]) -> None:
+    [(name, value)] = given.items()
+    with pytest.raises(CalibrantError, match=name) as refusal:
+        read_settings(**given)
+    assert str(value) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+UNKNOWN_NAMES: list[tuple[dict[str, Any], str, str]] = [
+    ({"data": "digit"}, "digit", "digits"),
+    ({"model": "mpl"}, "mpl", "mlp"),
+    ({"loss": "cross_entrop"}, "cross_entrop", "cross_entropy"),
+    ({"data": "digits", "shifts": ("fogg-3",)}, "fogg-3", "fog-3"),
+    ({"data": "digits", "shifts": ("snow", "fogg")}, "fogg", "fog"),
+    ({"loss": "focal", "loss_options": {"gama": 2.0}}, "gama", "gamma"),
+]
+
+
+@pytest.mark.parametrize(("given", "wrong", "right"), UNKNOWN_NAMES, ids=lambda value: str(value).replace(" ", ""))
+def test_unknown_names_get_the_nearest(tmp_path: Path, given: dict[str, Any], wrong: str, right: str) -> None:
+    with pytest.raises(UnknownNameError) as refusal:
+        train(read_settings(**{"model": "mlp", "epochs": 1, **given}), tmp_path / "run")
+    assert f"{wrong!r}" in str(refusal.value)
+    assert f"did you mean {right!r}" in str(refusal.value)
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+@pytest.mark.parametrize("shift", ["fog-9", "fog-0", "fog-", "-3"])
+def test_shifts_that_are_not_there(tmp_path: Path, shift: str) -> None:
+    with pytest.raises(UnknownNameError, match=shift):
+        train(read_settings(data="digits", model="mlp", epochs=1, shifts=(shift,)), tmp_path / "run")
+
+
+def test_label_smoothing_is_no_option_of_a_loss() -> None:
+    with pytest.raises(CalibrantError, match="label_smoothing"):
+        read_settings(loss="cross_entropy", loss_options={"label_smoothing": 0.1})

@@ -1,0 +1,642 @@
+"""Runs of training: a plain loop as their oracle, what they leave behind, and what each setting changes."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from training_run import log_of, quick, results_of, timeless, times_of, weights_of
+
+import calibrant as cb
+from calibrant import metrics
+from calibrant.data import open_dataset
+from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.losses import LOSSES
+from calibrant.models import build_model
+from calibrant.training import train
+
+N_TRAIN, N_VAL, N_TEST = 997, 200, 600
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one shifted test; not to be changed."""
+    return train(quick(shifts=("fog-3",)), tmp_path_factory.mktemp("plain") / "run")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights to start from."""
+    torch.manual_seed(5)
+    path = tmp_path_factory.mktemp("start") / "weights.safetensors"
+    save_file(build_model("mlp", 10, image_size=8, channels=1).state_dict(), path)
+    return path
+
+
+# Oracle: gradient descent on all images at once, in which the order of the images has no say
+
+
+def descent(
+    start: Path,
+    *,
+    epochs: int = 3,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    criteria: list[Callable[[Tensor, Tensor], Tensor]],
+    cosine: bool,
+    clip: float | None = None,
+) -> tuple[list[dict[str, Tensor]], list[float]]:
+    """The weights after every step, and the loss before it."""
+    split = open_dataset("digits").split("train")
+    assert isinstance(split.images, Tensor)
+    images = (split.images.float() / 255 - 0.5) / 0.5
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    model.load_state_dict(load_file(start))
+    steps = optimizer(model.parameters())
+    highest = steps.param_groups[0]["lr"]
+    weights, losses = [], []
+    for epoch in range(epochs):
+        rate = 0.5 * highest * (1 + math.cos(math.pi * epoch / epochs)) if cosine else highest
+        steps.param_groups[0]["lr"] = rate
+        loss = criteria[min(epoch, len(criteria) - 1)](model(images), split.labels)
+        steps.zero_grad()
+        loss.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        steps.step()
+        losses.append(loss.item())
+        weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    return weights, losses
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.8, weight_decay=0.01)
+
+
+def smoothed(logits: Tensor, labels: Tensor) -> Tensor:
+    """A tenth of each label spread over all ten classes."""
+    shares = nn.functional.one_hot(labels, 10) * 0.9 + 0.1 / 10
+    return -(shares * logits.log_softmax(1)).sum(1).mean()
+
+
+def focal(logits: Tensor, labels: Tensor) -> Tensor:
+    log_prob = logits.log_softmax(1).gather(1, labels[:, None])
+    return -((1 - log_prob.exp()) ** 2 * log_prob).mean()
+
+
+def maxent(logits: Tensor, labels: Tensor) -> Tensor:
+    return LOSSES["maxent_mean"](open_dataset("digits").prior)(logits, labels)
+
+
+cross_entropy = nn.functional.cross_entropy
+SGD = {"optimizer": "sgd", "lr": 0.5, "momentum": 0.8, "weight_decay": 0.01}
+ORACLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "sgd cosine": ({**SGD, "schedule": "cosine"}, {"optimizer": sgd, "cosine": True}),
+    "sgd constant": ({**SGD, "schedule": "constant"}, {"optimizer": sgd, "cosine": False}),
+    "clip": ({**SGD, "schedule": "constant", "clip": 0.05}, {"optimizer": sgd, "cosine": False, "clip": 0.05}),
+    "adam": (
+        {"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1, "schedule": "constant"},
+        {"optimizer": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1), "cosine": False},
+    ),
+    "adamw": (
+        {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1, "schedule": "cosine"},
+        {"optimizer": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1), "cosine": True},
+    ),
+    "label_smoothing": (
+        {**SGD, "schedule": "constant", "label_smoothing": 0.1},
+        {"optimizer": sgd, "cosine": False, "criteria": [smoothed]},
+    ),
+    "focal": (
+        {**SGD, "schedule": "constant", "loss": "focal", "loss_options": {"gamma": 2.0}},
+        {"optimizer": sgd, "cosine": False, "criteria": [focal]},
+    ),
+    "maxent_mean": (
+        {**SGD, "schedule": "constant", "loss": "maxent_mean"},
+        {"optimizer": sgd, "cosine": False, "criteria": [maxent]},
+    ),
+    "loss_warmup": (
+        {**SGD, "schedule": "constant", "loss": "focal", "loss_options": {"gamma": 2.0}, "loss_warmup": 2},
+        {"optimizer": sgd, "cosine": False, "criteria": [cross_entropy, cross_entropy, focal]},
+    ),
+}
+AT_ONCE: dict[str, Any] = {"epochs": 3, "batch_size": N_TRAIN, "crop_padding": 0, "flip": False}
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_agrees_with_a_plain_loop(tmp_path: Path, start: Path, name: str) -> None:
+    settings, plain_settings = ORACLES[name]
+    run = train(quick(**AT_ONCE, weights=str(start), **settings), tmp_path / "run")
+    weights, losses = descent(start, **{"criteria": [cross_entropy], **plain_settings})
+    for layer, tensor in weights_of(run).items():
+        torch.testing.assert_close(tensor, weights[-1][layer], atol=2e-5, rtol=1e-4)
+    assert [line["train_loss"] for line in log_of(run)] == pytest.approx(losses, rel=1e-4)
+
+
+def test_ema_is_an_average_over_steps(tmp_path: Path, start: Path) -> None:
+    run = train(quick(**AT_ONCE, weights=str(start), **SGD, schedule="constant", ema=0.7), tmp_path / "run")
+    weights, _ = descent(start, optimizer=sgd, criteria=[cross_entropy], cosine=False)
+    average = load_file(start)
+    for after_step in weights:
+        average = {layer: 0.7 * average[layer] + 0.3 * tensor for layer, tensor in after_step.items()}
+    for layer, tensor in weights_of(run).items():
+        torch.testing.assert_close(tensor, average[layer], atol=2e-5, rtol=1e-4)
+
+
+def test_the_average_is_what_is_validated(tmp_path: Path) -> None:
+    run = train(quick(ema=0.9), tmp_path / "run")
+    predictions = cb.Predictions.load(run / "predictions" / "val.parquet")
+    nll = -predictions.log_probs().gather(1, predictions.labels[:, None]).mean()
+    assert log_of(run)[-1]["val_nll"] == pytest.approx(float(nll), rel=1e-5)
+
+
+# The folder
+
+
+def test_the_folder_is_whole(plain: Path) -> None:
+    names = {str(file.relative_to(plain)) for file in plain.rglob("*") if file.is_file()}
+    assert names - {".lock"} == {
+        "DONE",
+        "config.json",
+        "environment.json",
+        "log.jsonl",
+        "checkpoint/last.safetensors",
+        "weights.safetensors",
+        "predictions/val.parquet",
+        "predictions/test.parquet",
+        "predictions/fog-3.parquet",
+        "metrics.parquet",
+    }
+
+
+def test_train_returns_the_folder(tmp_path: Path) -> None:
+    assert train(quick(epochs=1), str(tmp_path / "deep" / "er")) == tmp_path / "deep" / "er"
+
+
+def test_config_is_all_settings(plain: Path) -> None:
+    settings = quick(shifts=("fog-3",))
+    assert json.loads((plain / "config.json").read_text()) == json.loads(settings.model_dump_json())
+
+
+def test_environment_says_what_was_run(plain: Path) -> None:
+    environment = json.loads((plain / "environment.json").read_text())
+    assert environment["calibrant"] == cb.__version__
+    assert environment["torch"] == torch.__version__
+
+
+def test_done_is_the_last_file(plain: Path) -> None:
+    times = times_of(plain)
+    assert max(times[str(plain / name)] for name in results_of(plain)) <= times[str(plain / "DONE")]
+
+
+def test_log(plain: Path) -> None:
+    log = log_of(plain)
+    assert [line["epoch"] for line in log] == [1, 2]
+    for line in log:
+        assert 0 <= line["train_accuracy"] <= 1
+        assert 0 <= line["val_accuracy"] <= 1
+        assert 0 <= line["val_ece"] <= 1
+        assert 0 < line["val_nll"] < math.log(10) + 0.5
+        assert line["train_loss"] > 0
+        assert line["seconds"] > 0
+        assert 0 <= line["waiting"] <= 1
+        assert not any(name.startswith("constraint_") for name in line)
+        # the rows that fill no batch are left out
+        assert line["images_per_second"] * line["seconds"] == pytest.approx(N_TRAIN // 64 * 64, rel=1e-6)
+    assert log[1]["val_nll"] < log[0]["val_nll"]
+
+
+@pytest.mark.parametrize(("split", "n"), [("val", N_VAL), ("test", N_TEST), ("fog-3", N_TEST)])
+def test_predictions_are_the_rows_of_the_split(plain: Path, split: str, n: int) -> None:
+    predictions = cb.Predictions.load(plain / "predictions" / f"{split}.parquet")
+    rows = open_dataset("digits").split(split)
+    assert isinstance(rows.images, Tensor)
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    model.load_state_dict(weights_of(plain))
+    with torch.no_grad():
+        logits = model((rows.images.float() / 255 - 0.5) / 0.5)
+    assert len(predictions) == n
+    assert predictions.labels.tolist() == rows.labels.tolist()
+    torch.testing.assert_close(predictions.logits, logits, atol=1e-5, rtol=1e-5)
+    assert predictions.class_names == open_dataset("digits").class_names
+    assert predictions.metadata == {"data": "digits", "model": "mlp", "loss": "cross_entropy", "seed": 0}
+    assert set(predictions.column("split").to_pylist()) == {split}
+    shift = ("fog", 3) if split == "fog-3" else (None, None)
+    if shift[0]:
+        assert set(predictions.column("corruption").to_pylist()) == {"fog"}
+        assert set(predictions.column("severity").to_pylist()) == {3}
+
+
+def test_metrics_are_those_of_the_predictions(plain: Path) -> None:
+    rows = pq.read_table(plain / "metrics.parquet").to_pylist()
+    assert {row["split"] for row in rows} == {"val", "test", "fog-3"}
+    shifted = {(row["corruption"], row["severity"]) for row in rows if row["split"] == "fog-3"}
+    clean = {(row["corruption"], row["severity"]) for row in rows if row["split"] != "fog-3"}
+    assert shifted == {("fog", 3)}
+    assert len(clean) == 1
+    assert not clean & shifted
+    for split in ("val", "test", "fog-3"):
+        predictions = cb.Predictions.load(plain / "predictions" / f"{split}.parquet")
+        values = {row["metric"]: row["value"] for row in rows if row["split"] == split}
+        assert all(math.isfinite(value) for value in values.values())
+        probs = predictions.probs().double()
+        confidence, predicted = probs.max(1)
+        correct = predicted == predictions.labels
+        nll = -probs.gather(1, predictions.labels[:, None]).log().mean()
+        assert values["accuracy"] == pytest.approx(float(correct.double().mean()), abs=1e-12)
+        assert values["nll"] == pytest.approx(float(nll), rel=1e-6)
+        assert values["kse"] == pytest.approx(float(metrics.ks_error(confidence, correct)), rel=1e-6)
+
+
+def test_the_last_line_of_the_log_is_of_the_weights_that_are_kept(plain: Path) -> None:
+    rows = pq.read_table(plain / "metrics.parquet").to_pylist()
+    values = {row["metric"]: row["value"] for row in rows if row["split"] == "val"}
+    last = log_of(plain)[-1]
+    for name in ("accuracy", "ece", "nll"):
+        assert last[f"val_{name}"] == pytest.approx(values[name], rel=1e-6)
+
+
+def test_a_corruption_is_its_five_severities(tmp_path: Path) -> None:
+    run = train(quick(epochs=1, shifts=("fog", "snow-2")), tmp_path / "run")
+    names = {file.stem for file in (run / "predictions").iterdir()}
+    assert names == {"val", "test", "snow-2", *(f"fog-{severity}" for severity in range(1, 6))}
+
+
+def test_features(tmp_path: Path, plain: Path) -> None:
+    run = train(quick(features=True), tmp_path / "run")
+    with_features = cb.Predictions.load(run / "predictions" / "test.parquet")
+    without = cb.Predictions.load(plain / "predictions" / "test.parquet")
+    assert without.features is None
+    assert with_features.features is not None
+    assert with_features.features.dtype == torch.float16
+    assert torch.equal(with_features.logits, without.logits)
+    model = build_model("mlp", 10, image_size=8, channels=1)
+    model.load_state_dict(weights_of(run))
+    images = open_dataset("digits").split("test").images
+    assert isinstance(images, Tensor)
+    with torch.no_grad():
+        features = model.embed((images.float() / 255 - 0.5) / 0.5)
+    torch.testing.assert_close(with_features.features.float(), features, atol=2e-3, rtol=2e-3)
+
+
+# The same, and not the same
+
+
+def test_same_seed_same_bytes(tmp_path: Path, plain: Path) -> None:
+    again = train(quick(shifts=("fog-3",)), tmp_path / "again")
+    assert results_of(again) == results_of(plain)
+    assert timeless(log_of(again)) == timeless(log_of(plain))
+
+
+def test_bytes_do_not_depend_on_what_ran_before(tmp_path: Path, plain: Path) -> None:
+    torch.manual_seed(99)
+    torch.rand(3)
+    state = torch.random.get_rng_state()
+    settings = quick(shifts=("fog-3",), workers=2, checkpoint_minutes=0.0, device="cpu")
+    assert results_of(train(settings, tmp_path / "again")) == results_of(plain)
+    assert state.shape == torch.random.get_rng_state().shape
+
+
+def test_another_seed_other_weights(tmp_path: Path, plain: Path) -> None:
+    other = weights_of(train(quick(seed=1), tmp_path / "other"))
+    for layer, tensor in weights_of(plain).items():
+        assert not torch.equal(tensor, other[layer])
+
+
+CHANGES: dict[str, dict[str, Any]] = {  # those that the plain loop does not have
+    "bf16": {"precision": "bf16"},
+    "crop_padding": {"crop_padding": 0},
+    "flip": {"flip": True},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_does_something(tmp_path: Path, plain: Path, name: str) -> None:
+    run = train(quick(**CHANGES[name]), tmp_path / "run")
+    assert results_of(run)["weights.safetensors"] != results_of(plain)["weights.safetensors"]
+    assert log_of(run)[-1]["val_nll"] < math.log(10)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains(tmp_path: Path, loss: str) -> None:
+    log = log_of(train(quick(loss=loss), tmp_path / "run"))
+    assert log[-1]["val_accuracy"] > 0.3  # of ten classes
+    telemetry = {name for name in log[-1] if name.startswith("constraint_")}
+    wanted = {"constraint_active_fraction", "constraint_gradient_share", "constraint_moments"}
+    assert wanted <= telemetry if loss.startswith("maxent") else not telemetry
+
+
+def test_cosine_falls_along_its_formula(tmp_path: Path) -> None:
+    rates = [
+        line["lr"]
+        for line in log_of(train(quick(epochs=5, batch_size=256, lr=0.2, schedule="cosine"), tmp_path / "run"))
+    ]
+    assert rates == pytest.approx([0.5 * 0.2 * (1 + math.cos(math.pi * epoch / 5)) for epoch in range(5)])
+
+
+def test_a_constant_rate_stays(tmp_path: Path) -> None:
+    log = log_of(train(quick(epochs=3, batch_size=256, lr=0.2, schedule="constant"), tmp_path / "run"))
+    assert [line["lr"] for line in log] == [0.2] * 3
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "maxent_mean"])
+def test_accumulating_changes_nothing(tmp_path: Path, loss: str) -> None:
+    whole = train(quick(loss=loss), tmp_path / "whole")
+    parts = train(quick(loss=loss, accumulate=4), tmp_path / "parts")
+    if loss == "cross_entropy":
+        for layer, tensor in weights_of(whole).items():
+            torch.testing.assert_close(weights_of(parts)[layer], tensor, atol=1e-5, rtol=0)
+    for name in ("train_loss", "val_nll"):
+        assert log_of(parts)[-1][name] == pytest.approx(log_of(whole)[-1][name], rel=1e-4 if loss[0] == "c" else 0.05)
+
+
+def test_batches_that_cannot_be_divided(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"batch_size.*63") as refusal:
+        train(quick(batch_size=63, accumulate=2), tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+
+
+def test_batches_larger_than_the_data(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"batch_size.*(998|997)"):
+        train(quick(batch_size=N_TRAIN + 1), tmp_path / "run")
+
+
+# Warm-up
+
+
+def test_avuc_in_warmup_is_cross_entropy(tmp_path: Path, plain: Path) -> None:
+    run = train(quick(loss="avuc", loss_warmup=2), tmp_path / "run")
+    assert weights_of(run).keys() == weights_of(plain).keys()
+    for layer, tensor in weights_of(plain).items():
+        assert torch.equal(weights_of(run)[layer], tensor)
+
+
+def test_avuc_warms_up_for_a_fifth_by_default(tmp_path: Path) -> None:
+    epochs = {"epochs": 5, "loss": "avuc", "batch_size": 256}
+    by_default = weights_of(train(quick(**epochs), tmp_path / "default"))
+    one = weights_of(train(quick(**epochs, loss_warmup=1), tmp_path / "one"))
+    none = weights_of(train(quick(**epochs, loss_warmup=0), tmp_path / "none"))
+    assert all(torch.equal(tensor, one[layer]) for layer, tensor in by_default.items())
+    assert not any(torch.equal(tensor, none[layer]) for layer, tensor in by_default.items())
+
+
+def test_others_do_not_warm_up(tmp_path: Path) -> None:
+    by_default = weights_of(train(quick(epochs=1, loss="focal"), tmp_path / "default"))
+    none = weights_of(train(quick(epochs=1, loss="focal", loss_warmup=0), tmp_path / "none"))
+    assert all(torch.equal(tensor, none[layer]) for layer, tensor in by_default.items())
+
+
+# Which epoch is kept
+
+RESTLESS: dict[str, Any] = {"batch_size": 128, "lr": 0.8, "schedule": "constant", "momentum": 0.9, "seed": 0}
+
+
+@pytest.mark.parametrize(("keep", "value"), [("accuracy", "val_accuracy"), ("nll", "val_nll")])
+def test_the_best_epoch_is_kept(tmp_path: Path, keep: str, value: str) -> None:
+    run = train(quick(**RESTLESS, epochs=8, keep=keep), tmp_path / "run")
+    values = [line[value] for line in log_of(run)]
+    assert len(values) == 8
+    best = max(values) if keep == "accuracy" else min(values)
+    assert values.count(best) == 1
+    epoch = values.index(best) + 1
+    assert epoch < 8, "the settings must be such that the last epoch is not the best"
+    until_then = weights_of(train(quick(**RESTLESS, epochs=epoch), tmp_path / "until"))
+    for layer, tensor in weights_of(run).items():
+        assert torch.equal(tensor, until_then[layer])
+    rows = pq.read_table(run / "metrics.parquet").to_pylist()
+    [kept] = [row["value"] for row in rows if row["split"] == "val" and row["metric"] == keep]
+    assert kept == pytest.approx(best)
+    assert (run / "checkpoint" / "best.safetensors").exists()
+
+
+def test_patience_ends_early(tmp_path: Path) -> None:
+    values = [line["val_nll"] for line in log_of(train(quick(**RESTLESS, epochs=8), tmp_path / "all"))]
+    for patience in (1, 2):
+        last = next(
+            epoch
+            for epoch in range(1 + patience, 9)
+            if all(min(values[: epoch - patience]) <= value for value in values[epoch - patience : epoch])
+        )
+        assert last < 8, "the settings must be such that the validation NLL stops falling"
+        run = train(quick(**RESTLESS, epochs=8, patience=patience), tmp_path / f"run-{patience}")
+        assert [line["val_nll"] for line in log_of(run)] == values[:last]
+        assert (run / "DONE").exists()
+
+
+# Weights to start from
+
+
+def test_weights_are_started_from(tmp_path: Path, plain: Path) -> None:
+    weights = str(plain / "weights.safetensors")
+    standing = train(quick(epochs=1, weights=weights, lr=1e-30, weight_decay=0.0), tmp_path / "run")
+    for layer, tensor in weights_of(plain).items():
+        torch.testing.assert_close(weights_of(standing)[layer], tensor, atol=0, rtol=0)
+
+
+def test_a_head_for_other_classes_is_left_at_random(tmp_path: Path, plain: Path) -> None:
+    tensors = weights_of(plain)
+    tensors["fc.weight"], tensors["fc.bias"] = tensors["fc.weight"][:7].clone(), tensors["fc.bias"][:7].clone()
+    save_file(tensors, tmp_path / "seven.safetensors")
+    still = {"epochs": 1, "lr": 1e-30, "weight_decay": 0.0, "weights": str(tmp_path / "seven.safetensors")}
+    run = weights_of(train(quick(**still), tmp_path / "run"))
+    for layer in ("hidden1.weight", "hidden1.bias", "hidden2.weight", "hidden2.bias"):
+        assert torch.equal(run[layer], tensors[layer])
+    assert run["fc.weight"].shape == (10, 128)
+    assert run["fc.weight"].abs().max() > 0
+
+
+def other_width(tensors: dict[str, Tensor]) -> None:
+    tensors["hidden1.weight"] = torch.zeros(256, 192)
+
+
+def too_few(tensors: dict[str, Tensor]) -> None:
+    del tensors["hidden2.bias"]
+
+
+def too_many(tensors: dict[str, Tensor]) -> None:
+    tensors["hidden3.weight"] = torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "layer"), [(other_width, "hidden1.weight"), (too_few, "hidden2.bias"), (too_many, "hidden3.weight")]
+)
+def test_weights_that_do_not_fit(
+    tmp_path: Path, plain: Path, change: Callable[[dict[str, Tensor]], None], layer: str
+) -> None:
+    tensors = weights_of(plain)
+    change(tensors)
+    save_file(tensors, tmp_path / "other.safetensors")
+    with pytest.raises(CalibrantError, match=layer.replace(".", r"\.")) as refusal:
+        train(quick(weights=str(tmp_path / "other.safetensors")), tmp_path / "run")
+    assert "other.safetensors" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no tensors at all"], ids=["missing", "empty", "other"])
+def test_weights_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "w.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CalibrantError, match=r"w\.safetensors") as refusal:
+        train(quick(weights=str(path)), tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+
+
+# Folders that are taken
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path: Path, plain: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    before = times_of(run)
+    train(quick(shifts=("fog-3",)), run)
+    train(quick(shifts=("fog-3",), device="cpu", workers=1, checkpoint_minutes=1.0), run)  # no part of its identity
+    assert times_of(run) == before
+
+
+OTHERS: list[tuple[str, Any, str, str]] = [
+    ("seed", 1, "0", "1"),
+    ("lr", 0.25, "0.1", "0.25"),
+    ("loss", "focal", "cross_entropy", "focal"),
+    ("epochs", 3, "2", "3"),
+    ("shifts", ("snow-1",), "fog-3", "snow-1"),
+    ("features", True, "False", "True"),
+    ("ema", 0.5, "None", "0.5"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "old", "new"), OTHERS, ids=[other[0] for other in OTHERS])
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
+def test_another_setting_in_the_same_folder(
+    tmp_path: Path, plain: Path, finished: bool, name: str, value: Any, old: str, new: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    if not finished:
+        (run / "DONE").unlink()
+    before = times_of(run)
+    with pytest.raises(InvalidInputError) as refusal:
+        train(quick(**{"shifts": ("fog-3",), name: value}), run)
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert name in message
+    assert str(run) in message
+    assert message.index(name) < message.index(old, message.index(name)) < message.rindex(new)
+    assert times_of(run) == before
+
+
+def test_settings_that_are_refused_leave_the_folder_free(tmp_path: Path) -> None:
+    for wrong in (
+        {"loss": "focal", "loss_options": {"gamma": -1.0}},
+        {"weights": str(tmp_path / "nowhere")},
+        {"batch_size": 63, "accumulate": 2},
+        {"data": "cifar10", "root": str(tmp_path)},
+    ):
+        with pytest.raises(CalibrantError):
+            train(quick(**wrong), tmp_path / "run")
+    assert (train(quick(), tmp_path / "run") / "DONE").exists()
+
+
+# What cannot go on
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(CalibrantError, match=r"epoch 1\b.*step \d+") as refusal:
+        train(quick(lr=1e30, checkpoint_minutes=0.0), run)
+    assert "\n" not in str(refusal.value)
+    assert not (run / "DONE").exists()
+    assert not (run / "weights.safetensors").exists()
+    kept = load_file(run / "checkpoint" / "last.safetensors")
+    assert kept
+    with pytest.raises(CalibrantError, match=r"epoch 1\b.*step \d+"):  # and again, from that checkpoint
+        train(quick(lr=1e30, checkpoint_minutes=0.0), run)
+
+
+def test_a_loss_that_is_not_finite_later_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN in the third epoch: the log of the first two and their checkpoint stay."""
+    count = 0
+    forward = nn.functional.relu
+
+    def relu(*arguments: Any, **options: Any) -> Tensor:
+        nonlocal count
+        outputs = forward(*arguments, **options)
+        if outputs.requires_grad:
+            count += 1
+        return outputs * math.nan if count == 2 * (7 * 2 + 4) else outputs
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(nn.functional, "relu", relu)
+        with pytest.raises(CalibrantError, match=r"nan.*epoch 3\b.*step 4\b"):
+            train(quick(epochs=4, batch_size=128), run)
+    assert [line["epoch"] for line in log_of(run)] == [1, 2]
+    assert not (run / "DONE").exists()
+    whole = train(quick(epochs=4, batch_size=128), tmp_path / "whole")
+    assert results_of(train(quick(epochs=4, batch_size=128), run)) == results_of(whole)
+
+
+def nothing(path: Path) -> Path:
+    path.write_text("")
+    return path
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["is a file", "below a file"])
+def test_an_output_that_is_a_file(tmp_path: Path, below: bool) -> None:
+    path = nothing(tmp_path / "file")
+    path = path / "run" if below else path
+    with pytest.raises(CalibrantError, match=str(path)) as refusal:
+        train(quick(), path)
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)  # the superuser may write into any folder
+    with pytest.raises(CalibrantError, match=r"run.*Permission denied") as refusal:
+        train(quick(), tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, real = tmp_path / "run", os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) and str(run) in os.fspath(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, *rest, **options)
+
+    run.mkdir()
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(CalibrantError, match=r"run.*Permission denied") as refusal:
+        train(quick(), run)
+    assert "\n" not in str(refusal.value)
+
+
+def test_data_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CalibrantError, match="cifar") as refusal:
+        train(quick(data="cifar10", root=str(tmp_path)), tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+
+
+# It learns
+
+
+def test_a_short_training_learns_clothes(tmp_path: Path) -> None:
+    run = train(quick(data="fashion_mnist_mini", epochs=6, crop_padding=0), tmp_path / "run")
+    predictions = cb.Predictions.load(run / "predictions" / "test.parquet")
+    assert float((predictions.logits.argmax(1) == predictions.labels).double().mean()) > 0.8
+
+
+def test_a_longer_training_learns_digits(tmp_path: Path) -> None:
+    run = train(quick(epochs=12), tmp_path / "run")
+    assert log_of(run)[-1]["val_accuracy"] > 0.9
