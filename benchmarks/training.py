@@ -27,7 +27,7 @@ from calibrant.models import build_model
 from calibrant.training.checkpoint import Progress
 from calibrant.training.engine import StopRequest, new_fabric
 from calibrant.training.folder import RunFolder
-from calibrant.training.loop import Fit
+from calibrant.training.loop import Fit, Job
 from calibrant.training.settings import Settings
 from calibrant.training.watch import Watch
 
@@ -51,7 +51,7 @@ def random_data(n_train: int) -> ArrayData:
 def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callable[[], object]]:
     """A run, and a function that trains one epoch of it, its first, again and again."""
     settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
-    fit = Fit(new_fabric("cpu"), settings, data, RunFolder(folder), Watch(), StopRequest())
+    fit = Fit(Job(settings, data, RunFolder(folder), new_fabric("cpu"), Watch(), StopRequest()))
 
     def epoch() -> None:
         fit.progress = Progress()

@@ -59,7 +59,7 @@ def train(
     folder = Path(output or f"runs/{chosen.data}-{model}-{chosen.loss}-{chosen.seed}")
 
     from calibrant.training.engine import is_main_process
-    from calibrant.training.loop import train as run
+    from calibrant.training.run import train as run
 
     console = Console(stderr=as_json)
     run(chosen, folder, watch=_watch(console, quiet=as_json and not console.is_terminal))

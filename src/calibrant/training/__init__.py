@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant.training.loop import train
     from calibrant.training.predicting import predict, predict_run
+    from calibrant.training.run import train
     from calibrant.training.settings import Settings, read_settings
 
 __all__ = ["Settings", "predict", "predict_run", "read_settings", "train"]
@@ -15,7 +15,7 @@ _HOMES = {
     "predict": "predicting",
     "predict_run": "predicting",
     "read_settings": "settings",
-    "train": "loop",
+    "train": "run",
 }
 
 

@@ -1,12 +1,10 @@
-"""The training loop: one class that remembers, short methods that are read from top to bottom."""
+"""The training loop: epochs, steps, looks at them, checkpoints."""
 
 import math
-import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._files import replacing
-from calibrant.data import DataSet, open_dataset
-from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NotConvergedError
+from calibrant.data import DataSet
+from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
@@ -25,94 +23,35 @@ from calibrant.predictions import Predictions
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
-from calibrant.training.engine import StopRequest, heeding_signals, new_fabric
+from calibrant.training.engine import StopRequest
 from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
-from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
-from calibrant.training.results import write_metrics
-from calibrant.training.settings import Settings, check_names
+from calibrant.training.predicting import describe, new_model
+from calibrant.training.settings import Settings
 from calibrant.training.watch import Watch
 
 LOOK = 25  # steps between looks at the loss where looking costs: on a GPU, and with many processes
 
 
-def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | None = None) -> Path:
-    """Train a model and write its predictions of the clean and the shifted tests; returns the folder.
+@dataclass(frozen=True)
+class Job:
+    """A run, and what it is done with."""
 
-    A run that was stopped, however, goes on where its last checkpoint was, and ends with the same bytes as one that
-    was not (on the same machine with as many threads and processes); one that is finished is left as it is. Torch's
-    generator is seeded.
-
-    Raises: InvalidInputError, NoDataError, NotConvergedError where the loss is not finite, InterruptedRunError where a
-    signal asked to stop.
-    """
-    check_names(settings)
-    run, watch = RunFolder(Path(folder)), watch or Watch()
-    data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-    shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
-    names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
-    fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
-    try:
-        with _opened(run, settings, fabric), heeding_signals() as request:
-            if not fabric.broadcast(run.done.exists()):
-                _finish(fabric, settings, data, run, names, watch, request)
-        return run.path
-    finally:
-        watch.end()
-
-
-@contextmanager
-def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
-    """The folder, opened by the main process; where that fails, it fails in all of them, so that none waits."""
-    with ExitStack() as stack:
-        failure = None
-        if fabric.is_global_zero:
-            try:
-                stack.enter_context(run.open(settings))
-            except CalibrantError as error:
-                failure = error
-        failure = fabric.broadcast(failure)
-        if failure is not None:
-            raise failure
-        yield
-
-
-def _finish(
-    fabric: Fabric,
-    settings: Settings,
-    data: DataSet,
-    run: RunFolder,
-    names: list[str],
-    watch: Watch,
-    request: StopRequest,
-) -> None:
-    """Whatever of the run is still to be done."""
-
-    def report(name: str, number: int, total: int) -> None:
-        if request.asked:
-            raise InterruptedRunError(f"stopped before predicting {name}; the same command goes on from there")
-        watch.predicting(name, number, total)
-
-    if not run.weights.is_file():
-        Fit(fabric, settings, data, run, watch, request).run()
-        fabric.barrier()
-    model = new_model(settings, data)
-    load_weights(model, run.weights)
-    predictor = Predictor(model, data, fabric, settings.features, settings.workers, describe(settings))
-    files = predictor.write(names, run.predictions, skip=True, report=report)
-    if fabric.is_global_zero:
-        write_metrics(run.metrics, files, describe(settings))
-        run.done.touch()
+    settings: Settings
+    data: DataSet
+    folder: RunFolder
+    fabric: Fabric
+    watch: Watch
+    request: StopRequest
 
 
 class Fit:
     """A training run: model, loss and data, and how far it has come."""
 
-    def __init__(
-        self, fabric: Fabric, settings: Settings, data: DataSet, run: RunFolder, watch: Watch, request: StopRequest
-    ) -> None:
-        self.fabric, self.settings, self.data, self.run_folder = fabric, settings, data, run
-        self.watch, self.request = watch, request
+    def __init__(self, job: Job) -> None:
+        self.settings, self.data, self.folder, self.fabric = job.settings, job.data, job.folder, job.fabric
+        self.watch, self.request = job.watch, job.request
+        settings, data, fabric = job.settings, job.data, job.fabric
         self.train, self.validation = data.split("train"), data.split(data.validation)
         self.n_steps = n_steps(len(self.train), settings, fabric.world_size)
         self.images = self.train.images
@@ -136,7 +75,7 @@ class Fit:
     def run(self) -> None:
         """Train from the last checkpoint to the end, and write the weights that are to be kept."""
         settings, progress = self.settings, self.progress
-        if self.run_folder.last.is_file():
+        if self.folder.last.is_file():
             progress = self.progress = self._resume()
         for logger in self.fabric.loggers:
             logger.log_hyperparams(settings.identity)
@@ -147,10 +86,10 @@ class Fit:
         if not self.fabric.is_global_zero:
             return
         if settings.keep == "last":
-            self._write_kept(self.run_folder.weights)
+            self._write_kept(self.folder.weights)
         else:
-            with replacing(self.run_folder.weights) as file:
-                file.write(self.run_folder.best.read_bytes())
+            with replacing(self.folder.weights) as file:
+                file.write(self.folder.best.read_bytes())
 
     def _is_stale(self) -> bool:
         return self.settings.patience is not None and self.progress.stale_epochs >= self.settings.patience
@@ -256,14 +195,14 @@ class Fit:
     def _save(self) -> None:
         if self.fabric.is_global_zero:
             scaler = self.fabric.strategy.precision.state_dict()
-            self.learner.save(self.run_folder.last, self.progress, scaler)
+            self.learner.save(self.folder.last, self.progress, scaler)
         self.saved_at = time.perf_counter()
 
     def _resume(self) -> Progress:
-        progress, scaler = self.learner.load(self.run_folder.last)
+        progress, scaler = self.learner.load(self.folder.last)
         self.fabric.strategy.precision.load_state_dict(scaler)
         if self.fabric.is_global_zero:
-            self.run_folder.rewrite_log(progress.log)
+            self.folder.rewrite_log(progress.log)
         return progress
 
     def _end_epoch(self) -> None:
@@ -274,7 +213,7 @@ class Fit:
         progress.next_epoch(record)
         self._save()
         if self.fabric.is_global_zero:
-            self.run_folder.append_log(record)
+            self.folder.append_log(record)
         self.fabric.log_dict(
             {name: value for name, value in record.items() if isinstance(value, float)}, progress.epoch
         )
@@ -314,7 +253,7 @@ class Fit:
         if progress.best_value is None or value > progress.best_value:
             progress.best_value = value
             if self.fabric.is_global_zero:
-                self._write_kept(self.run_folder.best)
+                self._write_kept(self.folder.best)
 
     def _write_kept(self, path: Path) -> None:
         record = {**describe(self.settings), "data": self.data.name, "class_names": list(self.data.class_names)}

@@ -1,0 +1,81 @@
+"""A training run from its settings to its last file: what is there already is not done again."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from calibrant.data import open_dataset
+from calibrant.errors import CalibrantError, InterruptedRunError
+from calibrant.models import load_weights
+from calibrant.training.engine import heeding_signals, new_fabric
+from calibrant.training.folder import RunFolder
+from calibrant.training.loop import Fit, Job
+from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
+from calibrant.training.results import write_metrics
+from calibrant.training.settings import Settings, check_names
+from calibrant.training.watch import Watch
+
+
+def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | None = None) -> Path:
+    """Train a model and write its predictions of the clean and the shifted tests; returns the folder.
+
+    A run that was stopped, however, goes on where its last checkpoint was, and ends with the same bytes as one that
+    was not (on the same machine with as many threads and processes); one that is finished is left as it is. Torch's
+    generator is seeded.
+
+    Raises: InvalidInputError, NoDataError, NotConvergedError where the loss is not finite, InterruptedRunError where a
+    signal asked to stop.
+    """
+    check_names(settings)
+    run, watch = RunFolder(Path(folder)), watch or Watch()
+    data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+    shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
+    names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
+    fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
+    try:
+        with _opened(run, settings, fabric), heeding_signals() as request:
+            if not fabric.broadcast(run.done.exists()):
+                _finish(Job(settings, data, run, fabric, watch, request), names)
+        return run.path
+    finally:
+        watch.end()
+
+
+@contextmanager
+def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
+    """The folder, opened by the main process; where that fails, it fails in all of them, so that none waits."""
+    with ExitStack() as stack:
+        failure = None
+        if fabric.is_global_zero:
+            try:
+                stack.enter_context(run.open(settings))
+            except CalibrantError as error:
+                failure = error
+        failure = fabric.broadcast(failure)
+        if failure is not None:
+            raise failure
+        yield
+
+
+def _finish(job: Job, names: list[str]) -> None:
+    """Whatever of the run is still to be done."""
+
+    def report(name: str, number: int, total: int) -> None:
+        if job.request.asked:
+            raise InterruptedRunError(f"stopped before predicting {name}; the same command goes on from there")
+        job.watch.predicting(name, number, total)
+
+    settings, data, run, fabric = job.settings, job.data, job.folder, job.fabric
+    if not run.weights.is_file():
+        Fit(job).run()
+        fabric.barrier()
+    model = new_model(settings, data)
+    load_weights(model, run.weights)
+    predictor = Predictor(model, data, fabric, settings.features, settings.workers, describe(settings))
+    files = predictor.write(names, run.predictions, skip=True, report=report)
+    if fabric.is_global_zero:
+        write_metrics(run.metrics, files, describe(settings))
+        run.done.touch()
