@@ -41,6 +41,11 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral)
 
 
+def check_flag(argument: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{argument} must be True or False, got {value!r}")
+
+
 def check_path(argument: str, value: object) -> str:
     if not isinstance(value, str | os.PathLike):
         raise InvalidInputError(f"{argument} must be a path, got {value!r}")

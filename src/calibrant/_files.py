@@ -19,6 +19,11 @@ UMASK = os.umask(0)  # it can only be read by setting it, which is no business o
 os.umask(UMASK)
 
 
+def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
+    """Where data sets are: the root, or the environment variable CALIBRANT_DATA, or data."""
+    return Path(root or os.environ.get("CALIBRANT_DATA") or "data")
+
+
 def filesystem_of(url: str) -> tuple[Any, str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(url)

@@ -122,6 +122,16 @@ def test_two_processes_give_what_one_gives(tmp_path: Path, name: str) -> None:
     check_same(tmp_path / "run", tmp_path / "alone")
 
 
+@pytest.mark.parametrize("ema", [None, 0.5], ids=["weights", "average"])
+def test_what_is_validated_is_what_is_saved(tmp_path: Path, ema: float | None) -> None:
+    """Each process has its own statistics of batch normalisation; those of the first one count."""
+    settings = quick(model="small_resnet", epochs=1, ema=ema)
+    for ended in together(settings, tmp_path / "run"):
+        assert ended.code == 0, ended.err
+    predictions = cb.Predictions.load(tmp_path / "run" / "predictions" / "val.parquet")
+    assert log_of(tmp_path / "run")[0]["val_nll"] == pytest.approx(cb.score(predictions).nll, abs=1e-6)
+
+
 def test_three_processes_share_rows_that_do_not_divide(tmp_path: Path, alone: Path) -> None:
     """200 and 600 rows, 63 images a step: no row is lost or doubled."""
     settings = quick(batch_size=63, epochs=1)

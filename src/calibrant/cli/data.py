@@ -64,7 +64,7 @@ def fetch(name: str, /, *, root: Path | None = None, keep: Annotated[bool, ON] =
     keep
         Keep the archives, in the folder archives, after they were unpacked.
     """
-    from calibrant.data.base import data_folder
+    from calibrant._files import data_folder
     from calibrant.data.fetch import fetch as bring
     from calibrant.data.sources import SOURCES
 
@@ -102,7 +102,7 @@ def check(name: str, /, *, root: Path | None = None, deep: Annotated[bool, ON] =
     """
     from rich.console import Console
 
-    from calibrant.data.base import data_folder
+    from calibrant._files import data_folder
     from calibrant.data.verify import check_data
 
     findings = check_data(name, root, deep=deep, watch=counting_bar)
@@ -130,7 +130,7 @@ def where(*, root: Path | None = None, as_json: JSON = False) -> None:
     as_json
         Print JSON.
     """
-    from calibrant.data.base import data_folder
+    from calibrant._files import data_folder
 
     folder = data_folder(root)
     origin = "--root" if root else "CALIBRANT_DATA" if os.environ.get("CALIBRANT_DATA") else "default"

@@ -54,13 +54,13 @@ def predict(
     as_json
         Print JSON instead of the names of the files.
     """
-    from calibrant.training.predicting import Predictor, chosen_names
+    from calibrant.training.predicting import Predictor, chosen_names, run_output
 
     if ":" not in source or Path(source).exists():
-        if data is not None:
-            raise InvalidInputError(f"--data is for a model of your own: that of {source} is in its config.json")
+        if data is not None or image_size is not None:
+            raise InvalidInputError(f"--data and --image-size are for models of your own; {source} has its config.json")
         predictor = Predictor.of_run(source, root=root, features=features, device=device)
-        folder = Path(output or Path(source) / "predictions")
+        folder = run_output(source, output)
     else:
         if data is None or output is None:
             raise InvalidInputError("a model of your own needs --data and --output")
@@ -89,6 +89,8 @@ def own_model(source: str) -> "Model":
     from torch import nn
 
     module, _, name = source.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise InvalidInputError(f"a model of your own must be module:name, got {source}")
     sys.path.insert(0, "")
     try:
         found = import_module(module)
@@ -99,14 +101,26 @@ def own_model(source: str) -> "Model":
     if not hasattr(found, name):
         raise NoDataError(f"{module} has no {name}")
     model: Any = getattr(found, name)
-    if isinstance(model, type) or (not isinstance(model, nn.Module) and callable(model) and not _needs_images(model)):
-        model = model()
+    if not isinstance(model, nn.Module) and callable(model):
+        needy = _needs_arguments(model)
+        if isinstance(model, type) and needy:
+            raise InvalidInputError(f"{source} is a class that needs arguments: name a function that returns a model")
+        model = model if needy else model()
     if not callable(model):
         raise InvalidInputError(f"{source} must be a model or a function, got {type(model).__name__}")
     checked: Model = model
     return checked
 
 
-def _needs_images(function: Callable[..., Any]) -> bool:
-    parameters = signature(function).parameters.values()
-    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError:  # of some that are not written in Python
+        return True
+    # torch's modules take *args that they have no use for; a function of *images has
+    return any(
+        p.default is p.empty
+        and p.kind is not p.VAR_KEYWORD
+        and not (isinstance(function, type) and p.kind is p.VAR_POSITIONAL)
+        for p in parameters
+    )

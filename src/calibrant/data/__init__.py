@@ -1,13 +1,13 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
 from calibrant.data.arrays import ArrayData
-from calibrant.data.base import CORRUPTED, DataSet, Split, data_folder
+from calibrant.data.base import CORRUPTED, DataSet, Split
 from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_idx, read_mnist_files
 from calibrant.data.pictures import Pictures, read_picture
-from calibrant.data.splits import validation_rows
+from calibrant.data.splits import class_prior, validation_rows
 from calibrant.data.table import DATASETS, open_dataset
 from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
@@ -22,7 +22,7 @@ __all__ = [
     "Split",
     "TinyImageNet",
     "WildsData",
-    "data_folder",
+    "class_prior",
     "open_dataset",
     "read_cifar",
     "read_fashion_mnist_mini",

@@ -5,15 +5,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from calibrant._checks import check_choice, check_whole
+from calibrant._files import data_folder
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.pictures import Pictures
+from calibrant.data.splits import class_prior
 
 SEVERITIES = range(1, 6)
 SHIFT_SEED = 0
@@ -84,8 +84,7 @@ class DataSet(ABC):
     @cached_property
     def prior(self) -> Tensor:
         """The share of each class in the training split, float64 (n_classes,)."""
-        labels = self.split("train").labels
-        return torch.bincount(labels, minlength=self.n_classes).double() / len(labels)
+        return class_prior(self.split("train").labels, self.n_classes)
 
     def split(self, name: str) -> Split:
         """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``.
@@ -93,8 +92,8 @@ class DataSet(ABC):
         val+fog-3 is the validation split under that corruption, for calibrators that are fitted to shifted rows; so
         for every part that is not corrupted already.
         """
-        part, plus, shift = name.partition("+")
-        if not plus:
+        part, plus, shift = name.rpartition("+")
+        if not plus or name in self.shifts:
             return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
         clean = [known for known in (*self.splits, *self.shifts) if known not in CORRUPTED]
         check_choice("split", part, clean)
@@ -102,7 +101,3 @@ class DataSet(ABC):
 
     @abstractmethod
     def _read(self, name: str) -> Split: ...
-
-
-def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
-    return Path(root or os.environ.get("CALIBRANT_DATA") or "data")

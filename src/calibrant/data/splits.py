@@ -1,4 +1,4 @@
-"""Which rows of a training part are held out for validation: the same ones for ever."""
+"""Rows of a training part: which are held out for validation, the same ones for ever; the share of each class."""
 
 from hashlib import blake2b
 
@@ -28,3 +28,12 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
         rows = (labels == label).nonzero()[:, 0]
         held_out[rows[ranks[rows].argsort()[:quota]]] = True
     return held_out
+
+
+def class_prior(labels: Tensor, n_classes: int) -> Tensor:
+    """The share of each class, float64 (n_classes,).
+
+    >>> class_prior(torch.tensor([0, 0, 0, 2]), 3)
+    tensor([0.7500, 0.0000, 0.2500], dtype=torch.float64)
+    """
+    return torch.bincount(labels, minlength=n_classes).double() / len(labels)

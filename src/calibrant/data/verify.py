@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant._checks import check_choice
+from calibrant._files import data_folder
 from calibrant.corruptions import CORRUPTIONS
-from calibrant.data.base import CORRUPTED, SEVERITIES, DataSet, data_folder
+from calibrant.data.base import CORRUPTED, SEVERITIES, DataSet
 from calibrant.data.pictures import Pictures, read_picture
 from calibrant.data.sources import SOURCES, Source, Wanted
 from calibrant.data.table import open_dataset

@@ -12,6 +12,7 @@ from calibrant._checks import (
     check_choice,
     check_class_weights,
     check_counts,
+    check_flag,
     check_no_class_values,
     check_prior,
     check_tensor,
@@ -87,6 +88,7 @@ class MaxEntLoss(CurveLoss):
                 'positive, as with five classes or more: use gibbs "normalized", or penalty "signed_as_printed" to '
                 "have the printed equations"
             )
+        check_flag("local", local)
         prior = check_prior(prior)
         if self.class_weights is not None:
             check_class_weights(self.class_weights, len(prior))

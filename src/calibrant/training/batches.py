@@ -71,7 +71,9 @@ def read_batches(images: Tensor | Pictures, rows: Sequence[Tensor], workers: int
     if isinstance(images, Tensor):
         yield from (images[batch.to(images.device)] for batch in rows)
         return
-    loader = DataLoader(_Decoding(images), sampler=rows, batch_size=None, num_workers=workers)
+    # a generator of its own: from torch's it would draw a number, and dropout after it others than without workers
+    own = torch.Generator()
+    loader = DataLoader(_Decoding(images), sampler=rows, batch_size=None, num_workers=workers, generator=own)
     for batch in loader:
         if isinstance(batch, CalibrantError):
             raise batch

@@ -14,8 +14,10 @@ from typing import Any, Literal
 import torch
 from lightning_fabric import Fabric
 
+from calibrant._checks import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
     "32": "32-true",
     "bf16": "bf16-mixed",
@@ -27,11 +29,10 @@ def new_fabric(
     device: str = "auto", *, precision: str = "32", logger: str | None = None, folder: Path | None = None
 ) -> Fabric:
     """One process on the device, or as many as torchrun has started; a logger writes in the folder."""
-    device = _device(device)
+    device = _device(check_choice("device", device, DEVICES))
     if precision == "16" and device != "cuda":
         raise InvalidInputError("precision must be 32 or bf16 without a CUDA device, got 16")
     world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # which process has joined is no news
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its advice on other devices and launchers is not for our users
@@ -53,9 +54,9 @@ def is_main_process() -> bool:
 
 
 def _device(wanted: str) -> str:
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":
-        return next(name for name in ("cuda", "mps", "cpu") if there[name])
+        return next(name for name, is_there in there.items() if is_there)
     if not there[wanted]:
         raise InvalidInputError(f"device {wanted} is not on this machine")
     return wanted
@@ -79,6 +80,21 @@ def _logger(name: str, folder: Path) -> Any:
         return loggers.MLFlowLogger("calibrant", run_name=folder.name, tracking_uri=uri)
     except ImportError as error:  # ModuleNotFoundError among them
         raise NoDataError(f"logger {name} needs a package that is not installed: {error}") from None
+
+
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Gradients, float32 and repeatable algorithms, whatever the caller has set, and that again afterwards."""
+    cudnn, dtype = torch.backends.cudnn, torch.get_default_dtype()
+    flags = cudnn.deterministic, cudnn.benchmark
+    try:
+        torch.set_default_dtype(torch.float32)
+        cudnn.deterministic, cudnn.benchmark = True, False
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        cudnn.deterministic, cudnn.benchmark = flags
 
 
 class StopRequest:

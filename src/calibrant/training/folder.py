@@ -14,7 +14,7 @@ import torch
 import calibrant
 from calibrant._files import alone, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
-from calibrant.training.settings import Settings
+from calibrant.training.settings import Settings, validated
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class RunFolder:
     def predictions(self) -> Path:
         return self.path / "predictions"
 
+    @property
+    def is_done(self) -> bool:
+        return self.done.exists() and self.metrics.is_file()
+
     @contextmanager
     def open(self, settings: Settings) -> Iterator[None]:
         """Work in the folder, alone; it is made, or its settings must be the same.
@@ -64,6 +68,8 @@ class RunFolder:
         """
         self._make()
         with alone(self.path / ".lock", f"{self.path} is in use by another process"):
+            for left in self.path.rglob(".*.tmp"):  # by a process that was killed while it wrote
+                left.unlink()
             self._agree(settings)
             yield
 
@@ -75,8 +81,10 @@ class RunFolder:
             raise NoDataError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def _agree(self, settings: Settings) -> None:
-        if not (self.last.exists() or self.weights.exists()):  # there is nothing yet that could be mixed up
-            write_json(self.config, settings.model_dump(mode="json"))
+        if not self._is_begun():
+            write_json(self.config, settings.model_dump(mode="json") | settings.identity)
+        if not self.config.exists():
+            raise InvalidInputError(f"{self.path} has files of a run, but no config.json: choose another folder")
         begun = read_json(self.config)
         for name, value in settings.identity.items():
             if begun.get(name) != value:
@@ -85,11 +93,16 @@ class RunFolder:
         if not self.done.exists():
             write_json(self.path / "environment.json", environment())
 
+    def _is_begun(self) -> bool:
+        """Whether there is anything of a run that could be mixed up with another's."""
+        files = (self.last, self.best, self.weights, self.metrics, self.done)
+        return any(path.exists() for path in files) or any(self.predictions.glob("*.parquet"))
+
     def read_settings(self) -> Settings:
         """The settings of the run that is here."""
         if not self.config.is_file():
             raise NoDataError(f"{self.path} is not the folder of a run: it has no config.json")
-        return Settings.model_validate_json(json.dumps(read_json(self.config)))
+        return validated(read_json(self.config), f"{self.config}: ")
 
     def append_log(self, record: dict[str, Any]) -> None:
         try:

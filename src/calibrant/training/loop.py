@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._files import replacing
-from calibrant.data import DataSet
+from calibrant.data import DataSet, class_prior
 from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
@@ -54,17 +54,17 @@ class Fit:
         settings, data, fabric = job.settings, job.data, job.fabric
         self.train, self.validation = data.split("train"), data.split(data.validation)
         self.n_steps = n_steps(len(self.train), settings, fabric.world_size)
+        self.criterion = build_criterion(settings, class_prior(self.train.labels, data.n_classes)).to(fabric.device)
         self.images = self.train.images
         if isinstance(self.images, Tensor):
             self.images = fabric.to_device(self.images)
         self.labels: Tensor = fabric.to_device(self.train.labels)
         self.workers = default_workers(fabric.world_size) if settings.workers is None else settings.workers
-        prior = torch.bincount(self.train.labels, minlength=data.n_classes).double() / len(self.train)
-        self.criterion = build_criterion(settings, prior).to(fabric.device)
         self.warmup = warmup_criterion(settings).to(fabric.device)
         torch.manual_seed(settings.seed)
         model = new_model(settings, data)
-        if settings.weights is not None:
+        check_part(settings.batch_size // settings.accumulate // fabric.world_size, model)
+        if settings.weights is not None and not self.folder.last.is_file():
             load_weights(model, settings.weights)
         averaged = None if settings.ema is None else deepcopy(model).to(fabric.device)
         self.model, optimizer = fabric.setup(model, new_optimizer(model, settings))
@@ -77,6 +77,8 @@ class Fit:
         settings, progress = self.settings, self.progress
         if self.folder.last.is_file():
             progress = self.progress = self._resume()
+        if self.fabric.is_global_zero:
+            self.folder.rewrite_log(progress.log)
         for logger in self.fabric.loggers:
             logger.log_hyperparams(settings.identity)
         self.watch.begin(settings.epochs, settings.epochs * self.n_steps, progress.epoch * self.n_steps + progress.step)
@@ -201,8 +203,6 @@ class Fit:
     def _resume(self) -> Progress:
         progress, scaler = self.learner.load(self.folder.last)
         self.fabric.strategy.precision.load_state_dict(scaler)
-        if self.fabric.is_global_zero:
-            self.folder.rewrite_log(progress.log)
         return progress
 
     def _end_epoch(self) -> None:
@@ -222,6 +222,7 @@ class Fit:
     def _record(self) -> dict[str, Any]:
         """What is known of an epoch at its end."""
         progress, settings = self.progress, self.settings
+        self._share_statistics()
         found = outputs(self.fabric, self.learner.kept, self.validation, self.data, workers=self.workers)
         if not found.logits.isfinite().all():
             raise NotConvergedError(f"the logits are not finite after epoch {progress.epoch + 1}: try a smaller lr")
@@ -240,6 +241,13 @@ class Fit:
             seen = self.criterion.telemetry(*self.fabric.to_device((found.logits, self.validation.labels)))
             record |= {f"constraint_{name}": value for name, value in asdict(seen).items()}
         return record
+
+    def _share_statistics(self) -> None:
+        """Give all processes those of batch normalisation that the first one has, and will save."""
+        if self.fabric.world_size > 1:
+            for module in {self.learner.model, self.learner.kept}:
+                for buffer in module.buffers():
+                    torch.distributed.broadcast(buffer, 0)
 
     def _judge(self, record: dict[str, Any]) -> None:
         """Whether these are the best weights so far; the file of the best is written before the checkpoint names it."""
@@ -273,6 +281,12 @@ def n_steps(n_rows: int, settings: Settings, n_processes: int) -> int:
     if size > n_rows:
         raise InvalidInputError(f"batch_size must be at most the {n_rows} training images, got {size}")
     return n_rows // size
+
+
+def check_part(n_images: int, model: nn.Module) -> None:
+    """Raises: InvalidInputError where batch normalisation would see a single image at a time."""
+    if n_images == 1 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise InvalidInputError("batch_size must give each process and part at least 2 images for this model, got 1")
 
 
 def learning_rate(settings: Settings, done: float) -> float:

@@ -8,6 +8,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from calibrant.data import DataSet, Split
+from calibrant.errors import InvalidInputError
 from calibrant.models import Classifier
 from calibrant.training.batches import normalised, read_batches
 
@@ -34,29 +35,28 @@ class Embedding(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
-        self.seen: tuple[Tensor, Tensor] | None = None
+        self.parts = list(model.modules()) if isinstance(model, nn.Module) else []
+        weights = [weight for part in self.parts for weight in part.parameters(recurse=False)]
+        self.dtype = next((weight.dtype for weight in weights if weight.is_floating_point()), torch.float32)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         if isinstance(self.model, Classifier):
             features = self.model.embed(images)
             return self.model.head(features), features
-        hook = self._watch_last_layer()
-        logits = self.model(images)
-        if hook is not None:
-            hook.remove()
-        if self.seen is None or self.seen[1] is not logits or self.seen[0].ndim != 2:
-            return logits, None
-        return logits, self.seen[0]
-
-    def _watch_last_layer(self) -> torch.utils.hooks.RemovableHandle | None:
-        layers = (
-            [m for m in self.model.modules() if isinstance(m, nn.Linear)] if isinstance(self.model, nn.Module) else []
-        )
+        calls: list[tuple[Tensor, Tensor]] = []
 
         def see(layer: nn.Module, given: tuple[Tensor, ...], returned: Tensor) -> None:
-            self.seen = given[0], returned
+            calls[:] = [(given[0], returned)]  # only the last one counts
 
-        return layers[-1].register_forward_hook(see) if layers else None
+        hooks = [part.register_forward_hook(see) for part in self.parts if isinstance(part, nn.Linear)]
+        logits = self.model(images.to(self.dtype))
+        for hook in hooks:
+            hook.remove()
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
+            got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise InvalidInputError(f"the model must return logits ({len(images)}, classes) for a batch, got {got}")
+        ends_so = bool(calls) and calls[0][1] is logits and calls[0][0].ndim == 2
+        return logits, calls[0][0] if ends_so else None
 
 
 @torch.inference_mode()
@@ -72,6 +72,8 @@ def outputs(
     for images in read_batches(split.images, rows.split(BATCH), workers):
         with fabric.autocast():
             logits, seen = embedding(normalised(images.to(fabric.device), data.mean, data.std))
+        if features and seen is None:
+            raise InvalidInputError("the model has no features to store: it does not end in a linear layer")
         kept = () if seen is None else (seen.float().norm(dim=1), *((seen.half(),) if features else ()))
         parts.append((logits.float().cpu(), *(tensor.cpu() for tensor in kept)))
     for module in modules:

@@ -65,9 +65,9 @@ class Predictor:
             self.model.to(self.fabric.device)
         workers = default_workers(self.fabric.world_size) if self.workers is None else self.workers
         found = outputs(self.fabric, self.model, split, self.data, workers=workers, features=self.features)
-        if found.logits.ndim != 2 or found.logits.shape[1] != self.data.n_classes:
-            shape = ", ".join(("n", *map(str, found.logits.shape[1:])))
-            raise InvalidInputError(f"the model must return logits (n, {self.data.n_classes}), got ({shape})")
+        if found.logits.shape[1] != self.data.n_classes:
+            got = f"{found.logits.shape[1]} classes, and {self.data.name} has {self.data.n_classes}"
+            raise InvalidInputError(f"the model has {got}")
         norms = {"logit_norm": found.logits.norm(dim=1), "feature_norm": found.feature_norm}
         return Predictions.from_logits(
             found.logits,
@@ -130,7 +130,15 @@ def predict_run(
     folder, by default that of the run's predictions.
     """
     predictor = Predictor.of_run(path, root=root, features=features, device=device)
-    return predictor.write(chosen_names(predictor.data, names), Path(output or Path(path) / "predictions"))
+    return predictor.write(chosen_names(predictor.data, names), run_output(path, output))
+
+
+def run_output(path: str | os.PathLike[str], output: str | os.PathLike[str] | None) -> Path:
+    """Where predictions of a run go. Raises: InvalidInputError where that would meddle with a run that goes on."""
+    run = RunFolder(Path(path))
+    if output is None and not run.is_done:
+        raise InvalidInputError(f"{path} is not finished: say where else the predictions are to go")
+    return run.predictions if output is None else Path(output)
 
 
 def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
@@ -140,17 +148,24 @@ def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> l
     """
     chosen: list[str] = []
     for word in list(wanted) or [*data.splits[1:], "all"]:
-        part, plus, shift = word.rpartition("+")
-        shifts = CORRUPTED if plus else data.shifts
-        families = sorted({name.rsplit("-", 1)[0] for name in shifts})
-        if part:
-            check_choice(what, part, data.splits)
-        check_choice(what, shift, (*(() if plus else data.splits), "all", "none", *families, *shifts))
-        if shift in (*data.splits, *shifts):
+        if word in ("all", "none"):
+            chosen += data.shifts if word == "all" else ()
+        elif word in (*data.splits, *data.shifts):
             chosen.append(word)
-        elif shift != "none":
-            chosen += [f"{part}{plus}{name}" for name in shifts if shift in ("all", name.rsplit("-", 1)[0])]
+        else:
+            chosen += _family(data, word, what)
     return list(dict.fromkeys(chosen))
+
+
+def _family(data: DataSet, word: str, what: str) -> list[str]:
+    """What is meant by fog, val+fog or val+fog-3."""
+    part, plus, shift = word.rpartition("+")
+    shifts = CORRUPTED if plus else data.shifts
+    families = sorted({name.rsplit("-", 1)[0] for name in shifts})
+    if plus:
+        check_choice(what, part, data.splits)
+    check_choice(what, shift, ("all", "none", *families, *shifts) if plus else (*data.splits, *families, *shifts))
+    return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, name.rsplit("-", 1)[0])]
 
 
 def new_model(settings: Settings, data: DataSet) -> Classifier:

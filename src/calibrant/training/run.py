@@ -10,12 +10,12 @@ from lightning_fabric import Fabric
 from calibrant.data import open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
-from calibrant.training.engine import heeding_signals, new_fabric
+from calibrant.training.engine import heeding_signals, new_fabric, own_state
 from calibrant.training.folder import RunFolder
 from calibrant.training.loop import Fit, Job
 from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
 from calibrant.training.results import write_metrics
-from calibrant.training.settings import Settings, check_names
+from calibrant.training.settings import Settings, check_settings
 from calibrant.training.watch import Watch
 
 
@@ -29,15 +29,15 @@ def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | 
     Raises: InvalidInputError, NoDataError, NotConvergedError where the loss is not finite, InterruptedRunError where a
     signal asked to stop.
     """
-    check_names(settings)
     run, watch = RunFolder(Path(folder)), watch or Watch()
-    data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-    shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
-    names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
-    fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
     try:
-        with _opened(run, settings, fabric), heeding_signals() as request:
-            if not fabric.broadcast(run.done.exists()):
+        check_settings(settings)
+        data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+        shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
+        names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
+        fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
+        with _opened(run, settings, fabric), heeding_signals() as request, own_state():
+            if not fabric.broadcast(run.is_done):
                 _finish(Job(settings, data, run, fabric, watch, request), names)
         return run.path
     finally:

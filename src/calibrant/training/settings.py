@@ -2,12 +2,13 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from calibrant._files import data_folder
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.training.recipes import RECIPES, SMALL
 
@@ -49,7 +50,7 @@ class Settings(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Fixes everything that is random."""
     epochs: Whole = SMALL["epochs"]
-    """How often every training image is seen, by default as the data set's recipe says."""
+    """Passes over the training images, by default as the data set's recipe says."""
     batch_size: Whole = SMALL["batch_size"]
     """Images per step over all processes, by default as the recipe says."""
     optimizer: Literal["sgd", "adam", "adamw"] = SMALL["optimizer"]
@@ -94,11 +95,10 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_recipe(cls, given: Any) -> Any:
-        return (
-            {**RECIPES.get(given.get("data", "fashion_mnist_mini"), SMALL), **given}
-            if isinstance(given, dict)
-            else given
-        )
+        if not isinstance(given, dict):
+            return given
+        name = given.get("data", "fashion_mnist_mini")
+        return {**RECIPES.get(name if isinstance(name, str) else "", SMALL), **given}
 
     @property
     def warmup_epochs(self) -> int:
@@ -110,8 +110,8 @@ class Settings(BaseModel):
     @property
     def identity(self) -> dict[str, Any]:
         """All that decides what comes of the run; of a user's own pictures, the folder too."""
-        free = FREE - {"root"} if self.data == "image_folder" else FREE
-        return self.model_dump(mode="json", exclude=set(free))
+        decides = self.model_dump(mode="json", exclude=set(FREE))
+        return decides | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
 
 def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> Settings:
@@ -121,16 +121,22 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
     """
     values = {} if path is None else _read_toml(path)
     prefix = "" if path is None else f"{path}: "
+    settings = validated({**values, **given}, prefix, given)
     try:
-        settings = Settings.model_validate({**values, **given})
-    except ValidationError as error:
-        raise _one_line(error, prefix if not _blames(error, given) else "") from None
-    try:
-        check_names(settings)
+        check_settings(settings)
     except CalibrantError as error:
         named = {"data", "model", "loss", "loss_options"} & given.keys()
         raise type(error)(f"{error}" if named else f"{prefix}{error}") from None
     return settings
+
+
+def validated(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) -> Settings:
+    """Settings from what a file says; the prefix stands before what is wrong with it, but not with what was given."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        blamed = error.errors()[0]["loc"][:1]
+        raise _one_line(error, "" if blamed and blamed[0] in list(given) else prefix) from None
 
 
 def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -143,10 +149,6 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None
 
 
-def _blames(error: ValidationError, given: Mapping[str, Any]) -> bool:
-    return error.errors()[0]["loc"][:1] in [(name,) for name in given]
-
-
 def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | UnknownNameError:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
@@ -154,12 +156,7 @@ def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | Unknow
         return UnknownNameError(f"{prefix}unknown setting {name!r}{_suggestion(name, Settings.model_fields)}")
     # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
     keys = [str(key) for key in first["loc"] if not (isinstance(key, str) and key in ("float", "bool", "str", "int"))]
-    rule = (
-        first["msg"]
-        .replace("Input should be", "must be")
-        .replace("valid integer", "whole number")
-        .replace("valid ", "")
-    )
+    rule = first["msg"].replace("Input should be", "must be").replace("integer", "whole number").replace("valid ", "")
     return InvalidInputError(f"{prefix}{'.'.join(keys)} {rule}, got {first['input']!r}")
 
 
@@ -168,7 +165,7 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 
 
-def check_names(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """That data set, model and loss are ones there are, and that the loss takes its options."""
     import torch
 

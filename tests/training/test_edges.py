@@ -1,0 +1,283 @@
+"""What went wrong once: old files in a folder, a caller's own state, names, models and settings at their edges."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from training_run import log_of, quick, results_of
+
+import calibrant as cb
+from calibrant.data import open_dataset
+from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
+from calibrant.models import MLP, MODELS
+from calibrant.training import Settings, predict, predict_run, read_settings, train
+from calibrant.training.engine import new_fabric
+from calibrant.training.predicting import chosen_names
+from calibrant.training.watch import Watch
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(quick(), tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def write_pictures(root: Path, *folders: str, n: int = 12) -> None:
+    for folder in folders:
+        for number in range(n):
+            path = root / folder / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 20 * number + 10 * (number % 2)).save(path)
+
+
+@pytest.mark.parametrize("left", ["predictions", "DONE"])
+def test_old_files_never_pass_for_a_new_run(run: Path, left: str) -> None:
+    before = (run / "predictions" / "test.parquet").read_bytes()
+    shutil.rmtree(run / "checkpoint")
+    (run / "weights.safetensors").unlink()
+    if left == "predictions":
+        (run / "DONE").unlink()
+    with pytest.raises(InvalidInputError, match="was begun with seed = 0, not 1"):
+        train(quick(seed=1), run)
+    (run / "config.json").unlink()
+    with pytest.raises(InvalidInputError, match=r"has files of a run, but no config\.json"):
+        train(quick(seed=1), run)
+    assert (run / "predictions" / "test.parquet").read_bytes() == before
+
+
+def test_an_old_log_is_no_part_of_a_new_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log.jsonl").write_text('{"epoch": 1}\n')
+    assert [line["epoch"] for line in log_of(train(quick(), tmp_path / "run"))] == [1, 2]
+
+
+def test_what_a_killed_process_was_writing_is_removed(run: Path, whole: Path) -> None:
+    (run / "DONE").unlink()
+    left = run / "checkpoint" / ".last.safetensors.abc.tmp"
+    left.write_bytes(b"half")
+    train(quick(), run)
+    assert not left.exists()
+    assert results_of(run) == results_of(whole)
+
+
+def test_lost_metrics_are_made_again(run: Path, whole: Path) -> None:
+    (run / "metrics.parquet").unlink()
+    train(quick(), run)
+    assert results_of(run) == results_of(whole)
+
+
+def test_weights_to_start_from_are_not_needed_to_go_on(whole: Path, tmp_path: Path) -> None:
+    weights = Path(shutil.copy(whole / "weights.safetensors", tmp_path / "start.safetensors"))
+    settings = quick(weights=str(weights))
+    once = results_of(train(settings, tmp_path / "once"))
+    train(settings, tmp_path / "again")
+    for name in ("weights.safetensors", "DONE"):
+        (tmp_path / "again" / name).unlink()
+    weights.unlink()
+    assert results_of(train(settings, tmp_path / "again")) == once
+
+
+class Dropping(MLP):
+    """A model with dropout, which draws from torch's generator."""
+
+    def embed(self, images: Tensor) -> Tensor:
+        return nn.functional.dropout(super().embed(images), 0.5, self.training)
+
+
+class Stop(Watch):
+    """Ends a run at a look."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def look(self, **seen: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_dropout_of_pictures_goes_on_within_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setitem(MODELS, "dropping", Dropping)
+    write_pictures(tmp_path / "pictures", "train", n=24)
+    settings = Settings(
+        data="image_folder",
+        root=str(tmp_path / "pictures"),
+        image_size=8,
+        model="dropping",
+        epochs=2,
+        batch_size=4,
+        workers=workers,
+        checkpoint_minutes=0.0,
+        shifts=("none",),
+    )
+    whole = train(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "run", watch=Stop(3))
+    assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
+
+
+def test_pictures_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        write_pictures(tmp_path / name, "train")
+    settings = quick(data="image_folder", image_size=8, batch_size=4, epochs=1)
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "one"))
+    train(settings, tmp_path / "run")
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "two"))
+    with pytest.raises(InvalidInputError, match=r"was begun with root = .*one.*, not .*two"):
+        train(settings, tmp_path / "run")
+
+
+def test_names_of_a_users_own_tests_are_taken_whole(tmp_path: Path) -> None:
+    write_pictures(tmp_path, "train", "day+night", "all", "other")
+    data = open_dataset("image_folder", tmp_path, image_size=8)
+    assert chosen_names(data, ["all"]) == ["all", "day+night", "other"]
+    assert chosen_names(data, ["day+night"]) == ["day+night"]
+    assert len(data.split("day+night")) == 12
+    assert chosen_names(data, ["val+fog"]) == [f"val+fog-{severity}" for severity in range(1, 6)]
+    with pytest.raises(UnknownNameError, match="unknown split 'dya'"):
+        chosen_names(data, ["dya+fog-1"])
+
+
+def test_the_watch_ends_also_where_nothing_began(tmp_path: Path) -> None:
+    ended = []
+
+    class Heard(Watch):
+        def end(self) -> None:
+            ended.append(True)
+
+    for wrong in ({"shifts": ("fogg",)}, {"image_size": 16}, {"precision": "16", "device": "cpu"}):
+        with pytest.raises(CalibrantError):
+            train(quick(**wrong), tmp_path / "run", watch=Heard())
+    assert len(ended) == 3
+
+
+@pytest.mark.parametrize("state", ["float64", "no_grad", "inference_mode"])
+def test_a_callers_state_changes_nothing_and_stays(tmp_path: Path, whole: Path, state: str) -> None:
+    torch.backends.cudnn.benchmark = True
+    try:
+        if state == "float64":
+            torch.set_default_dtype(torch.float64)
+            train(quick(), tmp_path / "run")
+            assert torch.get_default_dtype() == torch.float64
+        else:
+            with getattr(torch, state)():
+                train(quick(), tmp_path / "run")
+                assert not torch.is_grad_enabled()
+        assert torch.backends.cudnn.benchmark
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.backends.cudnn.benchmark = False
+    assert results_of(tmp_path / "run") == results_of(whole)
+
+
+@pytest.mark.parametrize("text", ["data = [1]", "[data]\nname = 1", "epochs = true", "[loss_options]\nlocal = 'no'"])
+def test_wrong_shapes_in_a_file_are_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f'loss = "maxent_mean"\n{text}\n')
+    with pytest.raises(InvalidInputError, match=r"x\.toml: (data|epochs|loss_options\.local) must be") as caught:
+        read_settings(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_of_another_version_is_one_line(run: Path) -> None:
+    record = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(record | {"lr_finder": True}))
+    with pytest.raises(UnknownNameError, match=r"config\.json: unknown setting 'lr_finder'"):
+        predict_run(run)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 1}, {"batch_size": 64, "accumulate": 64}])
+def test_single_images_are_too_few_for_batch_normalisation(tmp_path: Path, wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInputError, match="at least 2 images"):
+        train(quick(model="small_resnet", **wrong), tmp_path / "run")
+
+
+def test_unknown_devices_get_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown device 'cudaa'; did you mean 'cuda'"):
+        new_fabric("cudaa")
+
+
+def test_predictions_do_not_meddle_with_a_run_that_goes_on(run: Path, whole: Path, tmp_path: Path) -> None:
+    (run / "DONE").unlink()
+    with pytest.raises(InvalidInputError, match="is not finished"):
+        predict_run(run, ["test"], features=True)
+    predict_run(run, ["test"], features=True, output=tmp_path / "elsewhere")
+    assert results_of(train(quick(), run)) == results_of(whole)
+
+
+class Odd(nn.Module):
+    """A model whose last layer is made first, in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = nn.Linear(32, 10).double(), nn.Linear(64, 32).double()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.first(images.flatten(1)).relu())
+        return logits
+
+
+def test_features_are_those_of_the_layer_that_is_called_last() -> None:
+    torch.manual_seed(0)
+    model, data = Odd(), open_dataset("digits")
+    found = predict(model, data, "val", features=True, device="cpu")
+    images = data.split("val").images
+    assert isinstance(images, Tensor)
+    expected = model.first((images.double() / 127.5 - 1).flatten(1)).relu()
+    assert found.features is not None
+    torch.testing.assert_close(found.features.double(), expected, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda logits: (logits, logits), "got tuple"),
+        (lambda logits: {"logits": logits}, "got dict"),
+        (lambda logits: logits[:5], r"got \(5, 10\)"),
+        (lambda logits: logits[:, :, None], r"got \(200, 10, 1\)"),
+        (lambda logits: logits[:, :3], "3 classes, and digits has 10"),
+    ],
+    ids=["tuple", "dict", "few rows", "three axes", "few classes"],
+)
+def test_what_a_model_returns_is_checked(returned: Any, message: str) -> None:
+    model = MLP(10, image_size=8, channels=1)
+    with pytest.raises(InvalidInputError, match=message):
+        predict(lambda images: returned(model(images)), open_dataset("digits"), "val", device="cpu")
+
+
+def test_features_that_are_not_there_are_not_left_out_silently() -> None:
+    with pytest.raises(InvalidInputError, match="no features to store"):
+        predict(lambda images: images.flatten(1)[:, :10], open_dataset("digits"), "val", features=True, device="cpu")
+
+
+def test_metrics_name_clean_rows_none(whole: Path) -> None:
+    rows = pq.read_table(whole / "metrics.parquet").to_pylist()
+    assert {(row["split"], row["corruption"], row["severity"]) for row in rows} == {
+        ("val", "none", 0),
+        ("test", "none", 0),
+    }
+    assert cb.Predictions.load(whole / "predictions" / "test.parquet").column("corruption")[0].as_py() == "none"
+
+
+def test_tensorboard_gets_the_numbers_of_the_log(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = train(quick(logger="tensorboard"), tmp_path / "run")
+    events = accumulator.EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    written = [(event.step, event.value) for event in events.Scalars("val_nll")]
+    assert [step for step, _ in written] == [1, 2]
+    assert [value for _, value in written] == pytest.approx([line["val_nll"] for line in log_of(run)], rel=1e-5)
