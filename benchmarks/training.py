@@ -126,7 +126,7 @@ def main() -> None:
         bare = bare_epoch(data, options.batch, options.model)
         found = ratios({"bare loop": bare, "ours": ours}, options.rounds)
         losses = ratios({"cross_entropy": ours, "maxent_mean": maxent}, options.rounds)
-        streamed, stream = our_epoch(pictures(folder, 8 * 64), folder, batch_size=64, model=options.model, workers=1)
+        streamed, stream = our_epoch(pictures(folder, 120 * 64), folder, batch_size=64, model=options.model, workers=1)
         stream()
     table = Table("", "CPU time, median", "least", "greatest", "goal")
     for label, (middle, least, greatest) in {**found, **losses}.items():

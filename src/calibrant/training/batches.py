@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -42,7 +41,9 @@ class Epoch:
         return list(dealt[..., rank].transpose(1, 2).reshape(n_steps * accumulate, -1))
 
     def augment(self, images: Tensor, rows: Tensor, padding: int) -> Tensor:
-        """Images, uint8 (n, c, h, w), of these rows, moved within a black border and mirrored; channels last."""
+        """Images, uint8 (n, c, h, w), of these rows, moved within a black border and mirrored."""
+        if padding == 0 and not self.mirrored.any():
+            return images
         n, channels, height, width = images.shape
         device = images.device
         offsets, mirrored = self.offsets[rows].to(device), self.mirrored[rows].to(device)
@@ -50,7 +51,8 @@ class Epoch:
         across = offsets[:, 1:] + torch.where(mirrored[:, None], width - 1 - across, across)
         down = offsets[:, :1] + torch.arange(height, device=device)
         # each pixel's place among those of all padded images: picking whole pixels is quicker than picking bytes
-        padded = F.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
+        padded = images.new_zeros(n, height + 2 * padding, width + 2 * padding, channels)
+        padded[:, padding : padding + height, padding : padding + width] = images.permute(0, 2, 3, 1)
         lines = torch.arange(n, device=device)[:, None] * padded.shape[1] + down
         places = (lines[:, :, None] * padded.shape[2] + across[:, None]).flatten()
         picked = padded.view(-1, channels).index_select(0, places)
