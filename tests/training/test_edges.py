@@ -15,7 +15,7 @@ from training_run import log_of, quick, results_of
 import calibrant as cb
 from calibrant.data import open_dataset
 from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
-from calibrant.models import MLP, MODELS
+from calibrant.models import MLP, MODELS, read_tensors
 from calibrant.training import Settings, predict, predict_run, read_settings, train
 from calibrant.training.engine import new_fabric
 from calibrant.training.predicting import chosen_names
@@ -127,6 +127,7 @@ def test_dropout_of_pictures_goes_on_within_an_epoch(
     whole = train(settings, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(settings, tmp_path / "run", watch=Stop(3))
+    assert read_tensors(tmp_path / "run" / "checkpoint" / "last.safetensors")[1]["progress"]["step"] == 2
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
 

@@ -377,6 +377,12 @@ def test_avuc_in_warmup_is_cross_entropy(tmp_path: Path, plain: Path) -> None:
         assert torch.equal(weights_of(run)[layer], tensor)
 
 
+def test_after_the_warmup_avuc_begins(tmp_path: Path, plain: Path) -> None:
+    lines = log_of(train(quick(loss="avuc", loss_warmup=1), tmp_path / "run"))
+    assert lines[0]["train_loss"] == log_of(plain)[0]["train_loss"]
+    assert lines[1]["train_loss"] > log_of(plain)[1]["train_loss"] + 0.2
+
+
 def test_avuc_warms_up_for_a_fifth_by_default(tmp_path: Path) -> None:
     epochs = {"epochs": 5, "loss": "avuc", "batch_size": 256}
     by_default = weights_of(train(quick(**epochs), tmp_path / "default"))
@@ -413,6 +419,18 @@ def test_the_best_epoch_is_kept(tmp_path: Path, keep: str, value: str) -> None:
     [kept] = [row["value"] for row in rows if row["split"] == "val" and row["metric"] == keep]
     assert kept == pytest.approx(best)
     assert (run / "checkpoint" / "best.safetensors").exists()
+
+
+def test_accuracy_and_nll_may_keep_different_epochs(tmp_path: Path) -> None:
+    settings = {"lr": 0.3, "schedule": "constant", "epochs": 6, "seed": 2}
+    runs = {keep: train(quick(**settings, keep=keep), tmp_path / keep) for keep in ("accuracy", "nll")}
+    log = log_of(runs["nll"])
+    least = min(line["val_nll"] for line in log)
+    assert max(log, key=lambda line: line["val_accuracy"])["val_nll"] > least  # so that there is something to see
+    scores = {keep: cb.score(cb.Predictions.load(run / "predictions" / "val.parquet")) for keep, run in runs.items()}
+    assert scores["nll"].nll == pytest.approx(least)
+    assert scores["accuracy"].nll > least
+    assert scores["accuracy"].accuracy > scores["nll"].accuracy
 
 
 def test_patience_ends_early(tmp_path: Path) -> None:
