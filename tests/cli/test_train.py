@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,17 @@ def test_predict_a_run_without_weights(calibrant: Run, trained: Path, tmp_path: 
     shutil.copytree(trained, tmp_path / "copied")
     (tmp_path / "copied" / "weights.safetensors").unlink()
     calibrant("predict", tmp_path / "copied", "test", "-o", tmp_path / "out").refused("copied")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [(["train"], "pydantic"), (["predict", "run", "-o", "out"], "lightning_fabric")],
+    ids=["train", "predict"],
+)
+def test_a_missing_extra_is_named(arguments: list[str], module: str) -> None:
+    """In a process of its own, where the package cannot be imported."""
+    code = f"import sys; sys.modules[{module!r}] = None; from calibrant.cli import main; main()"
+    found = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+    assert "pip install 'calibrant[train]'" in found.stderr

@@ -54,7 +54,10 @@ def predict(
     as_json
         Print JSON instead of the names of the files.
     """
-    from calibrant.training.predicting import Predictor, chosen_names, run_output
+    try:
+        from calibrant.training.predicting import Predictor, chosen_names, run_output
+    except ImportError:
+        raise NoDataError("predicting needs the extra train: pip install 'calibrant[train]'") from None
 
     if ":" not in source or Path(source).exists():
         if data is not None or image_size is not None:
