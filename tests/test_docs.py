@@ -2,9 +2,12 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from calibrant.training import Settings, read_settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,6 +51,14 @@ def test_links_between_pages_resolve() -> None:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose):
             if not re.match(r"[a-z]+:", target):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_files_of_settings_are_read() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "training.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        Settings.model_validate(tomllib.loads(block))
+    assert read_settings(ROOT / "examples" / "train.toml").loss == "maxent_mean"
 
 
 def test_make_lists_its_targets() -> None:
