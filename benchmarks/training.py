@@ -54,7 +54,7 @@ def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callab
     fit = Fit(Job(settings, data, RunFolder(folder), new_fabric("cpu"), Watch(), StopRequest()))
 
     def epoch() -> None:
-        fit.progress = Progress()
+        fit.progress = Progress(fit.train.digest)
         fit._train_epoch()
 
     return fit, epoch

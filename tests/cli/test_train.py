@@ -313,3 +313,19 @@ def test_a_missing_extra_is_named(arguments: list[str], module: str) -> None:
     assert found.returncode == 2
     assert found.stderr.count("\n") == 1
     assert "pip install 'calibrant[train]'" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--seed", "1.5", "it must be a whole number, got '1.5'"),
+        ("--epochs", "1.9", "it must be a whole number, got '1.9'"),
+        ("--image-size", "4", "image_size must be greater than or equal to 8, got 4"),
+        ("--patience", "0", "patience must be greater than or equal to 1, got 0"),
+        ("--ema", "2", "ema must be less than 1, got 2.0"),
+    ],
+    ids=["seed", "epochs", "image size", "patience", "ema"],
+)
+def test_flags_are_not_rounded_or_guessed(calibrant: Run, tmp_path: Path, flag: str, value: str, message: str) -> None:
+    calibrant("train", flag, value, "-o", tmp_path / "run").refused(message)
+    assert not (tmp_path / "run").exists()

@@ -73,7 +73,7 @@ def test_any_clean_split_can_be_put_under_a_corruption() -> None:
     clean, shifted = data.split("val"), data.split("val+snow-2")
     assert torch.equal(shifted.images, cb.corrupt(clean.images, "snow", 2))
     assert torch.equal(shifted.labels, clean.labels)
-    assert shifted.columns == {"corruption": ["snow"] * 200, "severity": [2] * 200}
+    assert shifted.columns == {"corruption": ["snow"] * 200, "severity": [2] * 200, "origin": ["generated"] * 200}
     with pytest.raises(UnknownNameError, match="unknown split 'fog-1'"):
         data.split("fog-1+snow-2")
     with pytest.raises(UnknownNameError, match="unknown corruption 'snow'"):
@@ -144,7 +144,7 @@ def test_cifar_is_split_and_shifted(tmp_path: Path) -> None:
         open_dataset("cifar100", tmp_path).split("train")
     shifted = data.split("fog-3")
     assert torch.equal(shifted.images, cb.corrupt(test.images, "fog", 3))
-    assert shifted.columns == {"corruption": ["fog"] * 40, "severity": [3] * 40}
+    assert shifted.columns == {"corruption": ["fog"] * 40, "severity": [3] * 40, "origin": ["generated"] * 40}
 
 
 def test_published_files_come_first(tmp_path: Path) -> None:

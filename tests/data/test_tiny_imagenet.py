@@ -95,7 +95,7 @@ def test_test_pictures_are_corrupted_as_they_are_asked_for(tmp_path: Path) -> No
     whole = cb.corrupt(clean.images[torch.arange(4)], "fog", 3)
     assert torch.equal(foggy.images[torch.tensor([2, 0])], whole[[2, 0]])
     assert torch.equal(foggy.labels, clean.labels)
-    assert foggy.columns == {"corruption": ["fog"] * 4, "severity": [3] * 4}
+    assert foggy.columns == {"corruption": ["fog"] * 4, "severity": [3] * 4, "origin": ["generated"] * 4}
     assert clean.columns == {}
 
 
@@ -106,7 +106,7 @@ def test_published_pictures_come_first(tmp_path: Path) -> None:
     found = data.split("fog-3")
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # the classes of the training pictures
     assert colours(found) == [[50 * label + i] * 3 for label in range(4) for i in range(2)]
-    assert found.columns == {"corruption": ["fog"] * 8, "severity": [3] * 8}
+    assert found.columns == {"corruption": ["fog"] * 8, "severity": [3] * 8, "origin": ["published"] * 8}
     assert len(data.split("fog-2")) == 4
 
 

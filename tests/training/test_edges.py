@@ -1,7 +1,9 @@
 """What went wrong once: old files in a folder, a caller's own state, names, models and settings at their edges."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from torch import Tensor, nn
 from training_run import log_of, quick, results_of
 
 import calibrant as cb
-from calibrant.data import open_dataset
-from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
+from calibrant.data import Pictures, open_dataset
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.models import MLP, MODELS, read_tensors
 from calibrant.training import Settings, predict, predict_run, read_settings, train
+from calibrant.training.batches import read_batches
 from calibrant.training.engine import new_fabric
 from calibrant.training.predicting import chosen_names
 from calibrant.training.watch import Watch
@@ -267,9 +270,9 @@ def test_features_that_are_not_there_are_not_left_out_silently() -> None:
 
 def test_metrics_name_clean_rows_none(whole: Path) -> None:
     rows = pq.read_table(whole / "metrics.parquet").to_pylist()
-    assert {(row["split"], row["corruption"], row["severity"]) for row in rows} == {
-        ("val", "none", 0),
-        ("test", "none", 0),
+    assert {(row["split"], row["corruption"], row["severity"], row["origin"]) for row in rows} == {
+        ("val", "none", 0, "published"),
+        ("test", "none", 0, "published"),
     }
     assert cb.Predictions.load(whole / "predictions" / "test.parquet").column("corruption")[0].as_py() == "none"
 
@@ -282,3 +285,70 @@ def test_tensorboard_gets_the_numbers_of_the_log(tmp_path: Path) -> None:
     written = [(event.step, event.value) for event in events.Scalars("val_nll")]
     assert [step for step, _ in written] == [1, 2]
     assert [value for _, value in written] == pytest.approx([line["val_nll"] for line in log_of(run)], rel=1e-5)
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    notes = tmp_path / "run" / "sub" / ".notes.tmp"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("mine")
+    (tmp_path / "run" / "config.json").write_text('{"my": 1}')
+    with pytest.raises(UnknownNameError, match=r"config\.json: unknown setting 'my'"):
+        train(quick(), tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    train(quick(), tmp_path / "run")
+    assert notes.read_text() == "mine"
+
+
+def pictured(tmp_path: Path, **changes: Any) -> Settings:
+    """Settings of a run on pictures in the folder one."""
+    given = {"data": "image_folder", "root": str(tmp_path / "one"), "image_size": 8, "batch_size": 4, "workers": 0}
+    return quick(**(given | changes))
+
+
+def test_other_classes_are_not_predicted_under_their_names(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "one", "train", "test")
+    run = train(pictured(tmp_path), tmp_path / "run")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for part in ("train", "test"):
+        (tmp_path / "two" / part / "a").rename(tmp_path / "two" / part / "zebra")
+    with pytest.raises(InvalidInputError, match="has other classes than"):
+        predict_run(run, ["test"], root=str(tmp_path / "two"), output=tmp_path / "out")
+
+
+def test_a_run_does_not_go_on_with_other_pictures(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "one", "train")
+    settings = pictured(tmp_path, checkpoint_minutes=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "run", watch=Stop(3))
+    shutil.copy(tmp_path / "one" / "train" / "a" / "0.png", tmp_path / "one" / "train" / "a" / "00.png")
+    with pytest.raises(InvalidInputError, match=r"the training images of image_folder in .* are not those"):
+        train(settings, tmp_path / "run")
+
+
+def test_wrong_tests_are_refused_before_the_training(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "one", "train", "hospital")
+    for picture in (tmp_path / "one" / "hospital").rglob("*.png"):
+        picture.unlink()
+    with pytest.raises(CalibrantError, match="no picture in"):
+        train(pictured(tmp_path, shifts=("all",)), tmp_path / "run")
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    class Deadly(Pictures):
+        def __getitem__(self, rows: Tensor) -> Tensor:
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError
+
+    write_pictures(tmp_path, "train")
+    names = [f"train/a/{number}.png" for number in (0, 2)]
+    pictures = Deadly(tmp_path, Pictures.of(tmp_path, names, 8).names, 8)
+    with pytest.raises(NoDataError, match=r"a process that decodes pictures has ended \(.*\): try fewer workers"):
+        list(read_batches(pictures, torch.arange(2).split(1), 1))
+
+
+def test_parts_of_wilds_can_be_put_under_a_corruption() -> None:
+    data = open_dataset("camelyon17")
+    assert chosen_names(data, ["val+fog-3"]) == ["val+fog-3"]
+    with pytest.raises(UnknownNameError, match="unknown corruption 'fgo'"):
+        chosen_names(data, ["val+fgo"])

@@ -25,7 +25,11 @@ for verb in (apply, audit, compare_calibrators, corrupt, fit, solve):
     app.command(verb)
 app.command(data)
 # these need the extra train, and are loaded when they are asked for
-app.command("calibrant.cli.train:train", help="Train a classifier, and predict its tests and every shifted test.")
+TRAIN = """Train a classifier, and predict its tests and every shifted test.
+
+The same command goes on with a run that was stopped. For many processes: torchrun -m calibrant train ...
+"""
+app.command("calibrant.cli.train:train", help=TRAIN)
 app.command("calibrant.cli.predict:predict", help="Write the predictions of a trained run, or of your own model.")
 
 

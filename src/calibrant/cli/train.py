@@ -1,14 +1,19 @@
 """`calibrant train`: from a data set's name to weights, and predictions of the clean and every shifted test."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from calibrant.cli.show import finite, new_table, number, shown
 
 try:
+    from pydantic_core import PydanticUndefined
+
+    from calibrant.training.recipes import SMALL
     from calibrant.training.settings import Settings, read_settings
 except ImportError:
     from calibrant.errors import NoDataError
@@ -16,17 +21,40 @@ except ImportError:
     raise NoDataError("training needs the extra train: pip install 'calibrant[train]'") from None
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from rich.console import Console
 
     from calibrant.training.watch import Watch
 
-# Every setting is a flag, of its type and with its description; those that are not given are not there.
+
+def whole(_type: object, tokens: Sequence[Token]) -> int:
+    """Cyclopts would round 1.5."""
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"it must be a whole number, got {text!r}") from None
+
+
+def flag(name: str, field: "FieldInfo") -> Any:
+    """The flag of a setting: its type without the rules, which Settings knows, and its description."""
+    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(field.annotation)]
+    is_union = get_origin(field.annotation) in (Union, UnionType)
+    options: dict[str, Any] = {"help": field.description}
+    if name not in SMALL and field.default not in (None, PydanticUndefined, False):
+        default = " ".join(field.default) if name == "shifts" else field.default
+        options["help"] = f"{field.description} [default: {default}]"
+    if int in (field.annotation, *kinds):
+        options["converter"] = whole
+    if name == "shifts":
+        options |= {"consume_multiple": True, "negative": ()}
+    return Annotated[Union[tuple(kinds)] if is_union else field.annotation, Parameter(**options)]  # noqa: UP007
+
+
+# Every setting is a flag; those that are not given are not there.
 Flags = TypedDict(  # type: ignore[misc]
     "Flags",
-    {
-        name: Annotated[field.annotation, Parameter(help=field.description, consume_multiple=name == "shifts")]
-        for name, field in Settings.model_fields.items()
-    },
+    {name: flag(name, field) for name, field in Settings.model_fields.items()},
     total=False,
 )
 COLUMNS = ("accuracy", "ece", "kse", "nll", "brier")
@@ -84,13 +112,14 @@ def show(console: "Console", folder: Path, *, as_json: bool) -> None:
     for row in rows:
         kind = (f"severity {row['severity']}", 0) if row["severity"] else (row["split"], 1)
         groups.setdefault(kind, {}).setdefault(row["metric"], []).append(row["value"])
-    means = {name: {metric: _mean(values) for metric, values in found.items()} for (name, _), found in groups.items()}
+    means = {kind: {metric: _mean(values) for metric, values in found.items()} for kind, found in groups.items()}
     if as_json:
-        print(json.dumps(finite({"folder": str(folder), "scores": means}), indent=2, allow_nan=False))
+        scores = {name: found for (name, _), found in sorted(means.items())}  # of two, the user's own comes last
+        print(json.dumps(finite({"folder": str(folder), "scores": scores}), indent=2, allow_nan=False))
         return
     table = new_table(str(folder), ("", "tests", *COLUMNS), n_left=1)
-    for (name, _), found in sorted(groups.items(), key=lambda item: (-item[0][1], item[0][0])):
-        table.add_row(shown(name), str(len(found["accuracy"])), *(number(means[name][metric]) for metric in COLUMNS))
+    for kind, found in sorted(groups.items(), key=lambda item: (-item[0][1], item[0][0])):
+        table.add_row(shown(kind[0]), str(len(found["accuracy"])), *(number(means[kind][metric]) for metric in COLUMNS))
     console.print(table)
 
 

@@ -63,8 +63,9 @@ class ArrayData(DataSet):
             return test.under(name)
         corruption, severity = name.rsplit("-", 1)
         path = self.root / self.published / f"{corruption}.npy"
-        found = _published(path, int(severity), images) if path.is_file() else self._generated(images, name)
-        return Split(found, labels).called(name)
+        if path.is_file():
+            return Split(_published(path, int(severity), images), labels).called(name, "published")
+        return Split(self._generated(images, name), labels).called(name, "generated")
 
     def _generated(self, images: Tensor, shift: str) -> Tensor:
         """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""

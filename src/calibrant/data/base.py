@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import ClassVar
 
 from torch import Tensor
@@ -34,6 +35,14 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the labels, in their order, and of the names of pictures in files."""
+        found = blake2b(self.labels.numpy().tobytes(), digest_size=8)
+        for name in self.images.names if isinstance(self.images, Pictures) else ():
+            found.update(name.as_buffer())
+        return found.hexdigest()
+
     def under(self, shift: str) -> "Split":
         """The same rows under a corruption, as fog-3; the key of each image is its row."""
         name, severity = shift.rsplit("-", 1)
@@ -41,14 +50,15 @@ class Split:
             images: Tensor | Pictures = corrupt(self.images, name, int(severity), seed=SHIFT_SEED)
         else:
             images = replace(self.images, corruption=Corrupt(name, int(severity), seed=SHIFT_SEED))
-        return replace(self, images=images).called(shift)
+        return replace(self, images=images).called(shift, "generated")
 
-    def called(self, shift: str) -> "Split":
-        """The same rows, with columns that name the corruption they are under."""
+    def called(self, shift: str, origin: str) -> "Split":
+        """The same rows, with columns that name the corruption they are under, and whether it was published so."""
         name, severity = shift.rsplit("-", 1)
         named: dict[str, Sequence[object]] = {
             "corruption": [name] * len(self),
             "severity": [int(severity)] * len(self),
+            "origin": [origin] * len(self),
         }
         return replace(self, columns={**self.columns, **named})
 
@@ -86,6 +96,11 @@ class DataSet(ABC):
         """The share of each class in the training split, float64 (n_classes,)."""
         return class_prior(self.split("train").labels, self.n_classes)
 
+    @property
+    def clean(self) -> list[str]:
+        """The splits and shifted tests that are not corrupted."""
+        return [name for name in (*self.splits, *self.shifts) if name not in CORRUPTED]
+
     def split(self, name: str) -> Split:
         """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``.
 
@@ -95,8 +110,7 @@ class DataSet(ABC):
         part, plus, shift = name.rpartition("+")
         if not plus or name in self.shifts:
             return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
-        clean = [known for known in (*self.splits, *self.shifts) if known not in CORRUPTED]
-        check_choice("split", part, clean)
+        check_choice("split", part, self.clean)
         return self._read(part).under(check_choice("corruption", shift, CORRUPTED))
 
     @abstractmethod

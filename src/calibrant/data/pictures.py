@@ -62,9 +62,11 @@ def read_picture(path: str | os.PathLike[str], size: int, channels: int = 3) -> 
 
 
 def _in_bytes(picture: Image.Image) -> Image.Image:
-    """A picture of 16 bits a pixel in 8, from black to white; Pillow would cut them off at 255."""
+    """A picture of 16 bits a pixel in 8, from black to white, where Pillow would cut them off; palettes spelled out."""
     if picture.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(picture, dtype=np.float64) / 257).round().astype(np.uint8))
+    if picture.mode == "P" and "transparency" in picture.info:
+        return picture.convert("RGBA")
     if picture.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {picture.mode}, of which white is not known")
     return picture

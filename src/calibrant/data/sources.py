@@ -258,7 +258,7 @@ SOURCES: dict[str, Source] = {
         corrupted=False,
     ),
     "fmow": Source(
-        "fMoW Challenge Public",
+        "fMoW Challenge Public License",
         62,
         224,
         _wilds(

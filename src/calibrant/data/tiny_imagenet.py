@@ -68,7 +68,7 @@ class TinyImageNet(DataSet):
     def _training_part(self) -> tuple[LabelledPictures, Tensor]:
         """The official training pictures, and which of them are held out."""
         everything = self._pictures_in(self.folder / "train", FOLDER)
-        return everything, validation_rows(everything.labels, round(VALIDATION_SHARE * len(everything)))
+        return everything, validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
 
     @cached_property
     def _test_part(self) -> LabelledPictures:
@@ -96,7 +96,7 @@ class TinyImageNet(DataSet):
             what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
             raise CorruptFileError(f"{folder} has {what}: put the mended copy there, {MENDED}")
         found = self._pictures_in(folder, CORRUPTED_FOLDER)
-        return Split(found.pictures, found.labels).called(name)
+        return Split(found.pictures, found.labels).called(name, "published")
 
     def _pictures_in(self, folder: Path, archive: str) -> LabelledPictures:
         folders = [folder / wnid for wnid in self.wnids]

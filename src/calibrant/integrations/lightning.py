@@ -82,7 +82,7 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
     """Writes ``folder/val.parquet`` and logs ``val/ece`` and so on after every validation; so too for test and predict.
 
     ``validation_step``, ``test_step`` and ``predict_step`` return logits (n, k) or (n, k, d1, …) and labels, as a pair
-    or as "logits" and "labels" of a dict; labels of ``predict_step`` may be None. Rows are kept in float32 on the CPU
+    or as "logits" and "labels" of a dict; ``predict_step`` may return logits alone. Rows are kept in float32 on the CPU
     until the epoch ends. The next epoch replaces the file; what the sanity check sees is not kept.
 
     folder: where files go, a path or URL; None to log only. metrics: names, or None for all; undefined ones are not
@@ -170,6 +170,8 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
         """Logits, labels and columns of what a step returned."""
         pair = isinstance(outputs, tuple | list) and len(outputs) == 2 and not self.columns
         found = dict(zip(("logits", "labels"), outputs, strict=True)) if pair else outputs
+        if stage == "predict" and isinstance(outputs, Tensor):  # what Lightning's own predict_step returns
+            found = {"logits": outputs}
         needed = ("logits", *self.columns) if stage == "predict" else ("logits", "labels", *self.columns)
         if not isinstance(found, Mapping) or not all(found.get(key) is not None for key in needed):
             wanted = " and ".join(f'"{key}"' for key in needed)

@@ -36,12 +36,12 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from None
 
 
-def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Fill a model from a file; a last layer for another number of classes stays as it is.
+def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Fill a model from a file, whose record is returned; a last layer for another number of classes stays as it is.
 
     Raises: InvalidInputError where any other weight is missing, unknown or of another shape.
     """
-    tensors, _ = read_tensors(path)
+    tensors, record = read_tensors(path)
     own = model.state_dict()
     last = _last_layer(model)
     others = {name for name in last if name in tensors and tensors[name].shape != own[name].shape}
@@ -58,6 +58,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"{path} is of another model: {unknown[0]!r} is no weight of this one")
     with torch.no_grad():
         model.load_state_dict(tensors)
+    return record
 
 
 def _last_layer(model: nn.Module) -> list[str]:

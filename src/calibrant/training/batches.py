@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from calibrant._files import first_line
 from calibrant.data import Pictures
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, NoDataError
 
 MOST_WORKERS = 8
 
@@ -76,10 +77,17 @@ def read_batches(images: Tensor | Pictures, rows: Sequence[Tensor], workers: int
     # a generator of its own: from torch's it would draw a number, and dropout after it others than without workers
     own = torch.Generator()
     loader = DataLoader(_Decoding(images), sampler=rows, batch_size=None, num_workers=workers, generator=own)
-    for batch in loader:
-        if isinstance(batch, CalibrantError):
-            raise batch
-        yield batch
+    try:
+        for batch in loader:
+            if isinstance(batch, CalibrantError):
+                raise batch
+            yield batch
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise NoDataError(
+            f"a process that decodes pictures has ended ({first_line(error)}): try fewer workers"
+        ) from None
 
 
 class _Decoding(Dataset[Tensor | CalibrantError]):

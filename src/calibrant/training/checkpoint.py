@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from calibrant._files import first_line
 from calibrant.errors import CorruptFileError
 from calibrant.models import read_tensors, write_tensors
 
@@ -16,6 +17,7 @@ from calibrant.models import read_tensors, write_tensors
 class Progress:
     """How far a run has come, and the sums over the part of the current epoch that is done."""
 
+    rows: str  # a hash of the training rows
     epoch: int = 0  # epochs that are finished
     step: int = 0  # steps of the next one that are
     loss_sum: float = 0.0
@@ -69,8 +71,7 @@ class Learner:
             self._load_optimizer(parts["optimizer"])
             return Progress(**record["progress"]), record["scaler"]
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise CorruptFileError(f"{path} is no checkpoint of this run: {reason}") from None
+            raise CorruptFileError(f"{path} is no checkpoint of this run: {first_line(error)}") from None
 
     def _load_optimizer(self, tensors: dict[str, Tensor]) -> None:
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]

@@ -68,9 +68,8 @@ class RunFolder:
         """
         self._make()
         with alone(self.path / ".lock", f"{self.path} is in use by another process"):
-            for left in self.path.rglob(".*.tmp"):  # by a process that was killed while it wrote
-                left.unlink()
             self._agree(settings)
+            self._sweep()
             yield
 
     def _make(self) -> None:
@@ -82,6 +81,8 @@ class RunFolder:
 
     def _agree(self, settings: Settings) -> None:
         if not self._is_begun():
+            if self.config.exists():
+                self.read_settings()  # lest it is another program's
             write_json(self.config, settings.model_dump(mode="json") | settings.identity)
         if not self.config.exists():
             raise InvalidInputError(f"{self.path} has files of a run, but no config.json: choose another folder")
@@ -92,6 +93,12 @@ class RunFolder:
                 raise InvalidInputError(f"{was}: choose another folder")
         if not self.done.exists():
             write_json(self.path / "environment.json", environment())
+
+    def _sweep(self) -> None:
+        """Remove what a process was writing when it was killed."""
+        for folder in (self.last.parent, self.predictions):
+            for left in folder.glob(".*.tmp"):
+                left.unlink()
 
     def _is_begun(self) -> bool:
         """Whether there is anything of a run that could be mixed up with another's."""

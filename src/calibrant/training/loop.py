@@ -15,7 +15,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._files import replacing
 from calibrant.data import DataSet, class_prior
-from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError
+from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
@@ -53,6 +53,9 @@ class Fit:
         self.watch, self.request = job.watch, job.request
         settings, data, fabric = job.settings, job.data, job.fabric
         self.train, self.validation = data.split("train"), data.split(data.validation)
+        for name, split in (("train", self.train), (data.validation, self.validation)):
+            if len(split) == 0:
+                raise NoDataError(f"{data.name} in {data.root} has no rows in {name}")
         self.n_steps = n_steps(len(self.train), settings, fabric.world_size)
         self.criterion = build_criterion(settings, class_prior(self.train.labels, data.n_classes)).to(fabric.device)
         self.images = self.train.images
@@ -69,7 +72,7 @@ class Fit:
         averaged = None if settings.ema is None else deepcopy(model).to(fabric.device)
         self.model, optimizer = fabric.setup(model, new_optimizer(model, settings))
         self.learner = Learner(model, optimizer, averaged)
-        self.progress = Progress()
+        self.progress = Progress(self.train.digest)
         self.look_every = 1 if fabric.device.type == "cpu" and fabric.world_size == 1 else LOOK
 
     def run(self) -> None:
@@ -202,6 +205,11 @@ class Fit:
 
     def _resume(self) -> Progress:
         progress, scaler = self.learner.load(self.folder.last)
+        if progress.rows != self.train.digest:
+            where = f"{self.data.name} in {self.data.root}"
+            raise InvalidInputError(
+                f"the training images of {where} are not those that {self.folder.path} was begun with"
+            )
         self.fabric.strategy.precision.load_state_dict(scaler)
         return progress
 
@@ -245,7 +253,7 @@ class Fit:
     def _share_statistics(self) -> None:
         """Give all processes those of batch normalisation that the first one has, and will save."""
         if self.fabric.world_size > 1:
-            for module in {self.learner.model, self.learner.kept}:
+            for module in (self.learner.model, self.learner.kept):  # the same order in every process
                 for buffer in module.buffers():
                     torch.distributed.broadcast(buffer, 0)
 

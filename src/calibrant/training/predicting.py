@@ -49,7 +49,9 @@ class Predictor:
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
         model = new_model(settings, data)
-        load_weights(model, run.weights)
+        trained_on = load_weights(model, run.weights).get("class_names")
+        if trained_on != list(data.class_names):
+            raise InvalidInputError(f"{data.root} has other classes than {path} was trained on")
         fabric = new_fabric(device, precision=settings.precision)
         return cls(model, data, fabric, features or settings.features, settings.workers, describe(settings))
 
@@ -75,6 +77,7 @@ class Predictor:
             columns={
                 "corruption": ["none"] * len(split),
                 "severity": [0] * len(split),
+                "origin": ["published"] * len(split),
                 **split.columns,
                 "split": [name] * len(split),
                 **{column: norm for column, norm in norms.items() if norm is not None},
@@ -163,8 +166,10 @@ def _family(data: DataSet, word: str, what: str) -> list[str]:
     shifts = CORRUPTED if plus else data.shifts
     families = sorted({name.rsplit("-", 1)[0] for name in shifts})
     if plus:
-        check_choice(what, part, data.splits)
-    check_choice(what, shift, ("all", "none", *families, *shifts) if plus else (*data.splits, *families, *shifts))
+        check_choice(what, part, data.clean)
+        check_choice("corruption", shift, ("all", *families, *shifts))
+    else:
+        check_choice(what, shift, dict.fromkeys([*data.splits, *families, *shifts]))
     return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, name.rsplit("-", 1)[0])]
 
 

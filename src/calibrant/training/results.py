@@ -15,6 +15,7 @@ SCHEMA = pa.schema(
         "split": pa.string(),
         "corruption": pa.string(),
         "severity": pa.int64(),
+        "origin": pa.string(),
         "n_rows": pa.int64(),
         "metric": pa.string(),
         "value": pa.float64(),
@@ -33,7 +34,7 @@ def write_metrics(path: Path, files: Iterable[Path], described: dict[str, Any]) 
 
 
 def metric_rows(split: str, predictions: Predictions) -> list[dict[str, Any]]:
-    shared = {name: predictions.column(name)[0].as_py() for name in ("corruption", "severity")}
+    shared = {name: predictions.column(name)[0].as_py() for name in ("corruption", "severity", "origin")}
     shared |= {"split": split, "n_rows": len(predictions)}
     values = score(predictions).values()
     return [{**shared, "metric": name, "value": value} for name, value in values.items()]

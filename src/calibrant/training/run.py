@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from calibrant.data import open_dataset
+from calibrant.data import CORRUPTED, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.training.engine import heeding_signals, new_fabric, own_state
@@ -69,6 +69,9 @@ def _finish(job: Job, names: list[str]) -> None:
         job.watch.predicting(name, number, total)
 
     settings, data, run, fabric = job.settings, job.data, job.folder, job.fabric
+    for name in names:
+        if name not in CORRUPTED:
+            data.split(name)  # what is wrong with it is said before the training, not after
     if not run.weights.is_file():
         Fit(job).run()
         fabric.barrier()

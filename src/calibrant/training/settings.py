@@ -42,7 +42,7 @@ class Settings(BaseModel):
     loss: str = "cross_entropy"
     """The loss, as maxent_mean; the prior of the training split goes into it by itself."""
     loss_options: dict[str, float | bool | str] = Field(default_factory=dict)
-    """Options of the loss, as gamma."""
+    """Options of the loss, as gamma: --loss-options.gamma 3."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of each label that is spread over all classes."""
     loss_warmup: Annotated[int, Field(ge=0)] | None = None
@@ -156,7 +156,14 @@ def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | Unknow
         return UnknownNameError(f"{prefix}unknown setting {name!r}{_suggestion(name, Settings.model_fields)}")
     # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
     keys = [str(key) for key in first["loc"] if not (isinstance(key, str) and key in ("float", "bool", "str", "int"))]
-    rule = first["msg"].replace("Input should be", "must be").replace("integer", "whole number").replace("valid ", "")
+    rule = first["msg"]
+    for theirs, ours in (
+        ("Input should be", "must be"),
+        ("integer", "whole number"),
+        ("valid ", ""),
+        ("tuple", "list"),
+    ):
+        rule = rule.replace(theirs, ours)
     return InvalidInputError(f"{prefix}{'.'.join(keys)} {rule}, got {first['input']!r}")
 
 
