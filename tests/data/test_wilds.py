@@ -12,6 +12,7 @@ import calibrant as cb
 from calibrant.data import DATASETS, Pictures, Split, open_dataset
 from calibrant.data.fmow import CLASSES
 from calibrant.errors import CorruptFileError, NoDataError, UnknownNameError
+from calibrant.training import Settings, train
 
 CAMELYON_HEAD = ("", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 # center, split, tumor, patient; the comment is the split that the rules give
@@ -281,3 +282,20 @@ def test_files_without_rows_are_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "iwildcam_v2.0/categories.csv").write_bytes(data)
     with pytest.raises(CorruptFileError, match=r"categories\.csv has no"):
         open_dataset("iwildcam", tmp_path).class_names  # noqa: B018
+
+
+@pytest.mark.parametrize(("name", "domain"), [("camelyon17", "hospital"), ("iwildcam", "location"), ("fmow", "region")])
+def test_a_model_is_trained_and_its_domains_stand_beside_its_predictions(
+    tmp_path: Path, name: str, domain: str
+) -> None:
+    WRITERS[name](tmp_path)
+    settings = Settings(data=name, root=str(tmp_path), image_size=8, model="mlp", epochs=1, batch_size=1, workers=0)
+    run = train(settings, tmp_path / "run")
+    data = open_dataset(name, tmp_path)
+    written = {path.stem for path in (run / "predictions").iterdir()}
+    assert written == {*data.splits[1:], *data.shifts}
+    for split in written:
+        predictions = cb.Predictions.load(run / "predictions" / f"{split}.parquet")
+        assert predictions.column(domain).to_pylist() == list(columns(data.split(split))[domain])
+        assert predictions.labels.tolist() == data.split(split).labels.tolist()
+    assert cb.score(cb.Predictions.load(run / "predictions" / "test.parquet"), by=domain).worst("accuracy")
