@@ -133,6 +133,7 @@ def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
 def test_missing_lists_are_named(tmp_path: Path, file: str, split: str) -> None:
     (write_tiny_imagenet(tmp_path) / file).unlink()
     message = f"no {file} of tiny_imagenet in {tmp_path}/tiny-imagenet-200: unpack tiny-imagenet-200.zip in {tmp_path}"
+    message += "; calibrant data fetch tiny_imagenet does it"
     with pytest.raises(NoDataError) as refused:
         open_dataset("tiny_imagenet", tmp_path).split(split)
     assert str(refused.value) == message

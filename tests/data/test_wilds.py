@@ -222,6 +222,7 @@ def test_missing_metadata_are_named(tmp_path: Path, name: str, file: str) -> Non
     (tmp_path / file).unlink()
     folder, last = file.split("/")
     message = f"no {last} of {name} in {tmp_path / folder}: unpack WILDS' archive {folder} there"
+    message += f"; calibrant data fetch {name} does it"
     with pytest.raises(NoDataError) as refused:
         open_dataset(name, tmp_path).split("train")
     assert str(refused.value) == message

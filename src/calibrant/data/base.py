@@ -15,6 +15,7 @@ from calibrant._files import data_folder
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.pictures import Pictures
 from calibrant.data.splits import class_prior
+from calibrant.errors import NoDataError
 
 SEVERITIES = range(1, 6)
 SHIFT_SEED = 0
@@ -73,6 +74,7 @@ class DataSet(ABC):
     splits: tuple[str, ...] = ("train", "val", "test")
     shifts: tuple[str, ...] = CORRUPTED  # the shifted tests, as fog-3
     validation: str = "val"  # the split that choices are made on
+    can_be_fetched: ClassVar[bool] = True
     channels: int = 3
     mean: ClassVar[float] = 0.5  # the paper normalises every channel of every data set with these
     std: ClassVar[float] = 0.5
@@ -108,10 +110,14 @@ class DataSet(ABC):
         for every part that is not corrupted already.
         """
         part, plus, shift = name.rpartition("+")
-        if not plus or name in self.shifts:
-            return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
-        check_choice("split", part, self.clean)
-        return self._read(part).under(check_choice("corruption", shift, CORRUPTED))
+        try:
+            if not plus or name in self.shifts:
+                return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
+            check_choice("split", part, self.clean)
+            return self._read(part).under(check_choice("corruption", shift, CORRUPTED))
+        except NoDataError as error:
+            hint = f"; calibrant data fetch {self.name} does it" if self.can_be_fetched else ""
+            raise NoDataError(f"{error}{hint}") from None
 
     @abstractmethod
     def _read(self, name: str) -> Split: ...

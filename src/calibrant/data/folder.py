@@ -29,6 +29,8 @@ class ImageFolder(DataSet):
     is the path below root.
     """
 
+    can_be_fetched = False
+
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
         super().__init__("image_folder", root, image_size=DEFAULT_SIZE if image_size is None else image_size)
 
