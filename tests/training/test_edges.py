@@ -134,6 +134,14 @@ def test_dropout_of_pictures_goes_on_within_an_epoch(
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
 
+def test_batch_normalisation_goes_on_within_an_epoch(tmp_path: Path) -> None:
+    settings = quick(model="small_resnet", epochs=1, batch_size=128, checkpoint_minutes=0.0, ema=0.9)
+    whole = train(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "run", watch=Stop(4))
+    assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
+
+
 def test_pictures_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         write_pictures(tmp_path / name, "train")
