@@ -328,7 +328,7 @@ def test_a_run_does_not_go_on_with_other_pictures(tmp_path: Path) -> None:
     settings = pictured(tmp_path, checkpoint_minutes=0.0)
     with pytest.raises(KeyboardInterrupt):
         train(settings, tmp_path / "run", watch=Stop(3))
-    shutil.copy(tmp_path / "one" / "train" / "a" / "0.png", tmp_path / "one" / "train" / "a" / "00.png")
+    (tmp_path / "one" / "train" / "a" / "0.png").rename(tmp_path / "one" / "train" / "a" / "other.png")
     with pytest.raises(InvalidInputError, match=r"the training images of image_folder in .* are not those"):
         train(settings, tmp_path / "run")
 
