@@ -34,6 +34,13 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoDataError(f"the folder {folder} cannot be made: {error.strerror}") from None
+
+
 @contextmanager
 def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
     """A binary file to write; when it is closed it replaces the one of that name, which else stays as it was."""

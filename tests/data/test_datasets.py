@@ -179,3 +179,19 @@ def test_unknown_splits_are_refused() -> None:
         open_dataset("digits").split("tset")
     with pytest.raises(UnknownNameError, match="fog-6"):
         open_dataset("digits").split("fog-6")
+
+
+def test_the_test_is_read_once_and_never_spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cifar(tmp_path)
+    data = open_dataset("cifar10", tmp_path)
+    assert isinstance(data, ArrayData)
+    reads = []
+    read = data.read
+    monkeypatch.setattr(data, "read", lambda root, part: (reads.append(part), read(root, part))[1])
+    images = data.split("test").images
+    assert isinstance(images, torch.Tensor)
+    foggy = cb.corrupt(images, "fog", 1)
+    images.zero_()
+    assert torch.equal(data.split("fog-1").images, foggy)
+    data.split("fog-2")
+    assert reads == ["test"]

@@ -14,9 +14,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from calibrant._checks import check_images
-from calibrant._files import first_line, replacing
+from calibrant._files import first_line, make_folder, replacing
 from calibrant.corruptions.corrupting import Corrupt, to_picture
-from calibrant.corruptions.targets import make_folder
 from calibrant.errors import InvalidInputError, NoDataError
 
 BATCH = 64  # files read at once; those of one size are corrupted together

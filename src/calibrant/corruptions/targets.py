@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import replacing
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant._files import make_folder, replacing
+from calibrant.errors import CorruptFileError, InvalidInputError
 
 RECORD = "corruption.json"
 
@@ -28,10 +28,3 @@ def claim(target: Path, settings: dict[str, Any]) -> None:
         if known.get(setting) != value:
             was = known.get(setting)
             raise InvalidInputError(f"{target} was made with {setting} {was!r}, not {value!r}: choose another folder")
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoDataError(f"the folder {folder} cannot be made: {error.strerror}") from None

@@ -12,8 +12,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from calibrant._files import first_line
-from calibrant.corruptions.targets import make_folder
+from calibrant._files import first_line, make_folder
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")

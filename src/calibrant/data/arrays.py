@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
@@ -51,21 +52,26 @@ class ArrayData(DataSet):
         return self.names
 
     def _read(self, name: str) -> Split:
-        images, labels = self.read(self.root, "train" if name in ("train", "val") else "test")
         if name in ("train", "val"):
+            images, labels = self.read(self.root, "train")
             held_out = validation_rows(labels, self.n_validation)
             rows = held_out if name == "val" else ~held_out
             return Split(images[rows], labels[rows])
-        test = Split(images, labels)
+        images, labels = self._test
         if name == "test":
-            return test
+            return Split(images.clone(), labels)
         if self.published is None:
-            return test.under(name)
+            return Split(images, labels).under(name)
         corruption, severity = name.rsplit("-", 1)
         path = self.root / self.published / f"{corruption}.npy"
         if path.is_file():
             return Split(_published(path, int(severity), images), labels).called(name, "published")
         return Split(self._generated(images, name), labels).called(name, "generated")
+
+    @cached_property
+    def _test(self) -> tuple[Tensor, Tensor]:
+        """Images and labels of the test, read once for all of its shifted versions."""
+        return self.read(self.root, "test")
 
     def _generated(self, images: Tensor, shift: str) -> Tensor:
         """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import alone, data_folder, first_line, replacing
-from calibrant.corruptions.targets import make_folder
+from calibrant._files import alone, data_folder, first_line, make_folder, replacing
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
 from calibrant.data.verify import Watch, digest, find_source, missing, unwatched

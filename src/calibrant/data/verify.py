@@ -10,13 +10,13 @@ from pathlib import Path
 from calibrant._checks import check_choice
 from calibrant._files import data_folder
 from calibrant.corruptions import CORRUPTIONS
+from calibrant.data.archives import Report
 from calibrant.data.base import CORRUPTED, SEVERITIES, DataSet
 from calibrant.data.pictures import Pictures, read_picture
 from calibrant.data.sources import SOURCES, Source, Wanted
 from calibrant.data.table import open_dataset
 from calibrant.errors import CalibrantError
 
-Report = Callable[[float], None]
 Watch = Callable[[str, int], AbstractContextManager[Report]]  # a task and its length; a bar, say
 
 

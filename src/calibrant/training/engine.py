@@ -15,6 +15,7 @@ import torch
 from lightning_fabric import Fabric
 
 from calibrant._checks import check_choice
+from calibrant._files import make_folder
 from calibrant.errors import InvalidInputError, NoDataError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -63,10 +64,7 @@ def _device(wanted: str) -> str:
 
 
 def _logger(name: str, folder: Path) -> Any:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
+    make_folder(folder)
     try:
         if name == "tensorboard":
             from lightning_fabric.loggers.tensorboard import TensorBoardLogger

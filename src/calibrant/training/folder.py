@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import calibrant
-from calibrant._files import alone, replacing
+from calibrant._files import alone, make_folder, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.training.settings import Settings, validated
 
@@ -66,18 +66,12 @@ class RunFolder:
         Raises: NoDataError where it cannot be written; InvalidInputError where another process works in it, or it
         is the folder of another run.
         """
-        self._make()
+        for folder in (self.last.parent, self.predictions):
+            make_folder(folder)
         with alone(self.path / ".lock", f"{self.path} is in use by another process"):
             self._agree(settings)
             self._sweep()
             yield
-
-    def _make(self) -> None:
-        try:
-            for folder in (self.last.parent, self.predictions):
-                folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise NoDataError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def _agree(self, settings: Settings) -> None:
         if not self._is_begun():

@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant._checks import check_choice
+from calibrant._files import make_folder
 from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, load_weights
@@ -91,10 +92,7 @@ class Predictor:
         self, names: Iterable[str], folder: Path, *, skip: bool = False, report: Report | None = None
     ) -> list[Path]:
         """A file for each name, all of which are returned; with skip, those that are there already stay."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
+        make_folder(folder)
         paths = {name: folder / f"{name}.parquet" for name in names}
         for number, (name, path) in enumerate(paths.items()):
             if skip and path.is_file():
