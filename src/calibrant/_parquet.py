@@ -129,6 +129,23 @@ def _expand(name: str) -> list[str]:
     raise NoDataError(f"there is no file {name}")
 
 
+def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
+    """A whole file, which must have these columns. Raises: NoDataError, CorruptFileError."""
+    name = os.fspath(url)
+    with open_parquet(name, name) as file:
+        if not file.schema_arrow.equals(schema):
+            raise CorruptFileError(f"{name} has other columns than {', '.join(schema.names)}")
+        try:
+            return file.read(use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptFileError(f"{name} is damaged: {first_line(error)}") from None
+
+
+def write_table(url: str | os.PathLike[str], table: pa.Table) -> None:
+    """Write a table; a file of that name is replaced whole, or stays as it was."""
+    write(url, table.combine_chunks().to_batches(), table.schema)
+
+
 def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """Write batches, a row group each; a file of that name is replaced whole, or stays as it was."""
     with replacing(url) as file:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant.calibrators.base import check_validation
+from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import CLEAN, clean_rows, shift_types
 from calibrant.calibrators.leakage import Rows, Watch
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
@@ -105,29 +105,46 @@ def usable_methods(validation: Predictions, test: Predictions, shift: str) -> li
 
 def fit_and_mend(name: str, validation: Predictions, test: Predictions, shift: str) -> Predictions:
     """Test, mended by a method that has not seen the types of corruption that it meets there."""
+    both = shift in validation.columns.column_names and shift in test.columns.column_names
+    seen = set(shift_types(validation, shift)) & set(shift_types(test, shift)) if both else set()
+    if not seen or _fits_clean_rows(name, validation, shift):
+        return fit_unseen(name, validation, shift, target=test).mend(test)
+    number, values = test.groups(shift)
+    logits = torch.empty_like(test.logits)
+    for i, value in enumerate(values):
+        rows = torch.from_numpy(number == i)
+        logits[rows] = fit_unseen(name, validation, shift, value, target=test).mend(test[rows]).logits
+    return Predictions(logits, test.labels, test.columns, test.features, test.class_names, test.metadata)
+
+
+def fit_unseen(
+    name: str, validation: Predictions, shift: str, unseen: Any = None, *, target: Predictions | None = None
+) -> Calibrator:
+    """A method that has not seen one type of corruption: it is fitted to validation without it.
+
+    One that is not made for corrupted rows is fitted to the clean ones, if there are any. target: the unlabelled rows
+    that transcal looks at.
+    """
     options_of: dict[str, dict[str, Any]] = {
-        "transcal": {"target": test},
+        "transcal": {"target": target},
         "perturbed_temperature": {"shift": shift},
         "set_temperature": {"sets": (shift, "severity")},
     }
-    options = options_of.get(name, {})
-    cls = calibrator_class(name)
-    both = shift in validation.columns.column_names and shift in test.columns.column_names
-    seen = set(shift_types(validation, shift)) & set(shift_types(test, shift)) if both else set()
-    if shift in validation.columns.column_names and not cls.fits_shifts:
-        clean = clean_rows(validation, shift)
-        if clean.any():
-            return cls.fit(validation[clean], **options).mend(test)
-    if not seen:
-        return cls.fit(validation, **options).mend(test)
-    number, values = test.groups(shift)
-    known, of_validation = validation.groups(shift)
-    logits = torch.empty_like(test.logits)
-    for i, value in enumerate(values):
-        others = [j for j, other in enumerate(of_validation) if other != value or other in CLEAN]
-        kept = validation[np.isin(known, others)]
-        if not shift_types(kept, shift):
-            raise InvalidInputError(f"validation must hold types of corruption other than {value}, which test has")
-        rows = torch.from_numpy(number == i)
-        logits[rows] = cls.fit(kept, **options).mend(test[rows]).logits
-    return Predictions(logits, test.labels, test.columns, test.features, test.class_names, test.metadata)
+    if _fits_clean_rows(name, validation, shift):
+        validation = validation[clean_rows(validation, shift)]
+    elif unseen not in CLEAN:
+        validation = _without(validation, shift, unseen)
+    return calibrator_class(name).fit(validation, **options_of.get(name, {}))
+
+
+def _fits_clean_rows(name: str, validation: Predictions, shift: str) -> bool:
+    there = shift in validation.columns.column_names
+    return there and not calibrator_class(name).fits_shifts and bool(clean_rows(validation, shift).any())
+
+
+def _without(validation: Predictions, shift: str, unseen: Any) -> Predictions:
+    known, types = validation.groups(shift)
+    kept = validation[np.isin(known, [i for i, other in enumerate(types) if other != unseen])]
+    if not shift_types(kept, shift):
+        raise InvalidInputError(f"validation must hold types of corruption other than {unseen}, which test has")
+    return kept

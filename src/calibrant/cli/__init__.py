@@ -30,6 +30,11 @@ TRAIN = """Train a classifier, and predict its tests and every shifted test.
 The same command goes on with a run that was stopped. For many processes: torchrun -m calibrant train ...
 """
 app.command("calibrant.cli.train:train", help=TRAIN)
+RUN = """Train losses × seeds, measure them under shift, and show the tables: an experiment from one file.
+
+Runs that are done are not done again; the same command goes on after Ctrl-C, a crash or a full disk.
+"""
+app.command("calibrant.cli.run:run", help=RUN)
 app.command("calibrant.cli.predict:predict", help="Write the predictions of a trained run, or of your own model.")
 
 

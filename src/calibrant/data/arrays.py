@@ -24,8 +24,7 @@ class ArrayData(DataSet):
 
     read(root, part) returns images, uint8 (n, c, h, w), and labels, int64 (n,), of the part "train" or "test".
     published is the folder with the files of its corrupted test, as CIFAR-10-C. Where a file is not there, the test
-    images are corrupted as they are asked for, and kept beside it in the folder generated; those of a data set without
-    such files are made anew each time.
+    images are corrupted as they are asked for, and kept beside it in the folder generated.
     """
 
     def __init__(
@@ -60,11 +59,8 @@ class ArrayData(DataSet):
         images, labels = self._test
         if name == "test":
             return Split(images.clone(), labels)
-        if self.published is None:
-            return Split(images, labels).under(name)
         corruption, severity = name.rsplit("-", 1)
-        path = self.root / self.published / f"{corruption}.npy"
-        if path.is_file():
+        if self.published is not None and (path := self.root / self.published / f"{corruption}.npy").is_file():
             return Split(_published(path, int(severity), images), labels).called(name, "published")
         return Split(self._generated(images, name), labels).called(name, "generated")
 

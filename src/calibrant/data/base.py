@@ -8,13 +8,14 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import ClassVar
 
+import pyarrow as pa
 from torch import Tensor
 
 from calibrant._checks import check_choice, check_whole
 from calibrant._files import data_folder
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.pictures import Pictures
-from calibrant.data.splits import class_prior
+from calibrant.data.splits import class_prior, validation_rows
 from calibrant.errors import NoDataError
 
 SEVERITIES = range(1, 6)
@@ -44,6 +45,15 @@ class Split:
             found.update(name.as_buffer())
         return found.hexdigest()
 
+    def sample(self, n_rows: int) -> "Split":
+        """So many of the rows, each class in proportion, in their order; all where there are no more."""
+        if n_rows >= len(self):
+            return self
+        taken = validation_rows(self.labels, n_rows).nonzero()[:, 0]
+        images = self.images[taken] if isinstance(self.images, Tensor) else replace(self.images, taken=taken)
+        columns = {name: _rows_of(values, taken.tolist()) for name, values in self.columns.items()}
+        return Split(images, self.labels[taken], columns)
+
     def under(self, shift: str) -> "Split":
         """The same rows under a corruption, as fog-3; the key of each image is its row."""
         name, severity = shift.rsplit("-", 1)
@@ -62,6 +72,10 @@ class Split:
             "origin": [origin] * len(self),
         }
         return replace(self, columns={**self.columns, **named})
+
+
+def _rows_of(values: Sequence[object], rows: list[int]) -> Sequence[object]:
+    return values.take(rows) if isinstance(values, pa.Array) else [values[row] for row in rows]
 
 
 class DataSet(ABC):

@@ -21,7 +21,8 @@ MODES = {1: "L", 3: "RGB"}
 class Pictures:
     """Images of one size from files; ``pictures[rows]`` decodes these, uint8 (n, channels, size, size).
 
-    A picture of another size is squeezed into the square, whole. Under a corruption, the key of each is its row.
+    A picture of another size is squeezed into the square, whole. Under a corruption, the key of each is its row, also
+    where only some of them are taken.
     """
 
     folder: Path
@@ -29,16 +30,17 @@ class Pictures:
     size: int
     channels: int = 3
     corruption: Corrupt | None = None
+    taken: Tensor | None = None  # the rows that are there; None for all
 
     @classmethod
     def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "Pictures":
         return cls(folder, pa.array(names, pa.string()), size, channels)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.names if self.taken is None else self.taken)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        numbers = rows.tolist()
+        numbers = (rows if self.taken is None else self.taken[rows]).tolist()
         images = torch.stack(
             [read_picture(self.folder / self.names[i].as_py(), self.size, self.channels) for i in numbers]
         )

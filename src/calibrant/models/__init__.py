@@ -6,7 +6,7 @@ from calibrant._checks import check_choice, check_whole
 from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet, densenet121
 from calibrant.models.resnet import ResNet, resnet18, resnet50
-from calibrant.models.small import MLP, SmallResNet
+from calibrant.models.small import MLP, SmallConvNet, SmallResNet
 from calibrant.models.timm import PREFIX, TimmClassifier
 from calibrant.models.weights import load_weights, read_tensors, write_tensors
 
@@ -15,6 +15,7 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "resnet50": resnet50,
     "densenet121": densenet121,
     "small_resnet": SmallResNet,
+    "small_convnet": SmallConvNet,
     "mlp": MLP,
 }
 
@@ -24,6 +25,7 @@ __all__ = [
     "Classifier",
     "DenseNet",
     "ResNet",
+    "SmallConvNet",
     "SmallResNet",
     "TimmClassifier",
     "build_model",

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ class RunFolder:
     def predictions(self) -> Path:
         return self.path / "predictions"
 
+    def prediction(self, name: str) -> Path:
+        """The file of a split or shifted test."""
+        return self.predictions / f"{name}.parquet"
+
     @property
     def is_done(self) -> bool:
         return self.done.exists() and self.metrics.is_file()
@@ -80,13 +85,21 @@ class RunFolder:
             write_json(self.config, settings.model_dump(mode="json") | settings.identity)
         if not self.config.exists():
             raise InvalidInputError(f"{self.path} has files of a run, but no config.json: choose another folder")
+        self.check_same(settings)
+        if not self.done.exists():
+            write_json(self.path / "environment.json", environment())
+
+    def check_same(self, settings: Settings) -> None:
+        """That the run that is here, if any is begun, has these settings."""
+        if not self._is_begun():
+            return
         begun = read_json(self.config)
         for name, value in settings.identity.items():
             if begun.get(name) != value:
                 was = f"{self.path} was begun with {name} = {begun.get(name)!r}, not {value!r}"
-                raise InvalidInputError(f"{was}: choose another folder")
-        if not self.done.exists():
-            write_json(self.path / "environment.json", environment())
+                theirs = digest_of({key: begun.get(key) for key in settings.identity})
+                hashes = f"configurations {theirs} and {digest_of(settings.identity)}"
+                raise InvalidInputError(f"{was} ({hashes}): choose another folder")
 
     def _sweep(self) -> None:
         """Remove what a process was writing when it was killed."""
@@ -133,6 +146,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise CorruptFileError(f"{path} must be an object, got {type(record).__name__}")
     return record
+
+
+def digest_of(record: dict[str, Any]) -> str:
+    """A short hash of a configuration."""
+    return blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def environment() -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Predictor:
     features: bool = False
     workers: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    sample: int | None = None  # of the rows of each test
 
     @classmethod
     def of_run(
@@ -54,7 +55,8 @@ class Predictor:
         if trained_on != list(data.class_names):
             raise InvalidInputError(f"{data.root} has other classes than {path} was trained on")
         fabric = new_fabric(device, precision=settings.precision)
-        return cls(model, data, fabric, features or settings.features, settings.workers, describe(settings))
+        features = features or settings.features
+        return cls(model, data, fabric, features, settings.workers, describe(settings), settings.test_sample)
 
     def predict(self, name: str) -> Predictions:
         """The columns are those of the split, its name, the norm of the logits, and that of the features, if any.
@@ -62,6 +64,8 @@ class Predictor:
         Clean rows have the corruption "none" of severity 0, so that they can be joined with the others.
         """
         split = self.data.split(name)
+        if self.sample is not None and name not in (self.data.splits[0], self.data.validation):
+            split = split.sample(self.sample)
         if len(split) == 0:
             raise NoDataError(f"{self.data.name} has no rows in {name}")
         if isinstance(self.model, nn.Module):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from calibrant._parquet import write
+from calibrant._parquet import write_table
 from calibrant.metrics import score
 from calibrant.predictions import Predictions
 
@@ -30,7 +30,7 @@ def write_metrics(path: Path, files: Iterable[Path], described: dict[str, Any]) 
     table = pa.Table.from_pylist(rows, SCHEMA)
     for position, (name, values) in enumerate(columns.items()):
         table = table.add_column(position, name, values)
-    write(path, table.combine_chunks().to_batches(), table.schema)
+    write_table(path, table)
 
 
 def metric_rows(split: str, predictions: Predictions) -> list[dict[str, Any]]:

@@ -77,7 +77,9 @@ def _finish(job: Job, names: list[str]) -> None:
         fabric.barrier()
     model = new_model(settings, data)
     load_weights(model, run.weights)
-    predictor = Predictor(model, data, fabric, settings.features, settings.workers, describe(settings))
+    predictor = Predictor(
+        model, data, fabric, settings.features, settings.workers, describe(settings), settings.test_sample
+    )
     files = predictor.write(names, run.predictions, skip=True, report=report)
     if fabric.is_global_zero:
         write_metrics(run.metrics, files, describe(settings))

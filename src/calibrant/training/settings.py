@@ -1,16 +1,15 @@
 """Every setting of a training run, as a TOML key, a flag and an argument; each is checked before anything is done."""
 
 import os
-import tomllib
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant._files import data_folder
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
 from calibrant.training.recipes import RECIPES, SMALL
+from calibrant.training.toml import one_line, read_toml, suggestion
 
 Whole = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,7 +35,7 @@ class Settings(BaseModel):
     image_size: Annotated[int, Field(ge=8)] | None = None
     """The side in pixels to which pictures in files are brought."""
     model: str = "small_resnet"
-    """The model: resnet18, resnet50, densenet121, small_resnet, mlp, or timm:NAME."""
+    """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, or timm:NAME."""
     weights: str | None = None
     """A safetensors file to start from; a last layer for other classes is not taken."""
     loss: str = "cross_entropy"
@@ -81,6 +80,8 @@ class Settings(BaseModel):
     """Stop after so many epochs without a better validation NLL."""
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
+    test_sample: Whole | None = None
+    """Predict only so many images of each test, always the same ones, each class in proportion."""
     features: bool = False
     """Store the penultimate features with the predictions."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -119,7 +120,7 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
 
     Raises: InvalidInputError, UnknownNameError, NoDataError, CorruptFileError.
     """
-    values = {} if path is None else _read_toml(path)
+    values = {} if path is None else read_toml(path)
     prefix = "" if path is None else f"{path}: "
     settings = validated({**values, **given}, prefix, given)
     try:
@@ -136,40 +137,8 @@ def validated(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) ->
         return Settings.model_validate(values)
     except ValidationError as error:
         blamed = error.errors()[0]["loc"][:1]
-        raise _one_line(error, "" if blamed and blamed[0] in list(given) else prefix) from None
-
-
-def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} is not TOML: {error}") from None
-
-
-def _one_line(error: ValidationError, prefix: str) -> InvalidInputError | UnknownNameError:
-    first = error.errors()[0]
-    name = str(first["loc"][0]) if first["loc"] else ""
-    if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{prefix}unknown setting {name!r}{_suggestion(name, Settings.model_fields)}")
-    # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
-    keys = [str(key) for key in first["loc"] if not (isinstance(key, str) and key in ("float", "bool", "str", "int"))]
-    rule = first["msg"]
-    for theirs, ours in (
-        ("Input should be", "must be"),
-        ("integer", "whole number"),
-        ("valid ", ""),
-        ("tuple", "list"),
-    ):
-        rule = rule.replace(theirs, ours)
-    return InvalidInputError(f"{prefix}{'.'.join(keys)} {rule}, got {first['input']!r}")
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+        given_by_hand = bool(blamed) and blamed[0] in list(given)
+        raise one_line(error, "" if given_by_hand else prefix, {"": Settings.model_fields}) from None
 
 
 def check_settings(settings: Settings) -> None:
@@ -186,7 +155,7 @@ def check_settings(settings: Settings) -> None:
     known = loss_options(settings.loss)
     for name in settings.loss_options:
         if name not in known:
-            hint = _suggestion(name, known) if known else "; it has none"
+            hint = suggestion(name, known) if known else "; it has none"
             raise UnknownNameError(f"unknown option {name!r} of the loss {settings.loss}{hint}")
     try:
         build_criterion(settings, torch.full((3,), 1 / 3))

@@ -1,0 +1,191 @@
+"""`calibrant run`: an experiment file from its plan to its tables, figures and report."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from calibrant.cli.show import new_table, shown, working
+from calibrant.errors import InvalidInputError, NoDataError
+
+try:
+    from calibrant.experiments.config import read_experiment
+except ImportError:
+    raise NoDataError("experiments need the extra train: pip install 'calibrant[train]'") from None
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibrant.experiments.plan import Plan
+    from calibrant.experiments.run import Result
+    from calibrant.experiments.work import Backend, Outcome
+
+MOST_JOBS = 8  # processes that are started unless told otherwise
+
+
+def run(
+    file: str,
+    *,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    jobs: int | None = None,
+    ray: str | None = None,
+    only: str = "",
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    redo: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Train losses × seeds, measure them under shift, and show the tables: an experiment from one file.
+
+    Runs that are done are not done again; the same command goes on after Ctrl-C, a crash or a full disk. A run that
+    fails does not stop the others.
+
+    Parameters
+    ----------
+    file
+        The experiment, as experiments/demo.toml.
+    output
+        The folder of all that comes of it, where not that of the file.
+    jobs
+        Processes that train at the same time, by default one for each GPU, or else one for each core, at most 8.
+    ray
+        The address of a Ray cluster, or auto; the folder must be on a disk that all its machines share.
+    only
+        Some of the runs, as loss=maxent_mean,seed=0.
+    dry_run
+        Show the plan and stop.
+    redo
+        Look at every file of predictions, and make those that are damaged again.
+    """
+    from rich.console import Console
+
+    from calibrant.experiments.plan import make_plan
+
+    console = Console()
+    with working("reading the plan"):
+        experiment = read_experiment(file)
+        plan = make_plan(experiment, Path(output or experiment.output or "runs"), _chosen(only))
+    if jobs is not None and jobs < 1:
+        raise InvalidInputError(f"jobs must be at least 1, got {jobs}")
+    n_left = sum(plan.states[run] != "done" for run in plan.chosen)
+    n_jobs = 1 if ray else min(jobs or _default_jobs(), max(1, n_left))
+    show_plan(console, plan, n_jobs)
+    if dry_run:
+        return
+    result = _carried_out(console, plan, Path(file), redo=redo, backend=_backend(plan, n_jobs, ray))
+    _show_result(console, result)
+
+
+def _chosen(only: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in only.split(",") if part]
+    if any(not equals for _, equals, _ in pairs):
+        raise InvalidInputError(f"only must be as loss=maxent_mean,seed=0, got {only!r}")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _default_jobs() -> int:
+    import torch
+
+    return torch.cuda.device_count() or min(os.cpu_count() or 1, MOST_JOBS)
+
+
+def _backend(plan: "Plan", n_jobs: int, ray: str | None) -> "Backend":
+    import torch
+
+    from calibrant.experiments.processes import Processes
+    from calibrant.experiments.work import in_this_process
+
+    if ray is not None:
+        from calibrant.experiments.cluster import RayBackend
+
+        resources = plan.experiment.resources
+        return RayBackend(ray, cpus=resources.cpus, gpus=resources.gpus)
+    if n_jobs == 1:
+        return in_this_process
+    return Processes(n_jobs, max(1, (os.cpu_count() or 1) // n_jobs), torch.cuda.device_count())
+
+
+def show_plan(console: "Console", plan: "Plan", n_jobs: int) -> None:
+    """The runs by data set, model and loss, what is done of them, and how long the others will take."""
+    names = ("data", "model", "loss", "smoothing", "seeds", "done", "left")
+    table = new_table(plan.experiment.title or str(plan.folder), names, n_left=3)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for run in plan.chosen:
+        said = run.described
+        loss = f"{said['loss']} ({said['variant']})" if said["variant"] else said["loss"]
+        kind = (said["data"], said["model"], loss, f"{said['label_smoothing']:g}")
+        groups.setdefault(kind, []).append(plan.states[run])
+    for words, states in groups.items():
+        n_done = states.count("done")
+        table.add_row(*map(shown, words), *map(str, (len(states), n_done, len(states) - n_done)))
+    console.print(table)
+    states = [plan.states[run] for run in plan.chosen]
+    n_left = len(states) - states.count("done")
+    begun = f" ({states.count('begun')} begun)" if "begun" in states else ""
+    summary = f"{len(states)} runs in {plan.folder}: {states.count('done')} done, {n_left} left{begun}"
+    console.print(shown(f"{summary}{_about(plan, n_jobs) if n_left else ''}"), soft_wrap=True)
+
+
+def _about(plan: "Plan", n_jobs: int) -> str:
+    from calibrant.experiments.estimate import seconds_left
+
+    try:
+        with working("timing a few steps"):
+            seconds = seconds_left(plan) / n_jobs
+    except NoDataError as error:
+        return f"; the time is not known: {error}"
+    where = f" in {n_jobs} processes" if n_jobs > 1 else ""
+    return f", about {_duration(seconds)}{where}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _carried_out(console: "Console", plan: "Plan", file: Path, *, redo: bool, backend: "Backend") -> "Result":
+    from calibrant.experiments.run import carry_out
+
+    with Progress(console, len(plan.tasks(redo=redo))) as progress:
+        return carry_out(plan, file, redo=redo, backend=backend, report=progress.report, heard=progress.heard)
+
+
+class Progress:
+    """A bar over all runs on a terminal, and a line for each that has ended."""
+
+    def __init__(self, console: "Console", total: int) -> None:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self.console, self.total, self.ended = console, total, 0
+        self.shares: dict[str, float] = {}
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TimeRemainingColumn())
+        self.bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task = self.bar.add_task("starting", total=total)
+
+    def __enter__(self) -> "Progress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def report(self, run: str, share: float) -> None:
+        self.shares[run] = share
+        said = f"{self.ended} of {self.total} runs, now {run}"
+        self.bar.update(self.task, completed=sum(self.shares.values()), description=said)
+
+    def heard(self, outcome: "Outcome") -> None:
+        self.ended += 1
+        self.report(outcome.run, 1.0)
+        how = f"failed: {outcome.failure}" if outcome.failure else f"done in {_duration(outcome.seconds)}"
+        self.console.print(shown(f"{self.ended}/{self.total} {outcome.run} {how}"), soft_wrap=True)
+
+
+def _show_result(console: "Console", result: "Result") -> None:
+    for outcome in result.failures:
+        log = result.folder / outcome.run / "error.log"
+        where = log if log.is_file() else log.with_name("output.log")
+        console.print(shown(f"{outcome.run} failed: {outcome.failure} ({where})"), style="red", soft_wrap=True)
+    missing = f", {len(result.missing)} missing" if result.missing else ""
+    console.print(shown(f"{result.n_done} runs done{missing}; rows in {result.folder}/rows.parquet"), soft_wrap=True)

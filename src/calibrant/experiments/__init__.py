@@ -1,0 +1,27 @@
+"""Experiments: losses × seeds × data sets from one file, run here or on a cluster, and what they have found."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant.experiments.config import Experiment, read_experiment
+    from calibrant.experiments.rows import read_curves, read_rows, where
+    from calibrant.experiments.run import run_experiment
+
+__all__ = ["Experiment", "read_curves", "read_experiment", "read_rows", "run_experiment", "where"]
+
+_HOMES = {
+    "Experiment": "config",
+    "read_curves": "rows",
+    "read_experiment": "config",
+    "read_rows": "rows",
+    "run_experiment": "run",
+    "where": "rows",
+}
+
+
+def __getattr__(name: str) -> object:
+    # loaded on first use: tables and figures need the rows alone, and neither torch nor the training code
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

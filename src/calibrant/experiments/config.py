@@ -1,0 +1,189 @@
+"""Experiment files: grids of training runs, what they are measured by, and where it all goes."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from calibrant._checks import check_choice
+from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.training.settings import Settings, check_settings, validated
+from calibrant.training.toml import one_line, read_toml
+
+AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
+GRID_TEMPERATURE = "temperature_grid"  # the calibrator of the paper's tables, beside those of CALIBRATORS
+PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
+
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Table(BaseModel):
+    """A table of an experiment file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _optional(name: str, many: bool) -> Any:
+    """The key of a training setting, with its rule; nothing where it is not given."""
+    field = Settings.model_fields[name]
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    if many:
+        either = BeforeValidator(_listed, json_schema_input_type=kind | list[kind])
+        kind = Annotated[list[kind], Field(min_length=1), either]
+    return (kind | None, Field(default=None, description=field.description))
+
+
+def _settings_table(name: str, axes: Iterable[str]) -> type[Table]:
+    return create_model(name, __base__=Table, **{key: _optional(key, key in axes) for key in Settings.model_fields})
+
+
+class Common(_settings_table("OneOfEach", ())):  # type: ignore[misc]
+    """Training settings of every run; see `calibrant train --help`."""
+
+
+class Grid(_settings_table("OneOrManyOfEach", AXES)):  # type: ignore[misc]
+    """Training settings of some runs: one for each combination of data, model, loss, label_smoothing and seed."""
+
+    variant: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]*$", max_length=40)] = ""
+    """A name for runs that differ from others in something else, as global; it becomes part of the folder's name."""
+
+    def settings(self, common: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The settings of every run, those of the grid over the common ones."""
+        given = {**common, **self.model_dump(exclude_unset=True, exclude={"variant"})}
+        axes = {name: _listed(given[name]) for name in AXES if name in given}
+        return [{**given, **dict(zip(axes, values, strict=True))} for values in product(*axes.values())]
+
+
+class Resources(Table):
+    """What Ray keeps free for each run."""
+
+    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Processor cores; so many threads compute."""
+    gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """By default one where the cluster has any."""
+
+
+class Experiment(Table):
+    """Which models are trained, and how they are measured."""
+
+    title: str = ""
+    """What tables and the report call it."""
+    output: str | None = None
+    """The folder of all that comes of it, by default runs/ and the name of the file."""
+    calibrators: Words = ("temperature",)
+    """What mends the predictions, beside none: names as temperature, or temperature_grid for the paper's."""
+    calibration_shifts: Words = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    """The corruptions of validation images for calibrators that learn from shifted rows; on a test under one of them
+    the calibrator is fitted without it."""
+    metrics: Words = PAPER_METRICS
+    """What is measured on every test."""
+    intervals: Words = ("accuracy", "ece")
+    """The metrics whose rows have a 95 % interval; each takes time."""
+    figures: Words = ("all",)
+    """The figures of the report; all makes those that the rows suffice for."""
+    settings: Common = Field(default_factory=Common)
+    """Training settings of every run."""
+    grid: list[Grid] = Field(default_factory=list)
+    """Training settings of some runs."""
+    resources: Resources = Field(default_factory=Resources)
+
+
+KNOWN = {
+    "": Experiment.model_fields,
+    "settings": Common.model_fields,
+    "grid": Grid.model_fields,
+    "resources": Resources.model_fields,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of an experiment; the name is that of its folder."""
+
+    name: str
+    settings: Settings
+    variant: str = ""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The columns of its rows that say which run it is."""
+        own = {name: getattr(self.settings, name) for name in AXES}
+        return {"run": self.name, "variant": self.variant, **own}
+
+    def has(self, axis: str, value: str) -> bool:
+        """Whether the run has this value, as the user spells it; 0.0 is 0."""
+        own = self.described.get(axis)
+        return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # settings hold a dict
+
+
+def read_experiment(path: str | os.PathLike[str]) -> Experiment:
+    """The experiment in a TOML file; every name and every run in it is checked.
+
+    Raises: NoDataError, CorruptFileError, InvalidInputError, UnknownNameError; each names the file and the key.
+    """
+    prefix = f"{path}: "
+    try:
+        experiment = Experiment.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise one_line(error, prefix, KNOWN) from None
+    try:
+        _check_names(experiment)
+        planned(experiment)
+    except CalibrantError as error:
+        raise type(error)(f"{prefix}{error}") from None
+    return experiment if experiment.output else experiment.model_copy(update={"output": f"runs/{Path(path).stem}"})
+
+
+def _check_names(experiment: Experiment) -> None:
+    from calibrant.calibrators import CALIBRATORS
+    from calibrant.corruptions import CORRUPTIONS
+    from calibrant.metrics import METRICS
+
+    known: dict[str, Iterable[str]] = {
+        "calibrators": (*CALIBRATORS, GRID_TEMPERATURE),
+        "calibration_shifts": CORRUPTIONS,
+        "metrics": METRICS,
+        "intervals": experiment.metrics,
+    }
+    for key, names in known.items():
+        for word in getattr(experiment, key):
+            check_choice(f"name in {key}", word, names)
+
+
+def planned(experiment: Experiment) -> list[Run]:
+    """The runs of all grids, each once.
+
+    Raises: InvalidInputError where two of different settings would have the same folder.
+    """
+    common = experiment.settings.model_dump(exclude_unset=True)
+    runs: dict[str, Run] = {}
+    for number, grid in enumerate(experiment.grid):
+        for values in grid.settings(common):
+            settings = validated(values, f"grid[{number}].")
+            check_settings(settings)
+            run = Run(run_name(settings, grid.variant), settings, grid.variant)
+            if runs.setdefault(run.name, run) != run:
+                raise InvalidInputError(f"grid[{number}] has another {run.name}: give one of them a variant")
+    return list(runs.values())
+
+
+def run_name(settings: Settings, variant: str = "") -> str:
+    """The folder of a run.
+
+    >>> run_name(Settings(loss="maxent_mean", label_smoothing=0.01), "global")
+    'fashion_mnist_mini-small_resnet-maxent_mean-global-smooth0.01-0'
+    """
+    parts = [settings.data, settings.model.replace(":", "-").replace("/", "-"), settings.loss, variant]
+    parts.append(f"smooth{settings.label_smoothing:g}" if settings.label_smoothing else "")
+    return "-".join(part for part in (*parts, str(settings.seed)) if part)

@@ -1,0 +1,134 @@
+"""One run of an experiment, wherever it is done: trained, predicted, measured; what goes wrong is an outcome."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from calibrant._files import first_line, make_folder
+from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError
+from calibrant.experiments.config import Run
+from calibrant.experiments.evaluate import Measures, evaluate, evaluation_files, is_evaluated
+from calibrant.predictions import Predictions
+from calibrant.training.folder import RunFolder
+from calibrant.training.settings import validated
+from calibrant.training.watch import Watch
+
+TRAINING = 0.8  # the share of a run that training is taken for, of what a watcher is told
+
+Report = Callable[[str, float], None]  # the run, and how much of it is done
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to be done; plain values, so that it can be sent to another process."""
+
+    run: str
+    folder: str  # absolute
+    settings: dict[str, Any]
+    variant: str
+    measures: Measures
+    redo: bool = False  # make damaged files again
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    run: str
+    failure: str | None = None  # one line
+    seconds: float = 0.0
+
+
+class Backend(Protocol):
+    """Does tasks in any order and yields each outcome as it comes; when it is closed, what runs is stopped."""
+
+    def __call__(self, tasks: Sequence[Task], report: Report) -> Iterator[Outcome]: ...
+
+
+def in_this_process(tasks: Sequence[Task], report: Report) -> Iterator[Outcome]:
+    """The plainest of the back-ends: one run after the other."""
+    for task in tasks:
+        yield work(task, report)
+
+
+def work(task: Task, report: Report | None = None) -> Outcome:
+    """Do a run, or what is left of it. A failure is told and kept in its error.log, so that other runs can go on.
+
+    Raises: InterruptedRunError where a signal asked to stop.
+    """
+    began, folder = time.perf_counter(), Path(task.folder)
+    log, failure = folder / "error.log", None
+    try:
+        _do(task, folder, report)
+        log.unlink(missing_ok=True)
+    except InterruptedRunError:
+        raise
+    except Exception as error:  # a mistake of ours in one run must not end the others; the log has all of it
+        deliberate = isinstance(error, CalibrantError)
+        failure = str(error) if deliberate else f"{type(error).__name__}: {first_line(error)}"
+        _keep(log, failure if deliberate else traceback.format_exc())
+    return Outcome(task.run, failure, time.perf_counter() - began)
+
+
+def _do(task: Task, folder: Path, report: Report | None) -> None:
+    from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
+
+    run = Run(task.run, validated(task.settings, ""), task.variant)
+    if task.redo:
+        remove_damaged(folder)
+    elif RunFolder(folder).is_done and is_evaluated(folder, task.measures):
+        return
+    train(run.settings, folder, watch=None if report is None else Share(task.run, report))
+    try:
+        evaluate(run, folder, task.measures)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; --redo makes it again") from None
+
+
+def _keep(log: Path, text: str) -> None:
+    try:
+        make_folder(log.parent)
+        log.write_text(text.rstrip() + "\n", encoding="utf-8")
+    except (OSError, CalibrantError):
+        pass  # the disk may be full: the outcome has the line
+
+
+def remove_damaged(folder: Path) -> list[Path]:
+    """Remove the files of a run that cannot be read, and what was made of them, so that they are made again."""
+    files = RunFolder(folder)
+    damaged = [path for path in sorted(files.predictions.glob("*.parquet")) if not _can_be_read(path)]
+    if damaged:
+        for path in (*damaged, *evaluation_files(folder), files.metrics, files.done):
+            path.unlink(missing_ok=True)
+    return damaged
+
+
+def _can_be_read(path: Path) -> bool:
+    try:
+        Predictions.load(path)
+    except CorruptFileError:
+        return False
+    return True
+
+
+@dataclass
+class Share(Watch):
+    """Tells how much of a run is done."""
+
+    run: str
+    report: Report
+    n_steps: int = 1
+    steps: int = 0
+
+    def begin(self, n_epochs: int, n_steps: int, done: int) -> None:
+        self.n_steps, self.steps = n_steps, done
+
+    def look(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
+        self.steps += steps
+        self.report(self.run, TRAINING * self.steps / self.n_steps)
+
+    def predicting(self, name: str, number: int, total: int) -> None:
+        self.report(self.run, TRAINING + (1 - TRAINING) * number / total)

@@ -1,0 +1,55 @@
+"""TOML files, and what pydantic finds wrong with them in one line."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+
+TRIED = re.compile(r"(str|int|float|bool)$")
+WORDS = {
+    "Input should": "must",
+    "List should": "must",
+    "String should": "must",
+    " after validation": "",
+    "integer": "whole number",
+    "valid ": "",
+    "tuple": "list",
+}
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{path} is not TOML: {error}") from None
+
+
+def one_line(
+    error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]
+) -> InvalidInputError | UnknownNameError:
+    """The first thing that is wrong, by its path; known: the keys of each table, of the whole file under ""."""
+    first = error.errors()[0]
+    # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
+    keys = [key for key in first["loc"] if isinstance(key, int) or not TRIED.match(key)]
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    if first["type"] == "extra_forbidden":
+        table = str(keys[0]) if len(keys) > 1 else ""
+        return UnknownNameError(f"{prefix}unknown setting {path!r}{suggestion(str(keys[-1]), known[table])}")
+    rule = first["msg"]
+    for theirs, ours in WORDS.items():
+        rule = rule.replace(theirs, ours)
+    return InvalidInputError(f"{prefix}{path} {rule}, got {first['input']!r}")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
