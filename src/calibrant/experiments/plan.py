@@ -37,9 +37,12 @@ class Plan:
         return self.folder / "log.jsonl"
 
     def tasks(self, *, redo: bool = False) -> list[Task]:
-        """What is to be done, begun runs first; with redo also of those that are done, where a file is damaged."""
+        """What is to be done: begun runs, then all of one seed before the next, so that half of a sweep says something.
+
+        redo: also those that are done, where a file is damaged.
+        """
         runs = [run for run in self.chosen if redo or self.states[run] != "done"]
-        runs.sort(key=lambda run: self.states[run] != "begun")
+        runs.sort(key=lambda run: (self.states[run] != "begun", run.settings.seed))
         return [
             Task(
                 run.name,
