@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-PHOTO = $(wildcard .venv/lib/python*/site-packages/sklearn/datasets/images/china.jpg)
 
 .PHONY: help demo test check bench docs clean
 
@@ -18,19 +17,8 @@ $(READY): pyproject.toml constraints.txt
 	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the paper's CIFAR-10 prior solved, losses compared, a classifier trained, shifted, audited and calibrated
-	$(BIN)/calibrant solve --prior examples/cifar10_prior.json --form mean variance mean_variance prior
-	$(BIN)/python examples/digits.py
-	$(BIN)/calibrant audit runs/digits/maxent_mean.parquet --by test --compare runs/digits/cross_entropy.parquet --cluster image \
-		--metrics accuracy ece kse smece cece nll brier aurc
-	$(BIN)/calibrant corrupt --sheet $(PHOTO) -o runs/corruptions.png
-	$(BIN)/calibrant train --data fashion_mnist_mini --loss maxent_mean --epochs 5 --shifts fog snow -o runs/fashion
-	$(BIN)/calibrant predict runs/fashion val val+contrast val+gaussian_noise val+motion_blur --features -o runs/fashion/val
-	$(BIN)/calibrant predict runs/fashion test fog snow --features -o runs/fashion/test
-	$(BIN)/calibrant fit runs/fashion/val --method set_temperature -o runs/fashion/set_temperature.json
-	$(BIN)/calibrant apply runs/fashion/set_temperature.json runs/fashion/test -o runs/fashion/honest.parquet
-	$(BIN)/calibrant compare-calibrators runs/fashion/val runs/fashion/test --by severity \
-		--methods identity temperature perturbed_temperature set_temperature
+demo: $(READY)  ## the paper's losses on the embedded data under 19 corruptions: runs/demo with a table, figures and a report
+	$(BIN)/calibrant run experiments/demo.toml
 
 test: check  ## all checks and all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -49,6 +37,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/corruptions.py --cifar-c
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/experiments.py
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -33,6 +33,10 @@ class InterruptedRunError(CalibrantError, RuntimeError):
     """A signal asked a run to stop, and it did where it can go on; the message says where."""
 
 
+class FailedRunsError(CalibrantError, RuntimeError):
+    """Some runs of an experiment failed; the others were done."""
+
+
 def printable(text: str) -> str:
     """The text with control letters spelled out, so that a terminal shows them and does not obey."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

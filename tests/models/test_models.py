@@ -20,6 +20,7 @@ KNOWN = {
     ("resnet50", 200, 64): 23_910_152,
 }
 N_FEATURES = {"resnet18": 512, "resnet50": 2048, "densenet121": 1024, "small_resnet": 96, "mlp": 128}
+FLAT = {"small_convnet": 64}  # channels of those whose features are every place of the last stage
 # Where the last stage works, for images of each size; convolutions only
 LAST_SIDE = {
     ("resnet18", 32): 4,
@@ -29,7 +30,14 @@ LAST_SIDE = {
     ("densenet121", 32): 4,
     ("densenet121", 224): 7,
     ("small_resnet", 32): 4,
+    ("small_convnet", 32): 4,
+    ("small_convnet", 28): 4,
+    ("small_convnet", 64): 8,
 }
+
+
+def n_features(name: str, image_size: int) -> int:
+    return N_FEATURES[name] if name in N_FEATURES else FLAT[name] * ((image_size + 7) // 8) ** 2
 
 
 @pytest.mark.parametrize(("name", "n_classes", "image_size"), KNOWN)
@@ -39,12 +47,15 @@ def test_parameter_counts_are_the_known_ones(name: str, n_classes: int, image_si
     assert n_parameters(model) == KNOWN[name, n_classes, image_size]
 
 
-def test_the_small_one_is_small() -> None:
+def test_the_small_ones_are_small() -> None:
     assert 250_000 < n_parameters(build_model("small_resnet", 10, image_size=32)) < 350_000
+    # by hand: three convolutions with their normalisations, and the last layer of 64 channels in 4 × 4 places
+    by_hand = 9 * (1 * 16 + 16 * 32 + 32 * 64) + 2 * (16 + 32 + 64) + (64 * 16 + 1) * 10
+    assert n_parameters(build_model("small_convnet", 10, image_size=28, channels=1)) == by_hand
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("image_size", [8, 28, 32, 64, 96])
+@pytest.mark.parametrize("image_size", [8, 9, 28, 32, 64, 96])
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_the_head_of_the_features(name: str, image_size: int, channels: int) -> None:
     torch.manual_seed(0)
@@ -53,7 +64,7 @@ def test_logits_are_the_head_of_the_features(name: str, image_size: int, channel
     with torch.no_grad():
         logits, features = model(images), model.embed(images)
     assert logits.shape == (2, 7)
-    assert features.shape == (2, N_FEATURES[name])
+    assert features.shape == (2, n_features(name, image_size))
     assert logits.isfinite().all()
     assert torch.equal(model.head(features), logits)
     assert isinstance(model, Classifier)

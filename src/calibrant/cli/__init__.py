@@ -14,7 +14,7 @@ from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
 from calibrant.cli.fit import fit
 from calibrant.cli.solve import solve
-from calibrant.errors import CalibrantError, InterruptedRunError, printable
+from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunError, printable
 
 app = App(
     name="calibrant",
@@ -35,17 +35,22 @@ RUN = """Train losses × seeds, measure them under shift, and show the tables: a
 Runs that are done are not done again; the same command goes on after Ctrl-C, a crash or a full disk.
 """
 app.command("calibrant.cli.run:run", help=RUN)
+app.command("calibrant.cli.rows:rows", help="Print the rows of an experiment: a score per run, test and metric.")
+app.command("calibrant.cli.table:table", help="Print a table of the paper with the scores of an experiment.")
+app.command("calibrant.cli.figure:figure", help="Draw a figure of an experiment, or all of them.")
+app.command("calibrant.cli.report:report", help="Write the figures of an experiment, and a page of all that it found.")
+app.command("calibrant.cli.schema:schema", help="Print the JSON schema of experiment files, for editors.")
 app.command("calibrant.cli.predict:predict", help="Write the predictions of a trained run, or of your own model.")
 
 
 def main() -> None:
-    """Run the command line: 0 where all went well, 2 with one line on standard error for bad input, 130 if stopped."""
+    """Run the command line: exit with 0; with a line on standard error 2 (bad input), 1 (failed runs), 130 (stop)."""
     try:
         app(print_error=False, exit_on_error=False)
     except (CalibrantError, CycloptsError) as error:
         if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun has started, one speaks
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
-        sys.exit(130 if isinstance(error, InterruptedRunError) else 2)
+        sys.exit(130 if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2)
     except BrokenPipeError:  # the reader, head say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from calibrant._files import first_line
+from calibrant.cli.figure import ALL, check_figures
+from calibrant.cli.report import write_page
 from calibrant.cli.show import new_table, shown, working
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, FailedRunsError, InvalidInputError, NoDataError
 
 try:
     from calibrant.experiments.config import read_experiment
@@ -66,20 +69,23 @@ def run(
         plan = make_plan(experiment, Path(output or experiment.output or "runs"), _chosen(only))
     if jobs is not None and jobs < 1:
         raise InvalidInputError(f"jobs must be at least 1, got {jobs}")
-    n_left = sum(plan.states[run] != "done" for run in plan.chosen)
-    n_jobs = 1 if ray else min(jobs or _default_jobs(), max(1, n_left))
+    check_figures(experiment.figures)  # and that they can be drawn, before hours of training
+    n_jobs = 1 if ray else min(jobs or _default_jobs(), max(1, len(plan.tasks(redo=redo))))
     show_plan(console, plan, n_jobs)
     if dry_run:
         return
     result = _carried_out(console, plan, Path(file), redo=redo, backend=_backend(plan, n_jobs, ray))
-    _show_result(console, result)
+    _show_result(console, plan, result)
 
 
 def _chosen(only: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in only.split(",") if part]
     if any(not equals for _, equals, _ in pairs):
         raise InvalidInputError(f"only must be as loss=maxent_mean,seed=0, got {only!r}")
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    chosen = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(chosen) < len(pairs):
+        raise InvalidInputError(f"only must have one value of each, got {only!r}")
+    return chosen
 
 
 def _default_jobs() -> int:
@@ -131,8 +137,8 @@ def _about(plan: "Plan", n_jobs: int) -> str:
     try:
         with working("timing a few steps"):
             seconds = seconds_left(plan) / n_jobs
-    except NoDataError as error:
-        return f"; the time is not known: {error}"
+    except (CalibrantError, RuntimeError) as error:  # torch's, where the memory does not suffice for a step
+        return f"; the time is not known: {first_line(error)}"
     where = f" in {n_jobs} processes" if n_jobs > 1 else ""
     return f", about {_duration(seconds)}{where}"
 
@@ -179,13 +185,36 @@ class Progress:
         self.ended += 1
         self.report(outcome.run, 1.0)
         how = f"failed: {outcome.failure}" if outcome.failure else f"done in {_duration(outcome.seconds)}"
-        self.console.print(shown(f"{self.ended}/{self.total} {outcome.run} {how}"), soft_wrap=True)
+        said = "; ".join([how, *outcome.notes])
+        self.console.print(shown(f"{self.ended}/{self.total} {outcome.run} {said}"), soft_wrap=True)
 
 
-def _show_result(console: "Console", result: "Result") -> None:
+def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
+    """Table 1, the page of all tables and figures, and what is missing or failed."""
+    if result.n_done:
+        console.print(_table(result.folder, console.width), soft_wrap=True, markup=False, highlight=False, end="")
+    if result.missing:
+        console.print(shown(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table"))
     for outcome in result.failures:
         log = result.folder / outcome.run / "error.log"
         where = log if log.is_file() else log.with_name("output.log")
         console.print(shown(f"{outcome.run} failed: {outcome.failure} ({where})"), style="red", soft_wrap=True)
-    missing = f", {len(result.missing)} missing" if result.missing else ""
-    console.print(shown(f"{result.n_done} runs done{missing}; rows in {result.folder}/rows.parquet"), soft_wrap=True)
+    if result.n_done or ALL not in plan.experiment.figures:
+        root = next((run.settings.root for run in plan.chosen), None)
+        page = write_page(result.folder, figures=plan.experiment.figures, missing=result.missing, root=root)
+        console.print(shown(f"rows are in {page.with_name('rows.parquet')}, figures in {page.with_name('figures')}"))
+        console.print(shown(f"open {page} in a browser: {page.absolute().as_uri()}"), soft_wrap=True)
+    if result.failures:
+        raise FailedRunsError(f"{len(result.failures)} of {len(plan.chosen)} runs failed; the same command tries again")
+
+
+def _table(folder: Path, width: int) -> str:
+    """Table 1, or why there is none."""
+    from calibrant.experiments.rows import read_rows
+    from calibrant.report.formats import render
+    from calibrant.report.tables import make_table
+
+    try:
+        return render(make_table(read_rows(folder), "1"), "text", width=width)
+    except NoDataError as error:
+        return f"no table: {error}\n"

@@ -51,11 +51,11 @@ class ArrayData(DataSet):
         return self.names
 
     def _read(self, name: str) -> Split:
-        if name in ("train", "val"):
-            images, labels = self.read(self.root, "train")
-            held_out = validation_rows(labels, self.n_validation)
-            rows = held_out if name == "val" else ~held_out
-            return Split(images[rows], labels[rows])
+        if name == "train":
+            return Split(*self._training(held_out=False))
+        if name == "val":
+            images, labels = self._validation
+            return Split(images.clone(), labels)
         images, labels = self._test
         if name == "test":
             return Split(images.clone(), labels)
@@ -63,6 +63,17 @@ class ArrayData(DataSet):
         if self.published is not None and (path := self.root / self.published / f"{corruption}.npy").is_file():
             return Split(_published(path, int(severity), images), labels).called(name, "published")
         return Split(self._generated(images, name), labels).called(name, "generated")
+
+    def _training(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
+        """Images and labels of the training part that are trained on, or of those that are not."""
+        images, labels = self.read(self.root, "train")
+        rows = validation_rows(labels, self.n_validation) == held_out
+        return images[rows], labels[rows]
+
+    @cached_property
+    def _validation(self) -> tuple[Tensor, Tensor]:
+        """Read once for all of its corrupted versions."""
+        return self._training(held_out=True)
 
     @cached_property
     def _test(self) -> tuple[Tensor, Tensor]:

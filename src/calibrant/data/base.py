@@ -50,7 +50,11 @@ class Split:
         if n_rows >= len(self):
             return self
         taken = validation_rows(self.labels, n_rows).nonzero()[:, 0]
-        images = self.images[taken] if isinstance(self.images, Tensor) else replace(self.images, taken=taken)
+        if isinstance(self.images, Tensor):
+            images: Tensor | Pictures = self.images[taken]
+        else:
+            before = self.images.taken
+            images = replace(self.images, taken=taken if before is None else before[taken])
         columns = {name: _rows_of(values, taken.tolist()) for name, values in self.columns.items()}
         return Split(images, self.labels[taken], columns)
 

@@ -1,5 +1,6 @@
 """Rows of a training part: which are held out for validation, the same ones for ever; the share of each class."""
 
+from functools import lru_cache
 from hashlib import blake2b
 
 import torch
@@ -14,9 +15,7 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     >>> validation_rows(torch.tensor([0, 0, 0, 0, 1, 1]), 3).sum()
     tensor(3)
     """
-    order = sorted(range(len(labels)), key=lambda row: blake2b(b"%d" % row, digest_size=8).digest())
-    ranks = torch.empty(len(labels), dtype=torch.int64)
-    ranks[order] = torch.arange(len(labels))
+    ranks = _ranks(len(labels))
     counts = torch.bincount(labels)
     quotas = counts * n_validation // len(labels)
     left = n_validation - int(quotas.sum())
@@ -28,6 +27,15 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
         rows = (labels == label).nonzero()[:, 0]
         held_out[rows[ranks[rows].argsort()[:quota]]] = True
     return held_out
+
+
+@lru_cache(maxsize=4)  # of every shifted test the same rows are asked for
+def _ranks(n_rows: int) -> Tensor:
+    """The place of each row in the order of the hashes."""
+    order = sorted(range(n_rows), key=lambda row: blake2b(b"%d" % row, digest_size=8).digest())
+    ranks = torch.empty(n_rows, dtype=torch.int64)
+    ranks[order] = torch.arange(n_rows)
+    return ranks
 
 
 def class_prior(labels: Tensor, n_classes: int) -> Tensor:

@@ -16,6 +16,7 @@ from calibrant.training.toml import one_line, read_toml
 
 AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
 GRID_TEMPERATURE = "temperature_grid"  # the calibrator of the paper's tables, beside those of CALIBRATORS
+COPY = "experiment.toml"  # of the file, in the folder of all that comes of it
 PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
@@ -142,7 +143,11 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
         planned(experiment)
     except CalibrantError as error:
         raise type(error)(f"{prefix}{error}") from None
-    return experiment if experiment.output else experiment.model_copy(update={"output": f"runs/{Path(path).stem}"})
+    if not experiment.grid and "figures" not in experiment.model_fields_set:
+        raise InvalidInputError(f"{prefix}grid must name at least one run, or figures at least one figure")
+    # the copy in the folder of an experiment belongs to that folder
+    default = Path(path).parent if Path(path).name == COPY else Path("runs") / Path(path).stem
+    return experiment if experiment.output else experiment.model_copy(update={"output": str(default)})
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -154,11 +159,19 @@ def _check_names(experiment: Experiment) -> None:
         "calibrators": (*CALIBRATORS, GRID_TEMPERATURE),
         "calibration_shifts": CORRUPTIONS,
         "metrics": METRICS,
-        "intervals": experiment.metrics,
+        "intervals": experiment.metrics if "intervals" in experiment.model_fields_set else METRICS,
     }
     for key, names in known.items():
-        for word in getattr(experiment, key):
+        words: tuple[str, ...] = getattr(experiment, key)
+        for word in words:
             check_choice(f"name in {key}", word, names)
+        if len(set(words)) < len(words):
+            raise InvalidInputError(f"{key} must name each once, got {', '.join(words)}")
+    learning = [name for name in experiment.calibrators if name in CALIBRATORS and CALIBRATORS[name].fits_shifts]
+    if learning and not experiment.calibration_shifts:
+        raise InvalidInputError(
+            f"calibration_shifts must name the corruptions that {learning[0]} learns from, got none"
+        )
 
 
 def planned(experiment: Experiment) -> list[Run]:

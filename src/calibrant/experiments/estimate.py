@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.data import open_dataset
+from calibrant.experiments.evaluate import tests_of
 from calibrant.experiments.plan import Plan
-from calibrant.models import Classifier, build_model
+from calibrant.models import build_model
 from calibrant.training.loop import n_steps, new_optimizer
 from calibrant.training.outputs import BATCH
-from calibrant.training.predicting import chosen_names
 from calibrant.training.settings import Settings
 
 ROUNDS = 3
@@ -46,28 +46,31 @@ def seconds_of(settings: Settings) -> float:
     model.to(device)
     side = (data.channels, data.image_size, data.image_size)
 
+    part = max(2, settings.batch_size // settings.accumulate)
+
     def step() -> None:
-        images, labels = _noise(settings.batch_size, side, device)
+        images, labels = _noise(part, side, device)
         optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
     def look() -> None:
+        model.eval()
         with torch.inference_mode():
             model(_noise(BATCH, side, device)[0])
 
-    tests = len(chosen_names(data, settings.shifts)) if settings.shifts else 0
-    n_test = min(len(data.split("test")), settings.test_sample or 2**62)
-    n_looks = (tests + 1) * n_test / BATCH
-    training = settings.epochs * n_steps(len(data.split("train")), settings, 1) * _timed(step, model)
-    return AROUND * (training + n_looks * _timed(look, model.eval()))
+    tests = tests_of(data, settings)
+    n_rows = min(len(data.split(tests[0])), settings.test_sample or 2**62) if tests else 0  # of each, as of the first
+    n_looks = len(tests) * n_rows / BATCH
+    n_parts = settings.epochs * n_steps(len(data.split("train")), settings, 1) * settings.accumulate
+    return AROUND * (n_parts * _timed(step) + n_looks * _timed(look))
 
 
 def _noise(n: int, side: tuple[int, ...], device: str) -> tuple[Tensor, Tensor]:
     return torch.randn(n, *side, device=device), torch.zeros(n, dtype=torch.int64, device=device)
 
 
-def _timed(act: Callable[[], None], model: Classifier) -> float:
+def _timed(act: Callable[[], None]) -> float:
     act()  # the first is slower
     found, threads = [], torch.get_num_threads()
     torch.set_num_threads(1)

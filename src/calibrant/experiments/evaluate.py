@@ -21,14 +21,16 @@ from calibrant.errors import CalibrantError
 from calibrant.experiments.config import GRID_TEMPERATURE, Experiment, Run
 from calibrant.experiments.rows import CURVES, RAW, ROWS, UNSHIFTED
 from calibrant.metrics import score
-from calibrant.metrics.bins import reliability_curve
+from calibrant.metrics.bins import outcome_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
 from calibrant.training.folder import RunFolder
 from calibrant.training.predicting import Predictor, chosen_names
+from calibrant.training.settings import Settings
 
 N_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
+FORMAT = 2  # of the files, to be raised when what stands in them changes
 DIGEST = b"measures"  # in the metadata of the files: what they were measured by
 
 
@@ -43,12 +45,12 @@ class Measures:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Measures":
-        return cls(experiment.calibrators, experiment.calibration_shifts, experiment.metrics, experiment.intervals)
+        intervals = tuple(name for name in experiment.intervals if name in experiment.metrics)
+        return cls(experiment.calibrators, experiment.calibration_shifts, experiment.metrics, intervals)
 
-    @property
-    def digest(self) -> str:
-        """A hash that tells files measured by something else, or by another version, apart."""
-        said = dumps([calibrant.__version__, asdict(self)]).encode()
+    def digest(self, run: Run) -> str:
+        """A hash that tells files of another run, or measured by something else or by another version, apart."""
+        said = dumps([calibrant.__version__, FORMAT, asdict(self), run.described]).encode()
         return blake2b(said, digest_size=8).hexdigest()
 
     @property
@@ -64,7 +66,7 @@ def evaluation_files(folder: Path) -> tuple[Path, Path]:
     return folder / "evaluation.parquet", folder / "curves.parquet"
 
 
-def is_evaluated(folder: Path, measures: Measures) -> bool:
+def is_evaluated(run: Run, folder: Path, measures: Measures) -> bool:
     """Whether the files of the run are there and were measured by the same."""
     for path in evaluation_files(folder):
         if not path.is_file():
@@ -73,36 +75,45 @@ def is_evaluated(folder: Path, measures: Measures) -> bool:
             metadata = pq.read_schema(path).metadata or {}
         except (pa.ArrowException, OSError):
             return False
-        if metadata.get(DIGEST) != measures.digest.encode():
+        if metadata.get(DIGEST) != measures.digest(run).encode():
             return False
     return True
 
 
-def evaluate(run: Run, folder: Path, measures: Measures) -> None:
-    """Measure every test of a finished run, and write its rows and curves.
+def evaluate(run: Run, folder: Path, measures: Measures) -> tuple[str, ...]:
+    """Measure every test of a finished run, and write its rows and curves; returns what could not be fitted, and why.
+
+    The rows of a calibrator that has no fit, as a temperature where every validation row is right, have no values.
 
     Raises: CorruptFileError where a file of predictions is damaged.
     """
     settings, files = run.settings, RunFolder(folder)
     data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
     validation = [data.validation, *(f"{data.validation}+{shift}" for shift in measures.corrupted_validation)]
-    if not all(files.prediction(name).is_file() for name in validation):
+    tests = tests_of(data, settings)
+    if not all(files.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(folder, root=settings.root, device=settings.device)
-        predictor.write(validation, files.predictions, skip=True)
+        predictor.write([*validation, *tests], files.predictions, skip=True)
     fits = Fits(Predictions.concat(Predictions.load(files.prediction(name)) for name in validation))
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    shifts = chosen_names(data, settings.shifts) if settings.shifts else []
-    for name in dict.fromkeys([*data.splits[1:], *shifts]):
-        if name != data.validation and "+" not in name:
-            test = Predictions.load(files.prediction(name))
-            for calibrator in (RAW, *measures.calibrators):
-                mended = test if calibrator == RAW else fits.calibrator(calibrator, test)(test)
-                shared = run.described | _described(name, test, data) | {"calibrator": calibrator}
-                rows += [shared | found for found in _values(mended, measures, raw=calibrator == RAW)]
-                curves += [shared | point for point in _points(mended)]
+    for name in tests:
+        test = Predictions.load(files.prediction(name))
+        for calibrator in (RAW, *measures.calibrators):
+            mended = test if calibrator == RAW else fits.mended(calibrator, test)
+            shared = run.described | _described(name, test, data) | {"calibrator": calibrator}
+            rows += [shared | found for found in _values(mended, measures, raw=calibrator == RAW)]
+            curves += [] if mended is None else [shared | point for point in _points(mended)]
     for path, found, schema in zip(evaluation_files(folder), (rows, curves), (ROWS, CURVES), strict=True):
-        write_table(path, pa.Table.from_pylist(found, schema.with_metadata({DIGEST: measures.digest})))
+        write_table(path, pa.Table.from_pylist(found, schema.with_metadata({DIGEST: measures.digest(run)})))
+    return tuple(fits.failures)
+
+
+def tests_of(data: DataSet, settings: Settings) -> list[str]:
+    """The test that is like the training images, which is the last of the splits, and the shifted ones."""
+    shifts = chosen_names(data, settings.shifts) if settings.shifts else []
+    names = dict.fromkeys([data.splits[-1], *(name for name in shifts if name in data.shifts)])
+    return [name for name in names if name not in (data.splits[0], data.validation)]
 
 
 @dataclass
@@ -110,24 +121,27 @@ class Fits:
     """Calibrators fitted to validation rows, each once for every type of corruption that it may not have seen."""
 
     validation: Predictions
-    fitted: dict[tuple[str, Any], Calibrator] = field(default_factory=dict)
+    fitted: dict[tuple[str, Any], Calibrator | None] = field(default_factory=dict)
+    failures: dict[str, None] = field(default_factory=dict)  # an ordered set
 
-    def calibrator(self, name: str, test: Predictions) -> Calibrator:
-        """The calibrator for a test, which is of one type of corruption."""
+    def mended(self, name: str, test: Predictions) -> Predictions | None:
+        """A test, which is of one type of corruption, mended by what has not seen it; None where nothing fits."""
         unseen = test.column("corruption")[0].as_py()
-        known = unseen in self.validation.column("corruption").unique().to_pylist()
+        known = unseen != UNSHIFTED and unseen in self.validation.column("corruption").unique().to_pylist()
         key = (name, unseen if known else None)
         if key not in self.fitted or name == "transcal":  # which looks at the rows of the test
             self.fitted[key] = self._fit(name, unseen, test)
-        return self.fitted[key]
+        calibrator = self.fitted[key]
+        return None if calibrator is None else calibrator(test)
 
-    def _fit(self, name: str, unseen: Any, test: Predictions) -> Calibrator:
-        if name == GRID_TEMPERATURE:
-            return TemperatureScaling.fit(self.validation.where(corruption=UNSHIFTED), grid=PAPER_GRID)
+    def _fit(self, name: str, unseen: Any, test: Predictions) -> Calibrator | None:
         try:
+            if name == GRID_TEMPERATURE:
+                return TemperatureScaling.fit(self.validation.where(corruption=UNSHIFTED), grid=PAPER_GRID)
             return fit_unseen(name, self.validation, "corruption", unseen, target=test)
         except CalibrantError as error:
-            raise type(error)(f"calibrator {name}: {error}") from None
+            self.failures[f"{name} could not be fitted: {error}"] = None
+            return None
 
 
 def _described(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
@@ -146,8 +160,11 @@ def _described(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
     }
 
 
-def _values(test: Predictions, measures: Measures, *, raw: bool) -> list[dict[str, Any]]:
-    card = score(test, metrics=(*measures.metrics, "confidence"))
+def _values(test: Predictions | None, measures: Measures, *, raw: bool) -> list[dict[str, Any]]:
+    wanted_metrics = (*measures.metrics, "confidence")
+    if test is None:
+        return [{"metric": name, "value": None} for name in dict.fromkeys(wanted_metrics)]
+    card = score(test, metrics=wanted_metrics)
     found = []
     for name, value in card.values().items():
         wanted = name in measures.intervals and value is not None
@@ -160,12 +177,15 @@ def _values(test: Predictions, measures: Measures, *, raw: bool) -> list[dict[st
 def _points(test: Predictions) -> list[dict[str, Any]]:
     confidence, predicted = test.probs().max(dim=1)
     correct = predicted == test.labels
-    bins = reliability_curve(confidence, correct, n_bins=N_BINS)
-    found = [("reliability", *point) for point in zip(bins.confidence, bins.accuracy, bins.count, strict=True)]
+    bins = outcome_bins(confidence, correct, N_BINS, equal_mass_bins=False, weights=None)
+    (filled,) = bins.total.nonzero(as_tuple=True)  # the point of a bin is its number, also where others are empty
+    found: list[tuple[Any, ...]] = [
+        ("reliability", i, bins.mean_confidence[i], bins.accuracy[i], bins.total[i]) for i in filled.tolist()
+    ]
     risks = risk_coverage_curve(confidence, correct)
     at = torch.searchsorted(risks.coverage, torch.from_numpy(COVERAGES) - 1e-9)
-    found += [("risk_coverage", x, y, len(test)) for x, y in zip(COVERAGES, risks.risk[at], strict=True)]
+    found += [("risk_coverage", i, COVERAGES[i], risks.risk[at[i]], len(test)) for i in range(len(COVERAGES))]
     return [
         {"curve": curve, "point": number, "x": float(x), "y": float(y), "weight": float(weight)}
-        for number, (curve, x, y, weight) in enumerate(found)
+        for curve, number, x, y, weight in found
     ]

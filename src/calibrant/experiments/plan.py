@@ -3,17 +3,21 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 from calibrant._checks import check_choice
-from calibrant.errors import InvalidInputError
+from calibrant.data import open_dataset
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, Run, planned
 from calibrant.experiments.evaluate import Measures, is_evaluated
 from calibrant.experiments.work import Task
+from calibrant.metrics.table import check_metrics
 from calibrant.training.folder import RunFolder
+from calibrant.training.predicting import chosen_names
 
 State = Literal["done", "begun", "to do"]
 
@@ -57,21 +61,35 @@ class Plan:
 
     def seconds(self) -> dict[Run, float | None]:
         """How long each run that is not done will take, by the median of those of the same data set and model."""
-        took: dict[tuple[str, str], list[float]] = {}
-        by_name = {run.name: run for run in self.states}
+        took: dict[str, float] = {}  # of a run that was measured again, the time that its training took
         for record in self._records():
-            run = by_name.get(record.get("run", ""))
-            if run is not None and record.get("failure") is None:
-                took.setdefault((run.settings.data, run.settings.model), []).append(record["seconds"])
-        kinds = {kind: median(found) for kind, found in took.items()}
+            if record.get("failure") is None:
+                took[record["run"]] = max(record["seconds"], took.get(record["run"], 0.0))
+        kinds: dict[tuple[str, str], list[float]] = {}
+        for run in self.states:
+            if run.name in took:
+                kinds.setdefault((run.settings.data, run.settings.model), []).append(took[run.name])
         left = [run for run in self.chosen if self.states[run] != "done"]
-        return {run: kinds.get((run.settings.data, run.settings.model)) for run in left}
+        of = {run: kinds.get((run.settings.data, run.settings.model)) for run in left}
+        return {run: median(found) if found else None for run, found in of.items()}
 
     def _records(self) -> list[dict[str, Any]]:
         if not self.log.is_file():
             return []
-        lines = self.log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may have been cut off
+        found = []
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):  # it was cut off where the sweep was killed
+                found.append(json.loads(line))
+        return found
+
+
+def _check_data(run: Run, experiment: Experiment) -> None:
+    """That the data set has what is asked for, as far as can be told where its files may not be there."""
+    settings = run.settings
+    with suppress(NoDataError):
+        data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+        chosen_names(data, settings.shifts or ("none",), f"shift of {run.name}")
+        check_metrics(experiment.metrics, data.n_classes)
 
 
 def make_plan(experiment: Experiment, folder: Path, only: Mapping[str, str] | None = None) -> Plan:
@@ -84,9 +102,10 @@ def make_plan(experiment: Experiment, folder: Path, only: Mapping[str, str] | No
     measures = Measures.of(experiment)
     states: dict[Run, State] = {}
     for run in planned(experiment):
+        _check_data(run, experiment)
         files = RunFolder(folder / run.name)
         files.check_same(run.settings)
-        done = files.is_done and is_evaluated(files.path, measures)
+        done = files.is_done and is_evaluated(run, files.path, measures)
         states[run] = "done" if done else "begun" if files.config.exists() else "to do"
     chosen = tuple(run for run in states if all(run.has(key, value) for key, value in (only or {}).items()))
     for key, value in (only or {}).items():

@@ -5,16 +5,20 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from calibrant._checks import check_whole
 from calibrant._files import make_folder
-from calibrant.errors import InterruptedRunError
+from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.experiments.work import Outcome, Report, Task, work
+from calibrant.training.batches import default_workers
 
 GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
 ATTEMPTS = 2  # of a run whose process dies: it goes on from its checkpoint
@@ -28,10 +32,15 @@ class Processes:
     threads: int
     gpus: int = 0
 
-    def __call__(self, tasks: Sequence[Task], report: Report) -> Iterator[Outcome]:
-        left, attempts = deque(tasks), dict.fromkeys((task.run for task in tasks), 0)
-        workers = [Worker(number, self) for number in range(min(self.jobs, len(tasks)))]
+    def __post_init__(self) -> None:
+        check_whole("jobs", self.jobs, 1)
+        check_whole("threads", self.threads, 1)
+
+    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
+        left, attempts = deque(map(self._sharing, tasks)), dict.fromkeys((task.run for task in tasks), 0)
+        workers: list[Worker] = []
         try:
+            workers += (Worker(number, self) for number in range(min(self.jobs, len(tasks))))
             while left or any(worker.task for worker in workers):
                 for worker in workers:
                     if left and not worker.task:
@@ -40,14 +49,18 @@ class Processes:
                 for worker in _heard(workers):
                     task = worker.task
                     outcome = worker.hear(report)
-                    if outcome is None:
-                        continue
-                    if outcome.failure and worker.is_dead and task and attempts[task.run] < ATTEMPTS:
+                    if worker.is_lost and task and attempts[task.run] < ATTEMPTS:
                         left.append(task)
-                    else:
+                    elif outcome is not None:
                         yield outcome
         finally:
             _stop(workers)
+
+    def _sharing(self, task: Task) -> Task:
+        """The task with as many processes that decode pictures as its share of the cores."""
+        workers = task.settings["workers"]
+        n_workers = default_workers(self.jobs) if workers is None else workers
+        return replace(task, settings={**task.settings, "workers": n_workers})
 
 
 @dataclass
@@ -57,7 +70,7 @@ class Worker:
     number: int
     backend: Processes
     task: Task | None = None
-    is_dead: bool = False
+    is_lost: bool = False  # whether the process has died, or was stopped, in its last task
     process: SpawnProcess = field(init=False)
     pipe: Connection = field(init=False)
 
@@ -67,16 +80,18 @@ class Worker:
     def _start(self) -> None:
         context = get_context("spawn")  # a fork would inherit threads and locks
         self.pipe, theirs = context.Pipe()
-        gpu = self.number % self.backend.gpus if self.backend.gpus else None
-        self.process = context.Process(target=_serve, args=(theirs, self.backend.threads, gpu), daemon=True)
+        gpu = _gpu(self.number, self.backend.gpus)
+        self.process = context.Process(target=_serve, args=(theirs, self.backend.threads, gpu))
         self.process.start()
         theirs.close()
 
     def begin(self, task: Task) -> None:
-        if self.is_dead:
+        if not self.process.is_alive():
+            self.pipe.close()
             self._start()
-        self.task, self.is_dead = task, False
-        self.pipe.send(task)
+        self.task, self.is_lost = task, False
+        with suppress(OSError):  # that it has died just now is heard of
+            self.pipe.send(task)
 
     def hear(self, report: Report) -> Outcome | None:
         """What the process has to say: how far it is, or the outcome, which also is that it has died."""
@@ -86,16 +101,22 @@ class Worker:
             said = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            code, self.task, self.is_dead = self.process.exitcode, None, True
+            code = self.process.exitcode
             why = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-            return Outcome(run, f"its process died ({why})")
+            said = f"its process died ({why})"
         if isinstance(said, float):
             report(run, said)
             return None
-        self.task = None
-        if isinstance(said, Outcome):
-            return said
-        raise InterruptedRunError(said)
+        self.task, self.is_lost = None, not isinstance(said, Outcome)
+        return said if isinstance(said, Outcome) else Outcome(run, said)
+
+
+def _gpu(number: int, n_gpus: int) -> str | None:
+    """The GPU of a process, of those that the user lets us see."""
+    if not n_gpus:
+        return None
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return (visible or [str(i) for i in range(n_gpus)])[number % n_gpus]
 
 
 def _heard(workers: list[Worker]) -> list[Worker]:
@@ -106,23 +127,25 @@ def _heard(workers: list[Worker]) -> list[Worker]:
 def _stop(workers: list[Worker]) -> None:
     """Ask the processes to stop: those that train write their checkpoint first."""
     for worker in workers:
+        with suppress(OSError):  # it may be dead
+            worker.pipe.send(None)
         if worker.task and worker.process.is_alive():
             worker.process.terminate()
-        worker.pipe.close()
     deadline = time.monotonic() + GRACE
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()
+        worker.pipe.close()
 
 
-def _serve(pipe: Connection, threads: int, gpu: int | None) -> None:
-    """What a process does: a task after the other, until the other end of the pipe is closed."""
+def _serve(pipe: Connection, threads: int, gpu: str | None) -> None:
+    """What a process does: a task after the other, until it is told that there is none, or the pipe ends."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is for the parent, which then asks each process once
     if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     threading.Thread(target=_follow_parent, daemon=True).start()
     import torch
 
@@ -132,15 +155,23 @@ def _serve(pipe: Connection, threads: int, gpu: int | None) -> None:
             task = pipe.recv()
         except (EOFError, OSError):
             return
-        _say_into(Path(task.folder))
+        if task is None:
+            return
+        with suppress(OSError, CalibrantError):  # what is wrong with the folder is the outcome of the run
+            _say_into(Path(task.folder))
         try:
-            said: Outcome | str = work(task, lambda run, share: pipe.send(share))
-        except (InterruptedRunError, BrokenPipeError) as error:
+            said: Outcome | str = work(task, partial(_tell, pipe))
+        except InterruptedRunError as error:
             said = str(error)
         try:
             pipe.send(said)
         except OSError:
             return
+
+
+def _tell(pipe: Connection, run: str, share: float) -> None:
+    with suppress(OSError):  # nobody listens to a run that is being stopped; its checkpoint is written all the same
+        pipe.send(share)
 
 
 def _say_into(folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from calibrant._files import first_line
 from calibrant._parquet import read_table
 from calibrant.errors import InvalidInputError, NoDataError
 
@@ -82,13 +83,16 @@ def where(rows: pa.Table, condition: str) -> pa.Table:
         zip(*(rows.column(name).to_pylist() for name in names), strict=True),
     )
     base.set_authorizer(_only_reads)
+    rule = f"where must be a condition on {', '.join(names)}, got {condition!r}"
     try:
-        kept = base.execute(f"select rowid - 1 from rows where ({condition}\n)").fetchall()
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        raise InvalidInputError(f"where must be a condition on {', '.join(names)}: {error}, in {condition!r}") from None
+        kept = [bool(holds) for (holds,) in base.execute(f"select ({condition}\n) is true from rows order by rowid")]
+    except (sqlite3.Error, sqlite3.Warning, UnicodeEncodeError) as error:
+        raise InvalidInputError(f"{rule}: {first_line(error)}") from None
     finally:
         base.close()
-    return rows.take(pa.array([row for (row,) in kept], pa.int64()))
+    if len(kept) != rows.num_rows:
+        raise InvalidInputError(f"{rule}: it is more than that")
+    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def _only_reads(action: int, *_about: str | None) -> int:

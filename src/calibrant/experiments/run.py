@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from calibrant._files import alone, make_folder, replacing
 from calibrant._parquet import read_table, write_table
 from calibrant.errors import CorruptFileError, InterruptedRunError, NoDataError
-from calibrant.experiments.config import read_experiment
+from calibrant.experiments.config import COPY, read_experiment
 from calibrant.experiments.evaluate import evaluation_files, is_evaluated
 from calibrant.experiments.plan import Plan, make_plan
 from calibrant.experiments.rows import CURVES, ROWS
@@ -69,7 +69,9 @@ def carry_out(
     make_folder(plan.folder)
     failures: list[Outcome] = []
     with alone(plan.folder / ".lock", f"another sweep is at work in {plan.folder}"):
-        with replacing(plan.folder / "experiment.toml") as copy:
+        for left in plan.folder.glob(".*.tmp"):
+            left.unlink()  # what a sweep was writing when it was killed
+        with replacing(plan.folder / COPY) as copy:
             copy.write(file.read_bytes())
         with _heeding_termination():
             outcomes = backend(plan.tasks(redo=redo), report)
@@ -78,26 +80,32 @@ def carry_out(
                     _append(plan.log, outcome)
                     heard(outcome)
                     failures += [outcome] if outcome.failure else []
-            except KeyboardInterrupt:
-                raise InterruptedRunError(f"stopped; the same command goes on with {plan.folder}") from None
+            except (KeyboardInterrupt, InterruptedRunError):
+                outcomes.close()
+                n_done = _gather(plan, failures).n_done
+                said = f"stopped with {n_done} of {len(plan.states)} runs done"
+                raise InterruptedRunError(f"{said}; the same command goes on with {plan.folder}") from None
             finally:
-                if isinstance(outcomes, Iterator) and hasattr(outcomes, "close"):
-                    outcomes.close()
+                outcomes.close()
         return _gather(plan, failures)
 
 
 def _append(log: Path, outcome: Outcome) -> None:
-    record = {"run": outcome.run, "failure": outcome.failure, "seconds": round(outcome.seconds, 3)}
+    record = {**asdict(outcome), "seconds": round(outcome.seconds, 3)}
     try:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        with log.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut_off = file.read(1) not in (b"", b"\n")  # by a kill or a full disk
+            file.write(b"\n" * cut_off + json.dumps(record).encode() + b"\n")
     except OSError as error:
         raise NoDataError(f"{log} cannot be written: {error.strerror}") from None
 
 
 def _gather(plan: Plan, failures: list[Outcome]) -> Result:
     """One table of the rows, and one of the curves, of all runs that are done, in the order of the plan."""
-    done = [run for run in plan.states if is_evaluated(plan.folder / run.name, plan.measures)]
+    failed = {outcome.run for outcome in failures}
+    there = [run for run in plan.states if is_evaluated(run, plan.folder / run.name, plan.measures)]
+    done = [run for run in there if run.name not in failed]
     files = [evaluation_files(plan.folder / run.name) for run in done]
     for position, (name, schema) in enumerate((("rows.parquet", ROWS), ("curves.parquet", CURVES))):
         tables = [_read(paths[position], schema) for paths in files]

@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,18 +40,24 @@ class Outcome:
     run: str
     failure: str | None = None  # one line
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()  # what could not be measured of a run that is done
 
 
 class Backend(Protocol):
     """Does tasks in any order and yields each outcome as it comes; when it is closed, what runs is stopped."""
 
-    def __call__(self, tasks: Sequence[Task], report: Report) -> Iterator[Outcome]: ...
+    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]: ...
 
 
-def in_this_process(tasks: Sequence[Task], report: Report) -> Iterator[Outcome]:
+def in_this_process(tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
     """The plainest of the back-ends: one run after the other."""
-    for task in tasks:
-        yield work(task, report)
+    from calibrant.training.engine import heeding_signals
+
+    with heeding_signals() as request:
+        for task in tasks:
+            if request.asked:
+                raise InterruptedRunError(f"stopped before {task.run}; the same command goes on from there")
+            yield work(task, report)
 
 
 def work(task: Task, report: Report | None = None) -> Outcome:
@@ -61,8 +67,9 @@ def work(task: Task, report: Report | None = None) -> Outcome:
     """
     began, folder = time.perf_counter(), Path(task.folder)
     log, failure = folder / "error.log", None
+    notes: tuple[str, ...] = ()
     try:
-        _do(task, folder, report)
+        notes = _do(task, folder, report)
         log.unlink(missing_ok=True)
     except InterruptedRunError:
         raise
@@ -70,20 +77,20 @@ def work(task: Task, report: Report | None = None) -> Outcome:
         deliberate = isinstance(error, CalibrantError)
         failure = str(error) if deliberate else f"{type(error).__name__}: {first_line(error)}"
         _keep(log, failure if deliberate else traceback.format_exc())
-    return Outcome(task.run, failure, time.perf_counter() - began)
+    return Outcome(task.run, failure, time.perf_counter() - began, notes)
 
 
-def _do(task: Task, folder: Path, report: Report | None) -> None:
+def _do(task: Task, folder: Path, report: Report | None) -> tuple[str, ...]:
     from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
 
     run = Run(task.run, validated(task.settings, ""), task.variant)
     if task.redo:
         remove_damaged(folder)
-    elif RunFolder(folder).is_done and is_evaluated(folder, task.measures):
-        return
+    elif RunFolder(folder).is_done and is_evaluated(run, folder, task.measures):
+        return ()
     train(run.settings, folder, watch=None if report is None else Share(task.run, report))
     try:
-        evaluate(run, folder, task.measures)
+        return evaluate(run, folder, task.measures)
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; --redo makes it again") from None
 
@@ -101,7 +108,7 @@ def remove_damaged(folder: Path) -> list[Path]:
     files = RunFolder(folder)
     damaged = [path for path in sorted(files.predictions.glob("*.parquet")) if not _can_be_read(path)]
     if damaged:
-        for path in (*damaged, *evaluation_files(folder), files.metrics, files.done):
+        for path in (files.done, files.metrics, *evaluation_files(folder), *damaged):  # never done without its files
             path.unlink(missing_ok=True)
     return damaged
 
@@ -109,7 +116,7 @@ def remove_damaged(folder: Path) -> list[Path]:
 def _can_be_read(path: Path) -> bool:
     try:
         Predictions.load(path)
-    except CorruptFileError:
+    except CalibrantError:
         return False
     return True
 

@@ -95,6 +95,15 @@ def own_state() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = flags
 
 
+def seed_device(seed: int, device: torch.device) -> None:
+    """Seed what the device draws from; torch.manual_seed takes milliseconds for devices that are not there."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
 class StopRequest:
     """Whether a signal has asked the run to stop."""
 
@@ -120,3 +129,5 @@ def heeding_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+            if request.asked and isinstance(handler, StopRequest):  # of many runs: the next one must not begin
+                handler.asked = True

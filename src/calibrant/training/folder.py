@@ -103,7 +103,7 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Remove what a process was writing when it was killed."""
-        for folder in (self.last.parent, self.predictions):
+        for folder in (self.path, self.last.parent, self.predictions):
             for left in folder.glob(".*.tmp"):
                 left.unlink()
 

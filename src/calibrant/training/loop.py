@@ -23,7 +23,7 @@ from calibrant.predictions import Predictions
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
-from calibrant.training.engine import StopRequest
+from calibrant.training.engine import StopRequest, seed_device
 from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
 from calibrant.training.predicting import describe, new_model
@@ -132,7 +132,7 @@ class Fit:
         settings, fabric, optimizer = self.settings, self.fabric, self.learner.optimizer
         number = self.progress.epoch * self.n_steps + step
         # so that dropout, too, depends on the step alone
-        torch.manual_seed((settings.seed * 1_000_003 + number) * fabric.world_size + fabric.global_rank)
+        seed_device((settings.seed * 1_000_003 + number) * fabric.world_size + fabric.global_rank, fabric.device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(settings, number / (settings.epochs * self.n_steps))
         optimizer.zero_grad(set_to_none=True)

@@ -81,7 +81,7 @@ class Settings(BaseModel):
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
     test_sample: Whole | None = None
-    """Predict only so many images of each test, always the same ones, each class in proportion."""
+    """Predict only so many images of each test, and of validation under corruptions: the same ones in each."""
     features: bool = False
     """Store the penultimate features with the predictions."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

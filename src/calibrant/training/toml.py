@@ -20,6 +20,7 @@ WORDS = {
     "integer": "whole number",
     "valid ": "",
     "tuple": "list",
+    r"dictionary( or instance of \w+)?": "table",
 }
 
 
@@ -40,14 +41,20 @@ def one_line(
     first = error.errors()[0]
     # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
     keys = [key for key in first["loc"] if isinstance(key, int) or not TRIED.match(key)]
-    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    path = _path(keys)
     if first["type"] == "extra_forbidden":
+        keys = list(first["loc"])
+        path = _path(keys)
         table = str(keys[0]) if len(keys) > 1 else ""
         return UnknownNameError(f"{prefix}unknown setting {path!r}{suggestion(str(keys[-1]), known[table])}")
     rule = first["msg"]
     for theirs, ours in WORDS.items():
-        rule = rule.replace(theirs, ours)
+        rule = re.sub(theirs, ours, rule)
     return InvalidInputError(f"{prefix}{path} {rule}, got {first['input']!r}")
+
+
+def _path(keys: Iterable[int | str]) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

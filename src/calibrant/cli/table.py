@@ -1,0 +1,67 @@
+"""`calibrant table`: the tables of the paper, from what an experiment has found."""
+
+from pathlib import PurePath
+from typing import Annotated
+
+from cyclopts import Parameter
+
+SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
+WIDTH = 100  # of text that goes to no terminal
+
+
+def table(
+    folder: str,
+    *,
+    name: str = "1",
+    format: str | None = None,
+    against: str | None = None,
+    data: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    all_losses: Annotated[bool, Parameter(negative=())] = False,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+) -> None:
+    """Print a table of the paper with the scores of an experiment.
+
+    Scores are means over the shifted tests, then over seeds, with the standard error. A score that is not there is –.
+
+    Parameters
+    ----------
+    folder
+        The folder of an experiment that has been run.
+    name
+        1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
+        Brier on errors).
+    format
+        text, markdown, latex, csv (all digits, a line per score, in the units of the table) or html; by default what
+        the name of the output says, else text.
+    against
+        "paper" puts its numbers beside.
+    data
+        Data sets to show, by default all.
+    all_losses
+        Table 2 with a line for every loss, not only the three forms of MaxEnt.
+    output
+        The file to write, in place of standard output.
+    """
+    from calibrant.experiments.rows import read_rows
+    from calibrant.report.formats import render
+    from calibrant.report.tables import make_table
+
+    if format is None:
+        format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
+    made = make_table(read_rows(folder), name, against=against, data=data, all_losses=all_losses)
+    text = render(made, format, width=WIDTH if output else text_width())
+    if output is None:
+        print(text, end="")
+        return
+    from calibrant._files import replacing
+
+    with replacing(output) as file:
+        file.write(text.encode())
+    print(f"wrote {output}")
+
+
+def text_width() -> int:
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else WIDTH

@@ -1,0 +1,218 @@
+"""Runs on a Ray cluster, each a task of Ray's; one whose node is lost goes on elsewhere, from its last checkpoint."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from filelock import FileLock, Timeout
+
+from calibrant._checks import check_number, check_positive, check_whole
+from calibrant._files import data_folder, first_line, make_folder
+from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NoDataError
+from calibrant.experiments.work import Outcome, Report, Task, work
+
+GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
+KNOCK = 10.0  # seconds in which something must listen at the address of a cluster
+LET_GO = 60.0  # seconds in which a process on a lost node must let go of the folder
+
+
+@dataclass(frozen=True)
+class RayBackend:
+    """Does tasks on the cluster at an address: auto, local for this machine alone, host:6379 or ray://host:10001.
+
+    The folders of the runs and of the data must be on a disk that all nodes share. A session of Ray's that this process
+    has already is used, whatever the address, and stays.
+    """
+
+    address: str
+    cpus: float = 1  # of a run
+    gpus: float | None = None  # of a run; None: one where the cluster has any
+    retries: int = 3  # of a run whose node or process is lost
+    work: Callable[[Task], Outcome] = work
+
+    def __post_init__(self) -> None:
+        check_positive("cpus", self.cpus)
+        check_whole("retries", self.retries, 0)
+        if self.gpus is not None:
+            check_number("gpus", self.gpus, least=0)
+            if self.gpus > 1 and not float(self.gpus).is_integer():
+                raise InvalidInputError(f"gpus must be a share of one, or a whole number, got {self.gpus}")
+
+    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
+        with _session(self.address) as ray:
+            do, began = self._remote(ray), time.perf_counter()
+            pending: dict[Any, Task] = {}
+            try:
+                for task in map(_rooted, tasks):
+                    pending[do.options(name=task.run).remote(self.work, task, max(1, int(self.cpus)))] = task
+                while pending:
+                    (reference,), _ = ray.wait(list(pending), num_returns=1)
+                    task = pending.pop(reference)
+                    outcome = _outcome(ray, reference, task, began)
+                    report(task.run, 1.0)
+                    yield outcome
+            finally:
+                _stop(ray, list(pending))
+
+    def _remote(self, ray: Any) -> Any:
+        """The task of Ray's that does a run. Raises: InvalidInputError where this machine has not that much."""
+        there = ray.cluster_resources()
+        gpus = float(there.get("GPU", 0) >= 1) if self.gpus is None else self.gpus
+        if self.address == "local":  # Ray would wait for ever; a cluster may yet grow
+            check_number("cpus", self.cpus, least=0, most=there.get("CPU", 0))
+            check_number("gpus", gpus, least=0, most=there.get("GPU", 0))
+        # a node that is told to go stops its runs by a signal: that is a lost node, and no failure
+        return ray.remote(
+            num_cpus=self.cpus, num_gpus=gpus, max_retries=self.retries, retry_exceptions=[InterruptedRunError]
+        )(_work)
+
+
+def _rooted(task: Task) -> Task:
+    """The task with the folder of the data in full: nodes have another working directory."""
+    root = os.path.abspath(data_folder(task.settings.get("root")))
+    return replace(task, settings={**task.settings, "root": root})
+
+
+def _work(work: Callable[[Task], Outcome], task: Task, n_threads: int) -> Outcome:
+    """What a node does."""
+    torch.set_num_threads(n_threads)
+    with _held(Path(task.folder)):
+        return work(task)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The folder, once a process of a node that was lost has let go of it."""
+    make_folder(folder)
+    lock = FileLock(folder / ".node.lock")
+    try:
+        lock.acquire(timeout=LET_GO)
+    except Timeout:
+        raise InvalidInputError(f"{folder} is still in use by another process after {LET_GO:g} s") from None
+    except OSError as error:
+        raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _outcome(ray: Any, reference: Any, task: Task, began: float) -> Outcome:
+    """How a task ended; where Ray gave it up, or it raised, that is a failure, and the others go on."""
+    try:
+        outcome: Outcome = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return Outcome(task.run, _failure(ray, error), seconds=time.perf_counter() - began)
+    return outcome
+
+
+def _failure(ray: Any, error: Exception) -> str:
+    """One line; of an error in a run its own, as Ray's begins with a traceback."""
+    if not isinstance(error, ray.exceptions.RayTaskError):
+        return f"Ray gave it up: {type(error).__name__}: {first_line(error)}"
+    cause: BaseException = error.cause
+    return str(cause) if isinstance(cause, CalibrantError) else f"{type(cause).__name__}: {first_line(cause)}"
+
+
+def _stop(ray: Any, pending: list[Any]) -> None:
+    """What waits never begins; what runs is asked to stop, so that it can write its checkpoint, and then is ended."""
+    if not ray.is_initialized():  # whose session it was has ended it, and the tasks with it
+        return
+    try:
+        for reference in reversed(pending):  # those that wait first: they must not take the place of others
+            ray.cancel(reference)
+        pending = _unfinished(ray, pending)
+    finally:  # also where somebody does not want to wait
+        for reference in pending:
+            ray.cancel(reference, force=True)
+        _unfinished(ray, pending)
+
+
+def _unfinished(ray: Any, pending: list[Any]) -> list[Any]:
+    """Those that have not ended after the time of grace."""
+    left: list[Any] = ray.wait(pending, num_returns=len(pending), timeout=GRACE)[1] if pending else []
+    return left
+
+
+# The session
+
+
+@contextmanager
+def _session(address: str) -> Iterator[Any]:
+    """Ray, connected: by whoever uses this process already, or from here on, and then no longer than needed."""
+    ray = _import_ray(address)
+    if ray.is_initialized():
+        yield ray
+        return
+    try:
+        _knock(address)
+        _connect(ray, address)
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise NoDataError(f"there is no Ray cluster at {address}: {first_line(error)}") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _import_ray(address: str) -> Any:
+    # Ray reads it when it is imported, and with its default tries for a quarter of an hour where nothing answers
+    with _environment({} if address == "local" else {"RAY_NUM_REDIS_GET_RETRIES": "1"}):
+        try:
+            import ray
+        except ImportError:
+            raise NoDataError("--ray needs the extra ray: pip install 'calibrant[ray]'") from None
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Raises: OSError or ValueError where the address names a port at which nothing listens, which Ray says late."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    where = urlsplit("//" + address.removeprefix("ray://"))
+    if where.hostname and where.port:
+        socket.create_connection((where.hostname, where.port), timeout=KNOCK).close()
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Connect, or start a cluster, without a word."""
+    ours = {"include_dashboard": False} if address == "local" else {}
+    with _environment({"RAY_USAGE_STATS_ENABLED": "0"} if ours else {}), _signals_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # changes of its defaults that it announces
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **ours)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """These variables, where the user has not set them, for a while."""
+    added = [name for name in values if name not in os.environ]
+    os.environ.update({name: values[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes SIGTERM for itself: give it back to whom it belonged."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler is not None:  # it was not set from Python
+                    signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""What experiments have found, for people: tables, figures and a page, made of the files that a run leaves behind."""

@@ -1,0 +1,54 @@
+"""Fig. 3: error, ECE and KSE against the severity of the shift, a line per loss."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import altair as alt
+import pyarrow as pa
+
+from calibrant.experiments.rows import RAW
+from calibrant.report.figures.averages import chosen, need, unsmoothed
+from calibrant.report.figures.look import PAGE, Chart, finished, key, line_of, losses_of, panel_width
+from calibrant.report.figures.severity_lines import SeverityCurves, SeverityPoint, severity_curves, severity_panel
+from calibrant.report.palette import label_of
+
+TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
+HEIGHT = 150
+
+
+def prepare(
+    rows: pa.Table, *, data: Collection[str] = (), losses: Collection[str] = (), calibrator: str = RAW
+) -> SeverityCurves:
+    """Means over the corruptions of each severity, then over seeds. Raises: NoDataError."""
+    metrics = ("accuracy", "ece", "kse")
+    kept = unsmoothed(chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=metrics))
+    need(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
+    curves = severity_curves(kept, "severity")
+    return replace(curves, points=tuple(map(_as_error, curves.points)))
+
+
+def _as_error(point: SeverityPoint) -> SeverityPoint:
+    if point.metric != "accuracy":
+        return point
+    return replace(point, metric="error", mean=1 - point.mean, low=1 - point.high, high=1 - point.low)
+
+
+def draw(numbers: SeverityCurves) -> Chart:
+    lines = [line_of(loss) for loss in losses_of(numbers.points)]
+    metrics = [metric for metric in TITLES if any(point.metric == metric for point in numbers.points)]
+    width = panel_width(len(metrics), PAGE, axes=len(metrics))
+    rows = []
+    for panel in numbers.panels:
+        charts = [
+            severity_panel(
+                [point for point in numbers.points if (point.panel, point.metric) == (panel, metric)],
+                lines,
+                lambda point: label_of(point.loss),
+                y_title=TITLES[metric],
+                width=width,
+                height=HEIGHT,
+            )
+            for metric in metrics
+        ]
+        rows.append(alt.hconcat(*charts, title=panel))
+    return finished(*rows, key(lines, panel_width(1, PAGE)), note=numbers.note)

@@ -1,0 +1,90 @@
+"""Lines against the severity of the shift: their points, and one panel of them; several figures are made of these."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import altair as alt
+
+from calibrant.errors import NoDataError
+from calibrant.report.figures.averages import Row, need, run_means, shared_tests
+from calibrant.report.figures.look import PERCENT, Line, colour, dash, layered, shape, values
+
+REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
+
+
+@dataclass(frozen=True, slots=True)
+class SeverityPoint:
+    """A mean over the tests of one severity, then over seeds, with a standard error to either side."""
+
+    panel: str
+    metric: str
+    loss: str
+    variant: str
+    calibrator: str
+    severity: int  # 0: the unshifted test
+    mean: float
+    low: float
+    high: float
+    n_seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeverityCurves:
+    """The points of a figure, and what its reader must know beside them."""
+
+    points: tuple[SeverityPoint, ...]
+    note: str = ""
+
+    @property
+    def panels(self) -> list[str]:
+        return list(dict.fromkeys(point.panel for point in self.points))
+
+
+def severity_curves(rows: Sequence[Row], figure: str) -> SeverityCurves:
+    """Means at every severity; data sets without severities are left out.
+
+    Raises: NoDataError where no data set has tests of two severities.
+    """
+    graded = {row["panel"] for row in rows if row["severity"] > 0}
+    need(graded, figure, "tests at several severities", REMEDY)
+    kept, note = shared_tests(
+        row for row in rows if row["panel"] in graded and (row["severity"] > 0 or not row["shifted"])
+    )
+    severities = sorted({row["severity"] for row in kept})
+    if len(severities) < 2:
+        have = f"only severity {severities[0]}" if severities else "no test that all runs have"
+        raise NoDataError(f"the figure {figure} needs tests at several severities, and the experiment has {have}")
+    means = run_means(kept, "panel", "metric", "loss", "variant", "calibrator", "severity")
+    return SeverityCurves(tuple(SeverityPoint(*key, *asdict(mean).values()) for key, mean in means.items()), note)
+
+
+def severity_panel(
+    points: Sequence[SeverityPoint],
+    lines: Sequence[Line],
+    label: Callable[[SeverityPoint], str],
+    *,
+    title: str = "",
+    y_title: str = "",
+    width: int,
+    height: int,
+    top: float | None = None,
+) -> alt.LayerChart:
+    """One panel: bands, lines and points; label says which line a point is on."""
+    base = alt.Chart(values([{**asdict(point), "line": label(point)} for point in points])).encode(
+        x=alt.X(
+            "severity:Q",
+            title="Severity",
+            axis=alt.Axis(tickMinStep=1, tickCount=5, format="d", grid=False),
+            scale=alt.Scale(nice=False, padding=6),
+        ),
+        color=colour(lines),
+    )
+    axis = alt.Axis(format=PERCENT, tickCount=5)
+    up = alt.Y(
+        "mean:Q", title=y_title, axis=axis, scale=alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
+    )
+    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
+    line = base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines))
+    point = base.mark_point(filled=True, size=26, opacity=1).encode(y=up, shape=shape(lines))
+    chart = layered(band, line, point).properties(width=width, height=height)
+    return chart.properties(title=title) if title else chart

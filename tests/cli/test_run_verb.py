@@ -1,0 +1,205 @@
+"""`calibrant run`: the plan, the runs that are chosen, what fails, and Ctrl-C; through `main` in this process."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+from cli_run import Run, in_this_process
+
+from calibrant.experiments import read_rows, run_experiment
+
+sys.path.append(str(Path(__file__).parents[1] / "training"))
+from training_run import command, start
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+SWEEP = """
+title = "A small sweep"
+metrics = ["accuracy", "ece", "cece", "kse"]
+intervals = []
+figures = []
+
+[settings]
+data = "digits"
+model = "mlp"
+epochs = 1
+shifts = ["fog-3"]
+
+[[grid]]
+loss = ["cross_entropy", "focal"]
+seed = [0, 1]
+"""
+FAILS = '\n[[grid]]\nloss = "poly"\nlr = 1e30\n'
+LONG = SWEEP.replace("epochs = 1", "epochs = 100000\ncheckpoint_minutes = 0.0")
+KEPT = ("weights.safetensors", "test.parquet", "DONE")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return in_this_process(monkeypatch, capsys)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.name in KEPT}
+
+
+# The plan
+
+
+def test_a_dry_run_shows_the_plan_and_makes_nothing(run: Run, file: Path, tmp_path: Path) -> None:
+    out = run("run", file, "-o", tmp_path / "out", "--dry-run", "--jobs", 1).done()
+    assert "A small sweep" in out
+    for words in (
+        ["digits", "mlp", "cross_entropy", "0", "2", "0", "2"],
+        ["digits", "mlp", "focal", "0", "2", "0", "2"],
+    ):
+        assert any([word for word in line.split() if word.isascii()] == words for line in out.splitlines()), out
+    assert f"4 runs in {tmp_path / 'out'}: 0 done, 4 left, about " in out
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_folder_is_by_default_named_after_the_file(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "4 runs in runs/small: 0 done, 4 left" in run("run", file, "--dry-run").done()
+
+
+def test_only_some_runs_are_planned(run: Run, file: Path, tmp_path: Path) -> None:
+    out = run("run", file, "-o", tmp_path / "out", "--dry-run", "--only", "loss=focal, seed=1").done()
+    assert "1 runs in" in out
+    assert "cross_entropy" not in out
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--jobs", "0"), "jobs must be at least 1, got 0"),
+        (("--jobs", "-2"), "jobs must be at least 1, got -2"),
+        (("--only", "focal"), "only must be as loss=maxent_mean,seed=0, got 'focal'"),
+        (("--only", "los=focal"), "unknown axis 'los'; did you mean 'loss'?"),
+        (("--only", "loss=poly"), "got 'poly'; there are cross_entropy, focal"),
+        (("--jobs", "two"), "two"),
+    ],
+    ids=["no job", "fewer", "no axis", "axis", "value", "word"],
+)
+def test_bad_flags_are_refused(run: Run, file: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    run("run", file, "-o", tmp_path / "out", *arguments).refused(message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_files_are_refused(run: Run, file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP.replace("epochs", "epoch"))
+    run("run", file).refused(f"{file}: unknown setting 'settings.epoch'; did you mean 'epochs'?")
+    run("run", tmp_path / "none.toml").refused("none.toml cannot be read: No such file or directory")
+
+
+def test_another_configuration_is_refused(run: Run, file: Path, tmp_path: Path) -> None:
+    run_experiment(file, output=tmp_path / "out", only={"loss": "focal", "seed": "0"})
+    file.write_text(SWEEP.replace("epochs = 1", "epochs = 2"))
+    run("run", file, "-o", tmp_path / "out").refused("was begun with epochs = 1, not 2")
+
+
+# Runs
+
+
+def test_a_sweep_from_its_plan_to_its_rows(run: Run, file: Path, tmp_path: Path) -> None:
+    """With one run that fails: the exit code says so, once all others are done."""
+    file.write_text(SWEEP + FAILS)
+    folder = tmp_path / "out"
+    first = run("run", file, "-o", folder, "--jobs", 1, "--only", "seed=1")
+    out = first.done()
+    assert "2 runs in" in out
+    assert "1/2 digits-mlp-cross_entropy-1 done in" in out
+    assert "2/2 digits-mlp-focal-1 done in" in out
+    before = written(folder)
+    assert before
+    second = run("run", file, "-o", folder, "--jobs", 1)
+    assert second.code == 1
+    assert f"5 runs in {folder}: 2 done, 3 left" in second.out
+    assert "Traceback" not in second.out + second.err
+    assert len(second.err.strip().splitlines()) == 1
+    assert "1 of 5 runs failed" in second.err
+    failed = [line for line in second.out.splitlines() if line.startswith("digits-mlp-poly-0 failed: the loss is")]
+    assert len(failed) == 1
+    assert failed[0].endswith(f"({folder / 'digits-mlp-poly-0' / 'error.log'})")
+    assert {path: written(folder)[path] for path in before} == before
+    assert set(read_rows(folder).column("run").to_pylist()) == {
+        f"digits-mlp-{loss}-{seed}" for loss in ("cross_entropy", "focal") for seed in (0, 1)
+    }
+    assert (folder / "report.html").is_file()
+
+
+def test_redo_makes_damaged_predictions_again(run: Run, file: Path, tmp_path: Path) -> None:
+    folder, only = tmp_path / "out", ("--only", "loss=focal,seed=0")
+    run_experiment(file, output=folder, only={"loss": "focal", "seed": "0"})
+    rows, path = read_rows(folder), folder / "digits-mlp-focal-0" / "predictions" / "fog-3.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    weights = (folder / "digits-mlp-focal-0" / "weights.safetensors").stat().st_mtime_ns
+    file.write_text(SWEEP.replace("intervals = []", "intervals = ['ece']"))
+    ended = run("run", file, "-o", folder, *only)
+    assert ended.code == 1
+    assert "--redo makes it again" in ended.out
+    assert str(path) in ended.out
+    file.write_text(SWEEP)
+    run("run", file, "-o", folder, *only, "--redo").done()
+    assert path.read_bytes() == whole
+    assert (folder / "digits-mlp-focal-0" / "weights.safetensors").stat().st_mtime_ns == weights
+    assert read_rows(folder).equals(rows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path, number: signal.Signals) -> None:
+    file.write_text(LONG)
+    folder = tmp_path / "out"
+    checkpoint = folder / "digits-mlp-cross_entropy-0" / "checkpoint" / "last.safetensors"
+    child = start(command("run", file, "-o", folder, "--jobs", 1))
+    for _ in range(1000):
+        if checkpoint.is_file():
+            break
+        Event().wait(0.02)
+    os.kill(child.pid, number)
+    ended = child.wait()
+    assert ended.code == 130, ended
+    assert len(ended.err.strip().splitlines()) == 1
+    assert "the same command goes on" in ended.err
+    assert checkpoint.is_file()
+    assert not (folder / "digits-mlp-focal-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "rule"),
+    [
+        ('figures = ["severty"]', (), "did you mean 'severity'?"),
+        ("figures = []", ("--only", "seed=0,seed=1"), "only must have one value of each"),
+        ("figures = []", ("--only", "seeds=0"), "unknown axis 'seeds'"),
+    ],
+    ids=["figure", "twice", "axis"],
+)
+def test_what_is_wrong_is_said_before_anything_is_trained(
+    run: Run, file: Path, tmp_path: Path, change: str, flags: tuple[str, ...], rule: str
+) -> None:
+    file.write_text(SWEEP.replace("figures = []", change))
+    run("run", file, "-o", tmp_path / "out", *flags).refused(rule)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_that_no_table_can_show_is_well_all_the_same(run: Run, file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP.replace('shifts = ["fog-3"]', 'shifts = ["none"]').replace("[0, 1]", "0"))
+    out = run("run", file, "-o", tmp_path / "out", "--jobs", 1).done()
+    assert "no table: rows have no accuracy" in out
+    assert (tmp_path / "out" / "report.html").is_file()

@@ -1,0 +1,167 @@
+"""Samples of tests: so many rows, each class in proportion, the same ones under every shift and in every run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from painted import paint
+
+from calibrant import Predictions
+from calibrant.data import Pictures, Split, open_dataset
+from calibrant.training import Settings, train
+
+N_ROWS = 100
+CLASSES = ("cat", "dog")
+PER_CLASS = {"train": (9, 9), "test": (30, 10)}
+SMALL: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 1, "shifts": ("fog-3", "glass_blur-2")}
+
+
+def a_split(n: int = 50, n_classes: int = 5) -> Split:
+    """Images whose pixels are their row."""
+    images = torch.arange(n, dtype=torch.uint8)[:, None, None, None].expand(n, 1, 8, 8)
+    labels = torch.arange(n) % n_classes
+    return Split(images.clone(), labels, {"row": list(range(n))})
+
+
+def rows_of_sample(labels: torch.Tensor) -> torch.Tensor:
+    """Which rows a sample takes."""
+    rows: Any = Split(torch.zeros(len(labels)), labels, {"row": list(range(len(labels)))}).sample(N_ROWS).columns["row"]
+    return torch.tensor(rows)
+
+
+@pytest.fixture
+def painted(tmp_path: Path) -> Path:
+    for part, counts in PER_CLASS.items():
+        for label, (name, count) in enumerate(zip(CLASSES, counts, strict=True)):
+            for i in range(count):
+                paint(tmp_path / f"{part}/{name}/{i:02d}.png", (100 * label + 50, 5 * i, 90), side=16)
+    return tmp_path
+
+
+# Splits
+
+
+@pytest.mark.parametrize("n", [1, 5, 7, 20, 49])
+def test_a_sample_has_its_rows_in_order_and_each_class_in_proportion(n: int) -> None:
+    split = a_split()
+    sample = split.sample(n)
+    rows = [int(row) for row in sample.columns["row"]]  # type: ignore[call-overload]
+    assert len(sample) == len(rows) == len(set(rows)) == n
+    assert rows == sorted(rows)
+    assert sample.images[:, 0, 0, 0].tolist() == rows
+    assert sample.labels.tolist() == [row % 5 for row in rows]
+    counts = torch.bincount(sample.labels, minlength=5)
+    assert counts.max() - counts.min() <= 1
+    assert n == 1 or rows != list(range(n))  # not the first ones
+
+
+@pytest.mark.parametrize("n", [50, 51, 10**9])
+def test_a_sample_of_all_rows_is_the_split(n: int) -> None:
+    split = a_split()
+    sample = split.sample(n)
+    assert torch.equal(sample.images, split.images)
+    assert torch.equal(sample.labels, split.labels)
+
+
+def test_classes_of_different_size_keep_their_shares() -> None:
+    labels = torch.cat([torch.zeros(80), torch.ones(15), torch.full((5,), 2)]).long()
+    split = Split(torch.zeros(100, 1, 8, 8, dtype=torch.uint8), labels)
+    assert torch.bincount(split.sample(20).labels).tolist() == [16, 3, 1]
+
+
+def test_a_larger_sample_holds_a_smaller_one() -> None:
+    """Each class of a sample that takes 2 of it is among those of one that takes 4."""
+    few, many = (set(a_split().sample(n).columns["row"]) for n in (10, 20))
+    assert few < many
+
+
+@pytest.mark.parametrize("shift", ["fog-3", "glass_blur-2", "gaussian_noise-4"])
+def test_corrupted_bytes_do_not_depend_on_sampling(shift: str) -> None:
+    data = open_dataset("digits")
+    whole = data.split(shift)
+    sample = whole.sample(N_ROWS)
+    rows = data.split("test").sample(N_ROWS)
+    assert torch.equal(sample.labels, rows.labels)
+    assert isinstance(sample.images, torch.Tensor)
+    assert torch.equal(sample.images, whole.images[rows_of_sample(whole.labels)])
+    assert list(sample.columns["corruption"]) == [shift.split("-")[0]] * N_ROWS
+
+
+# Pictures in files
+
+
+def every(split: Split) -> torch.Tensor:
+    return split.images[torch.arange(len(split))]
+
+
+@pytest.mark.parametrize("shift", [None, "fog-3", "gaussian_noise-4"], ids=["clean", "fog", "noise"])
+def test_pictures_are_sampled_without_reading_them(painted: Path, shift: str | None) -> None:
+    data = open_dataset("image_folder", painted, image_size=16)
+    whole = data.split(shift or "test")
+    sample = whole.sample(8)
+    assert isinstance(sample.images, Pictures)
+    assert len(sample) == len(sample.images) == 8
+    assert torch.bincount(sample.labels).tolist() == [6, 2]
+    files = [str(file) for file in whole.columns["file"]]
+    rows = torch.tensor([files.index(str(file)) for file in sample.columns["file"]])
+    assert rows.tolist() == sorted(set(rows.tolist()))
+    assert torch.equal(sample.labels, whole.labels[rows])
+    assert torch.equal(every(sample), every(whole)[rows])
+
+
+def test_a_sample_of_a_sample_of_pictures(painted: Path) -> None:
+    data = open_dataset("image_folder", painted, image_size=16)
+    once = data.split("test").sample(20)
+    twice = once.sample(8)
+    files = [str(file) for file in once.columns["file"]]
+    rows = torch.tensor([files.index(str(file)) for file in twice.columns["file"]])
+    assert torch.equal(every(twice), every(once)[rows])
+
+
+def test_other_samples_are_other_splits(painted: Path) -> None:
+    split = open_dataset("image_folder", painted, image_size=16).split("test")
+    assert len({split.digest, split.sample(8).digest, split.sample(20).digest}) == 3
+    assert split.sample(8).digest == split.sample(8).digest
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run that predicts all rows, and one that predicts some."""
+    folder = tmp_path_factory.mktemp("runs")
+    return train(Settings(**SMALL), folder / "all"), train(Settings(**SMALL, test_sample=N_ROWS), folder / "some")
+
+
+def predictions(run: Path, name: str) -> Predictions:
+    return Predictions.load(run / "predictions" / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("name", ["test", "fog-3", "glass_blur-2"])
+def test_predictions_of_a_sample_are_rows_of_those_of_all(runs: tuple[Path, Path], name: str) -> None:
+    whole, sample = (predictions(run, name) for run in runs)
+    assert len(sample) == N_ROWS < len(whole)
+    assert torch.equal(sample.labels, predictions(runs[1], "test").labels)
+    counts = torch.bincount(sample.labels, minlength=10)
+    assert (counts - torch.bincount(whole.labels) * N_ROWS / len(whole)).abs().max() < 1
+    rows = rows_of_sample(whole.labels)
+    assert torch.equal(sample.labels, whole.labels[rows])
+    assert torch.allclose(sample.logits, whole.logits[rows], atol=1e-5)
+
+
+def test_validation_is_predicted_whole(runs: tuple[Path, Path]) -> None:
+    whole, sample = (predictions(run, "val") for run in runs)
+    assert torch.equal(whole.logits, sample.logits)
+    assert torch.equal(whole.labels, sample.labels)
+
+
+def test_runs_over_pictures_are_sampled_too(painted: Path, tmp_path: Path) -> None:
+    options = {"data": "image_folder", "root": str(painted), "image_size": 16, "model": "mlp", "epochs": 1}
+    settings = Settings(**options, batch_size=4, shifts=("fog-3",), workers=0, test_sample=8)  # type: ignore[arg-type]
+    run = train(settings, tmp_path / "run")
+    clean, fog = predictions(run, "test"), predictions(run, "fog-3")
+    assert len(clean) == len(fog) == 8
+    assert clean.column("file").to_pylist() == fog.column("file").to_pylist()
+    assert clean.labels.tolist() == fog.labels.tolist() == [0] * 6 + [1] * 2

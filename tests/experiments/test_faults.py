@@ -1,0 +1,425 @@
+"""Sweeps whose processes are killed, whose disk is full, whose files are damaged: one line, and then the same rows."""
+
+import errno
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from PIL import Image
+from sweep_run import (
+    NAMES,
+    PATIENCE,
+    TWO,
+    Forking,
+    Values,
+    check_same,
+    contents,
+    cut,
+    empty,
+    plan_of,
+    sweep,
+    write_sweep,
+)
+from training_run import at_moment, in_child, kill, n_moments, some_moments, start
+
+from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
+from calibrant.experiments import processes, read_curves, read_rows, run_experiment, where
+from calibrant.experiments.processes import Processes
+from calibrant.experiments.run import Result, carry_out
+from calibrant.experiments.work import Backend, Outcome, in_this_process
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+SHORT = {"epochs": 1}
+LONG = {"epochs": 6, "checkpoint_minutes": 0.0}
+SHIFTED = {"calibrators": ["temperature", "perturbed_temperature"], "calibration_shifts": ["fog"]}
+N_KILLS = 3
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of two runs that nothing has disturbed."""
+    folder = tmp_path_factory.mktemp("whole") / "sweep"
+    assert sweep(folder, TWO, settings=LONG).n_done == 2
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("short") / "sweep"
+    assert sweep(folder, TWO, settings=SHORT).n_done == 2
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with a calibrator that is fitted to corrupted validation images."""
+    folder = tmp_path_factory.mktemp("shifted") / "sweep"
+    settings = {"epochs": 1, "shifts": ["spatter-2"]}
+    assert sweep(folder, TWO, settings=settings, **SHIFTED).n_done == 2
+    return folder
+
+
+@pytest.fixture
+def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    context = Forking()
+    monkeypatch.setattr(processes, "get_context", lambda method: context)
+    yield
+    assert active_children() == []
+
+
+def one_line(message: object) -> str:
+    text = str(message)
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def in_two(
+    folder: Path,
+    report: Callable[[str, float], None] = lambda run, share: None,
+    heard: Callable[[Outcome], None] = lambda outcome: None,
+    grids: tuple[Values, ...] = (TWO,),
+) -> Result:
+    plan = plan_of(folder, *grids, settings=LONG)
+    return carry_out(plan, folder.with_suffix(".toml"), backend=Processes(2, threads=1), report=report, heard=heard)
+
+
+def kill_workers() -> None:
+    for worker in active_children():
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+
+
+# Processes that are killed
+
+
+def test_a_driver_that_is_killed_again_and_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    file = write_sweep(tmp_path / "sweep.toml", TWO, settings=LONG)
+    at_all = n_moments(lambda: run_experiment(file, output=tmp_path / "other"), tmp_path / "other")
+    check_same(tmp_path / "other", whole)
+    for moment in some_moments(N_KILLS, at_all // 3, seed=2):
+        ended = in_child(at_moment(moment, kill, lambda: run_experiment(file, output=folder), folder))
+        assert ended.code in (0, -signal.SIGKILL), ended
+    run_experiment(file, output=folder)
+    check_same(folder, whole)
+
+
+@pytest.mark.usefixtures("forking")
+def test_a_run_whose_process_is_killed_goes_on(whole: Path, tmp_path: Path) -> None:
+    kills: list[float] = []
+
+    def report(run: str, share: float) -> None:
+        if share > 0.2 and not kills:
+            kills.append(share)
+            kill_workers()
+
+    result = in_two(tmp_path / "sweep", report)
+    assert kills
+    assert (result.n_done, result.failures, result.missing) == (2, (), ())
+    check_same(tmp_path / "sweep", whole)
+
+
+@pytest.mark.usefixtures("forking")
+def test_a_run_whose_process_is_killed_twice_has_failed(whole: Path, tmp_path: Path) -> None:
+    def report(run: str, share: float) -> None:
+        kill_workers()
+
+    result = in_two(tmp_path / "sweep", report)
+    assert {outcome.run: outcome.failure for outcome in result.failures} == dict.fromkeys(
+        NAMES, "its process died (signal 9)"
+    )
+    assert (result.n_done, set(result.missing)) == (0, set(NAMES))
+    assert read_rows(tmp_path / "sweep").num_rows == 0
+    assert in_two(tmp_path / "sweep").n_done == 2
+    check_same(tmp_path / "sweep", whole)
+
+
+@pytest.mark.usefixtures("forking")
+def test_a_process_that_is_killed_while_it_waits(whole: Path, tmp_path: Path) -> None:
+    """The first has nothing more to do when both are killed; the run of the second then needs a process."""
+    heard: list[str] = []
+
+    def hear(outcome: Outcome) -> None:
+        heard.append(outcome.run)
+        if len(heard) == 1:
+            kill_workers()
+
+    grids = ({"loss": "cross_entropy", "epochs": 1}, {"loss": "focal"})
+    result = in_two(tmp_path / "sweep", heard=hear, grids=grids)
+    assert (result.n_done, result.failures, heard) == (2, (), list(NAMES))
+    rows, wanted = (where(read_rows(folder), "loss = 'focal'") for folder in (tmp_path / "sweep", whole))
+    assert rows.equals(wanted)
+
+
+@pytest.mark.usefixtures("forking")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_workers_end_with_their_driver(whole: Path, tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "sweep"
+
+    def report(run: str, share: float) -> None:
+        if share > 0.2:
+            os.kill(os.getpid(), number)
+
+    def action() -> None:
+        try:
+            in_two(folder, report)
+        except InterruptedRunError as error:
+            print(one_line(error))
+            raise SystemExit(130) from None
+
+    ended = start(action).wait()
+    assert ended.code == (-number if number == signal.SIGKILL else 130), ended
+    for name in NAMES:
+        with FileLock(folder / name / ".lock", timeout=PATIENCE):  # which a run holds while it is trained
+            pass
+    assert not all((folder / name / "DONE").exists() for name in NAMES)
+    if number == signal.SIGTERM:
+        assert "the same command goes on" in ended.out
+        assert any((folder / name / "checkpoint" / "last.safetensors").is_file() for name in NAMES)
+        assert not list(folder.glob("*/error.log"))  # to be stopped is no failure
+    sweep(folder, TWO, settings=LONG)
+    check_same(folder, whole)
+
+
+@pytest.mark.usefixtures("forking")
+def test_a_process_that_is_asked_to_stop_takes_no_other_with_it(whole: Path, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def report(run: str, share: float) -> None:
+        if share > 0.2 and not asked:
+            worker = active_children()[0]
+            assert worker.pid is not None
+            asked.append(worker.pid)
+            os.kill(worker.pid, signal.SIGTERM)
+
+    result = in_two(tmp_path / "sweep", report)
+    assert asked
+    assert (result.n_done, result.failures) == (2, ())
+    check_same(tmp_path / "sweep", whole)
+
+
+@pytest.mark.usefixtures("forking")
+def test_pictures_in_files_are_decoded_beside_runs_in_processes(tmp_path: Path) -> None:
+    """By processes of theirs, which a daemon could not have."""
+    for part, n in (("train", 20), ("test", 4)):
+        for colour, name in ((40, "dark"), (200, "light")):
+            for i in range(n):
+                path = tmp_path / "pictures" / part / name / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (16, 16), (colour + i, colour, colour)).save(path)
+    settings = {"data": "image_folder", "root": str(tmp_path / "pictures"), "image_size": 16, "batch_size": 8}
+    settings |= {"epochs": 1, "shifts": ["fog-3"], "workers": 1}
+    plan = plan_of(tmp_path / "sweep", TWO, settings=settings, calibrators=[])
+    result = carry_out(plan, (tmp_path / "sweep.toml"), backend=Processes(2, threads=1))
+    assert (result.n_done, result.failures) == (2, ())
+
+
+# Folders that are in use
+
+
+def test_a_second_sweep_in_a_folder_is_refused(short: Path) -> None:
+    before = contents(short, "*.parquet", "*/*.parquet", "*.toml")
+    with (
+        FileLock(short / ".lock"),
+        pytest.raises(InvalidInputError, match="another sweep is at work in") as refused,
+    ):
+        sweep(short, TWO, settings=SHORT)
+    assert str(short) in one_line(refused.value)
+    assert contents(short, "*.parquet", "*/*.parquet", "*.toml") == before
+
+
+@pytest.mark.usefixtures("forking")
+@pytest.mark.parametrize("backend", [in_this_process, Processes(2, threads=1)], ids=["here", "processes"])
+def test_a_folder_that_is_a_file_fails_its_run_alone(tmp_path: Path, backend: Backend) -> None:
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / NAMES[0]).write_text("not a folder")
+    file = write_sweep(tmp_path / "sweep.toml", TWO, settings=SHORT)
+    result = run_experiment(file, output=folder, backend=backend)
+    (failed,) = result.failures
+    assert failed.run == NAMES[0]
+    assert "cannot be made" in one_line(failed.failure)
+    assert result.n_done == 1
+
+
+# A disk that is full
+
+
+def full_for(*names: str) -> Callable[[int], None]:
+    """A disk without room for files of these names, in the folder of the first run or of the sweep."""
+    fsync = os.fsync
+
+    def full(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if any(path.name.startswith(f".{name}.") for name in names) and NAMES[1] not in path.parts:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(handle)
+
+    return full
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names of open files are read from /proc")
+@pytest.mark.parametrize("name", ["last.safetensors", "weights.safetensors", "fog-3.parquet", "evaluation.parquet"])
+def test_a_full_disk_fails_a_run_and_not_the_others(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / "sweep"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full_for(name))
+        result = sweep(folder, TWO, settings=SHORT)
+    (failed,) = result.failures
+    assert failed.run == NAMES[0]
+    path = next(iter((short / NAMES[0]).rglob(name)))
+    assert one_line(failed.failure) == (
+        f"{folder / path.relative_to(short)} cannot be written: No space left on device"
+    )
+    assert result.n_done == 1
+    assert list(folder.rglob("*.tmp")) == []
+    assert sweep(folder, TWO, settings=SHORT).failures == ()
+    check_same(folder, short)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names of open files are read from /proc")
+@pytest.mark.parametrize("name", ["experiment.toml", "rows.parquet", "curves.parquet"])
+def test_a_full_disk_leaves_what_was_there(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(short, folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full_for(name))
+        with pytest.raises(NoDataError, match="cannot be written: No space left on device") as refused:
+            sweep(folder, TWO, settings=SHORT)
+    assert str(folder / name) in one_line(refused.value)
+    assert list(folder.rglob("*.tmp")) == []
+    check_same(folder, short)
+
+
+def test_a_full_disk_under_the_log(short: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / "log.jsonl").symlink_to("/dev/full")
+    with pytest.raises(CalibrantError, match=r"log\.jsonl cannot be written: No space left") as refused:
+        sweep(folder, TWO, settings=SHORT)
+    one_line(refused.value)
+    (folder / "log.jsonl").unlink()
+    sweep(folder, TWO, settings=SHORT)
+    check_same(folder, short)
+
+
+# Files that are damaged
+
+
+def again(folder: Path, *, redo: bool = False, **top: object) -> Result:
+    options = {**SHIFTED, **top}
+    settings = {"epochs": 1, "shifts": ["spatter-2"]}
+    file = write_sweep(folder.with_suffix(".toml"), TWO, settings=settings, **options)
+    return run_experiment(file, output=folder, redo=redo)
+
+
+@pytest.fixture
+def copy(shifted: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "sweep"
+    shutil.copytree(shifted, folder)
+    return folder
+
+
+TRAINED = ("*/weights.safetensors", "*/log.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("test", cut), ("spatter-2", empty), ("val", cut), ("val+fog-4", cut)],
+    ids=["test", "shifted", "validation", "shifted validation"],
+)
+def test_damaged_predictions_are_named_and_made_again(
+    shifted: Path, copy: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    path = copy / NAMES[0] / "predictions" / f"{name}.parquet"
+    damage(path)
+    result = again(copy, metrics=["accuracy", "ece"])  # other measures: the files are read again
+    (failed,) = result.failures
+    assert failed.run == NAMES[0]
+    assert str(path) in one_line(failed.failure)
+    assert "--redo" in str(failed.failure)
+    assert result.n_done == 1
+    before = contents(copy, *TRAINED, f"{NAMES[1]}/predictions/*.parquet")
+    result = again(copy, redo=True)
+    assert (result.n_done, result.failures) == (2, ())
+    assert contents(copy, *TRAINED, f"{NAMES[1]}/predictions/*.parquet") == before
+    assert path.read_bytes() == (shifted / path.relative_to(copy)).read_bytes()
+    check_same(copy, shifted)
+
+
+def test_lost_predictions_are_made_again(shifted: Path, copy: Path) -> None:
+    path = copy / NAMES[0] / "predictions" / "spatter-2.parquet"
+    path.unlink()
+    again(copy, metrics=["accuracy", "ece"])
+    before = contents(copy, *TRAINED)
+    result = again(copy, redo=True)
+    assert (result.n_done, result.failures) == (2, ())
+    assert contents(copy, *TRAINED) == before
+    assert path.read_bytes() == (shifted / path.relative_to(copy)).read_bytes()
+    check_same(copy, shifted)
+
+
+def damaged_inside(path: Path) -> None:
+    """The end of the file, which tells of the rest, is whole."""
+    content = bytearray(path.read_bytes())
+    content[4:400] = bytes(396)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut, damaged_inside], ids=["cut", "inside"])
+@pytest.mark.parametrize("name", ["evaluation.parquet", "curves.parquet"])
+def test_damaged_measurements_are_made_again(
+    shifted: Path, copy: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    """By themselves where that is seen at once, else with redo; what they were made of stays."""
+    path = copy / NAMES[1] / name
+    damage(path)
+    before = contents(copy, *TRAINED, "*/predictions/*.parquet", "*/DONE")
+    if damage is damaged_inside:
+        with pytest.raises(CorruptFileError, match=re.escape(str(path)) + ".*--redo") as refused:
+            again(copy)
+        one_line(refused.value)
+    result = again(copy, redo=damage is damaged_inside)
+    assert (result.n_done, result.failures) == (2, ())
+    assert contents(copy, *TRAINED, "*/predictions/*.parquet", "*/DONE") == before
+    check_same(copy, shifted)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "curves.parquet"])
+def test_damaged_rows_are_named_and_gathered_again(shifted: Path, copy: Path, name: str) -> None:
+    cut(copy / name)
+    with pytest.raises(CorruptFileError, match="is not a Parquet file") as refused:
+        (read_rows if name == "rows.parquet" else read_curves)(copy)
+    assert str(copy / name) in one_line(refused.value)
+    before = contents(copy, "*/*.parquet", "*/predictions/*")
+    again(copy)
+    assert contents(copy, "*/*.parquet", "*/predictions/*") == before
+    check_same(copy, shifted)
+
+
+def test_redo_leaves_what_is_whole(shifted: Path, copy: Path) -> None:
+    before = contents(copy, *TRAINED, "*/predictions/*", "*/DONE", "*/metrics.parquet")
+    result = again(copy, redo=True)
+    assert (result.n_done, result.failures) == (2, ())
+    assert contents(copy, *TRAINED, "*/predictions/*", "*/DONE", "*/metrics.parquet") == before
+    check_same(copy, shifted)
+
+
+def test_a_damaged_configuration_is_named(copy: Path) -> None:
+    path = copy / NAMES[0] / "config.json"
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(CorruptFileError, match="is not JSON") as refused:
+        again(copy)
+    assert str(path) in one_line(refused.value)

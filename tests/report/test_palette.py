@@ -1,0 +1,81 @@
+"""The palette: every loss has its look, and losses are told apart with few cones, and in grey."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from calibrant.errors import UnknownNameError
+from calibrant.losses import LOSSES
+from calibrant.report.palette import DOTTED, LOSS_ORDER, STYLES, colour_of, dash_of, label_of, shape_of
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
+CONES = {
+    "all": np.eye(3),
+    "no green": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "no red": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+PAIRS = list(combinations(LOSS_ORDER, 2))
+
+
+def seen(colour: str, cones: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of a colour as these eyes see it."""
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    ratio = TO_XYZ @ np.clip(cones @ linear, 0, 1) / TO_XYZ.sum(1)
+    x, y, z = np.where(ratio > 216 / 24389, np.cbrt(ratio), 841 / 108 * ratio + 4 / 29)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def lightness(loss: str) -> float:
+    return float(seen(colour_of(loss), CONES["all"])[0])
+
+
+def test_that_every_loss_and_no_other_has_a_look() -> None:
+    assert set(LOSS_ORDER) == set(LOSSES)
+
+
+def test_the_order_of_the_paper() -> None:
+    labels = [label_of(loss) for loss in LOSS_ORDER[:9]]
+    assert labels == ["CE", "Focal", "Inv Focal", "AvUC", "Soft AvUC", "Poly", "MaxEnt M", "MaxEnt V", "MaxEnt M+V"]
+    assert len({label_of(loss) for loss in LOSS_ORDER}) == len(LOSS_ORDER)
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_that_colours_differ_to_all_eyes(cones: str) -> None:
+    found = {loss: seen(colour_of(loss), CONES[cones]) for loss in LOSS_ORDER}
+    distances = {(a, b): float(np.linalg.norm(found[a] - found[b])) for a, b in PAIRS}
+    assert min(distances.values()) > 17, min(distances, key=lambda pair: distances[pair])
+
+
+def test_that_lines_differ_in_grey() -> None:
+    alike = [(a, b) for a, b in PAIRS if dash_of(a) == dash_of(b) and abs(lightness(a) - lightness(b)) < 10]
+    assert alike == []
+
+
+def test_that_points_differ_in_grey() -> None:
+    assert len({shape_of(loss) for loss in LOSS_ORDER[:9]}) == 9
+    alike = [(a, b) for a, b in PAIRS if shape_of(a) == shape_of(b) and abs(lightness(a) - lightness(b)) < 10]
+    assert alike == []
+
+
+def test_that_lines_show_on_white() -> None:
+    assert max(lightness(loss) for loss in LOSS_ORDER) < 80
+
+
+def test_that_a_variant_is_dotted_and_no_loss_is() -> None:
+    assert dash_of("maxent_mean", "global") == DOTTED
+    assert DOTTED not in {style.dash for style in STYLES.values()}
+    assert {dash_of(loss) for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
+
+
+def test_labels_of_variants_and_of_strangers() -> None:
+    assert label_of("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
+    assert label_of("of_my_own") == "of_my_own"
+    with pytest.raises(UnknownNameError, match="the loss 'of_my_own' has no colour"):
+        colour_of("of_my_own")
