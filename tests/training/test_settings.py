@@ -69,6 +69,7 @@ DEFAULTS = {
     "keep": "last",
     "patience": None,
     "shifts": ("all",),
+    "test_sample": None,
     "features": False,
     "device": "auto",
     "workers": None,
