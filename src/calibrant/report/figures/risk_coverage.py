@@ -30,7 +30,7 @@ REMEDY = "its curves.parquet must hold risk_coverage curves of shifted tests"
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """The error among the predictions that are kept, of all tests and seeds together."""
+    """The error among the most confident predictions of a test, mean over tests and seeds."""
 
     panel: str
     loss: str
@@ -56,7 +56,7 @@ def prepare(
     calibrator: str = RAW,
     severity: int | None = None,
 ) -> Risks:
-    """Of all shifted tests and seeds together, or of the tests of one severity. Raises: NoDataError."""
+    """Means over all shifted tests and seeds, or over the tests of one severity. Raises: NoDataError."""
     kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("risk_coverage",))
     tests, note = shared_tests(at_severity(unsmoothed(kept), severity))
     need(tests, "risk_coverage", tests_needed(severity), REMEDY)
