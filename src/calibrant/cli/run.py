@@ -123,7 +123,8 @@ def show_plan(console: "Console", plan: "Plan", n_jobs: int) -> None:
     for words, states in groups.items():
         n_done = states.count("done")
         table.add_row(*map(shown, words), *map(str, (len(states), n_done, len(states) - n_done)))
-    console.print(table)
+    if groups:
+        console.print(table)
     states = [plan.states[run] for run in plan.chosen]
     n_left = len(states) - states.count("done")
     begun = f" ({states.count('begun')} begun)" if "begun" in states else ""
