@@ -1,10 +1,9 @@
 """The rows that a figure is of, and their means: over the tests of a run as in the paper, then over seeds."""
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +12,10 @@ from calibrant._checks import check_choice, check_whole
 from calibrant.errors import NoDataError
 from calibrant.experiments.rows import RAW
 from calibrant.report.palette import LOSS_ORDER
+from calibrant.report.summary import mean_and_error, run_mean
 
 Row = dict[str, Any]
+P = TypeVar("P", bound="OfPanel")
 
 MAXENT = ("maxent_mean", "maxent_variance", "maxent_mean_variance")
 HARDEST = 5  # the severities of corruptions are 1 to 5
@@ -36,11 +37,27 @@ def mean_over_seeds(values: Sequence[float]) -> Mean:
     >>> mean_over_seeds([1.0, 3.0])
     Mean(mean=2.0, low=1.0, high=3.0, n_seeds=2)
     """
-    n_seeds = len(values)
-    mean = math.fsum(values) / n_seeds
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    error = math.sqrt(squares / (n_seeds - 1) / n_seeds) if n_seeds > 1 else 0.0
-    return Mean(mean, mean - error, mean + error, n_seeds)
+    mean, error = mean_and_error(values)
+    return Mean(mean, mean - (error or 0.0), mean + (error or 0.0), len(values))
+
+
+class OfPanel(Protocol):
+    """What stands in a panel of a figure."""
+
+    @property
+    def panel(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Points(Generic[P]):
+    """The points of a figure, and what its reader must know beside them."""
+
+    points: tuple[P, ...]
+    note: str = ""
+
+    @property
+    def panels(self) -> list[str]:
+        return list(dict.fromkeys(point.panel for point in self.points))
 
 
 def chosen(
@@ -132,17 +149,12 @@ def run_means(rows: Iterable[Row], *by: str) -> dict[tuple[Any, ...], Mean]:
 
     A combination in which a run has a test whose value is undefined is left out, as tables do.
     """
-    values: dict[tuple[Any, ...], dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[tuple[Any, ...], dict[tuple[str, str], list[float | None]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        values[tuple(row[name] for name in by)][row["run"]].append(row["value"])
-    means = {key: [_plain(run) for run in runs.values()] for key, runs in values.items()}
+        values[tuple(row[name] for name in by)][row["run"], row["metric"]].append(row["value"])
+    means = {key: [run_mean(metric, found) for (_, metric), found in runs.items()] for key, runs in values.items()}
     defined = {key: [mean for mean in found if mean is not None] for key, found in means.items()}
     return {key: mean_over_seeds(found) for key, found in defined.items() if len(found) == len(means[key])}
-
-
-def _plain(values: Sequence[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return math.fsum(defined) / len(defined) if len(defined) == len(values) else None
 
 
 def need(rows: Collection[Any], figure: str, what: str, remedy: str) -> None:

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 import altair as alt
 import pyarrow as pa
 
-from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import chosen, need, run_means, shared_tests, step_of, unsmoothed
+from calibrant.report.figures.averages import Points, chosen, need, run_means, shared_tests, step_of, unsmoothed
 from calibrant.report.figures.look import (
     LETTERS,
     PERCENT,
@@ -40,21 +39,9 @@ class NormPoint:
     ece: float
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureNorms:
-    points: tuple[NormPoint, ...]
-    note: str = ""
-
-    @property
-    def panels(self) -> list[str]:
-        return list(dict.fromkeys(point.panel for point in self.points))
-
-
-def prepare(
-    rows: pa.Table, *, data: Collection[str] = (), losses: Collection[str] = (), calibrator: str = RAW
-) -> FeatureNorms:
+def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[str] = ()) -> Points[NormPoint]:
     """Raises: NoDataError where no run has norms."""
-    kept = chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=("ece", "feature_norm"))
+    kept = chosen(rows, data=data, losses=losses, metric=("ece", "feature_norm"))
     tests, note = shared_tests({**row, "step": step_of(row)} for row in unsmoothed(kept))
     means = run_means(tests, "panel", "loss", "step", "metric")
     points = tuple(
@@ -63,10 +50,10 @@ def prepare(
         if metric == "ece" and (panel, loss, step, "feature_norm") in means
     )
     need(points, "feature_norm", "the metrics ece and feature_norm", REMEDY)
-    return FeatureNorms(points, note)
+    return Points(points, note)
 
 
-def draw(numbers: FeatureNorms) -> Chart:
+def draw(numbers: Points[NormPoint]) -> Chart:
     lines = [line_of(loss) for loss in losses_of(numbers.points)]
     columns, width, whole = grid_of(len(numbers.panels))
     panels = [

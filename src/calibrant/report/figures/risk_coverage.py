@@ -7,7 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import at_severity, chosen, need, pooled, shared_tests, unsmoothed
+from calibrant.report.figures.averages import Points, at_severity, chosen, need, pooled, shared_tests, unsmoothed
 from calibrant.report.figures.look import (
     PERCENT,
     Chart,
@@ -38,16 +38,6 @@ class Risk:
     error: float
 
 
-@dataclass(frozen=True, slots=True)
-class Risks:
-    points: tuple[Risk, ...]
-    note: str = ""
-
-    @property
-    def panels(self) -> list[str]:
-        return list(dict.fromkeys(point.panel for point in self.points))
-
-
 def prepare(
     curves: pa.Table,
     *,
@@ -55,17 +45,17 @@ def prepare(
     losses: Collection[str] = (),
     calibrator: str = RAW,
     severity: int | None = None,
-) -> Risks:
+) -> Points[Risk]:
     """Means over all shifted tests and seeds, or over the tests of one severity. Raises: NoDataError."""
     kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("risk_coverage",))
     tests, note = shared_tests(at_severity(unsmoothed(kept), severity))
     need(tests, "risk_coverage", tests_needed(severity), REMEDY)
     found = pooled(tests, "panel", "loss")
     points = (Risk(panel, loss, at.x, at.y) for (panel, loss), curve in found.items() for at in curve.values())
-    return Risks(tuple(points), note)
+    return Points(tuple(points), note)
 
 
-def draw(numbers: Risks) -> Chart:
+def draw(numbers: Points[Risk]) -> Chart:
     lines = [line_of(loss) for loss in losses_of(numbers.points)]
     columns, width, whole = grid_of(len(numbers.panels))
     panels = [

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from calibrant.errors import NoDataError
-from calibrant.report.figures.averages import Row, need, run_means, shared_tests
+from calibrant.report.figures.averages import Points, Row, need, run_means, shared_tests
 from calibrant.report.figures.look import PERCENT, Line, colour, dash, layered, shape, values
 
 REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
@@ -28,16 +28,7 @@ class SeverityPoint:
     n_seeds: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeverityCurves:
-    """The points of a figure, and what its reader must know beside them."""
-
-    points: tuple[SeverityPoint, ...]
-    note: str = ""
-
-    @property
-    def panels(self) -> list[str]:
-        return list(dict.fromkeys(point.panel for point in self.points))
+SeverityCurves = Points[SeverityPoint]
 
 
 def severity_curves(rows: Sequence[Row], figure: str) -> SeverityCurves:
