@@ -246,6 +246,8 @@ def test_a_stop_between_two_runs_is_heeded(tmp_path: Path, name: str) -> None:
 
     check_stopped(in_child(action))
     assert not (folder / NAMES[1]).exists()
+    assert set(read_rows(folder).column("run").to_pylist()) <= {NAMES[0]}  # what is done can be looked at
+    assert (folder / NAMES[0] / "DONE").exists() == (read_rows(folder).num_rows > 0)
 
 
 def test_a_run_that_was_copied_in_is_measured_as_what_it_is_here(tmp_path: Path) -> None:
