@@ -1,0 +1,133 @@
+"""The shell of every report: one HTML file with its style and script, which fetches nothing."""
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from calibrant._files import replacing
+from calibrant.errors import NoDataError, printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TEMPLATES = Path(__file__).parent / "templates"
+EXTRA = "reports need the extra report: pip install 'calibrant[report]'"
+LONG = 30  # rows from which on a table scrolls in a box of its own
+TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
+IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
+BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart as SVG of our own making, and what it shows in words for those who do not see it."""
+
+    svg: str
+    alt: str
+    caption: str = ""
+
+
+class Heading(NamedTuple):
+    """The head of a column."""
+
+    text: str
+    numeric: bool = True
+    title: str = ""  # what it means
+
+
+class Cell(NamedTuple):
+    """A place of a table: what stands there, what it is sorted by, and good, bad, faint or best."""
+
+    text: str
+    value: float | str | None = None
+    kind: str = ""
+
+
+def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
+    """Write a page; a file of that name is replaced whole, or stays as it was. Raises: NoDataError."""
+    page = page_html(template, **content)
+    with replacing(path) as file:
+        file.write(page.encode())
+
+
+def page_html(template: str, *, state: str = "", **content: Any) -> str:
+    """A page as text. state: of a page that is served while its experiment runs, which asks for another once it changes."""
+    return _environment().get_template(template).render(state=state, **content)
+
+
+@cache
+def _environment() -> "Environment":
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError:
+        raise NoDataError(EXTRA) from None
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    environment.globals |= {
+        "style": _as_is((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "script": _as_is(script),
+        "script_hash": _content_hash(script),
+        "LONG": LONG,
+    }
+    environment.filters["drawn"] = lambda drawing, name: _as_is(inline_svg(drawing.svg, f"{name}-"))
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    """What a template writes: of text, no letter that a screen would obey."""
+    return printable_lines(value) if type(value) is str else value
+
+
+def printable_lines(text: str) -> str:
+    r"""Printable line by line, so that a file that is shown keeps its lines.
+
+    >>> printable_lines("a\x1b[0m\nb")
+    'a\\x1b[0m\nb'
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _as_is(text: str) -> "Markup":
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _content_hash(script: str) -> str:
+    """What the page's security policy calls its own script, the only one that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def inline_svg(svg: str, prefix: str) -> str:
+    """The picture without prolog and white paper, its ids made its own: two of a page must not share a clip path.
+
+    >>> inline_svg('<?xml version="1.0"?><svg><g id="a"/><use href="#a" fill="url(#a)"/></svg>', "f-")
+    '<svg><g id="f-a"/><use href="#f-a" fill="url(#f-a)"/></svg>'
+    """
+    svg = BACKGROUND.sub("", svg[svg.index("<svg") :], count=1)
+    return TAG.sub(lambda tag: IDENTIFIER.sub(rf"\g<1>{prefix}", tag[0]), svg)
+
+
+def first_of(names: Iterable[str], most: int = 20) -> list[str]:
+    """The first names, and how many more there are.
+
+    >>> first_of(["a", "b", "c"], 2)
+    ['a', 'b', 'and 1 more']
+    """
+    every = list(names)
+    rest = len(every) - most
+    return every if rest <= 0 else [*every[:most], f"and {rest:,} more"]
