@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ import pyarrow as pa
 from calibrant._files import alone, make_folder, replacing
 from calibrant._parquet import read_table, write_table
 from calibrant.errors import CorruptFileError, InterruptedRunError, NoDataError
-from calibrant.experiments.config import COPY, read_experiment
-from calibrant.experiments.evaluate import evaluation_files, is_evaluated
+from calibrant.experiments.config import COPY, Run, read_experiment
+from calibrant.experiments.evaluate import Measures, evaluation_files, is_evaluated
 from calibrant.experiments.plan import Plan, make_plan
 from calibrant.experiments.rows import CURVES, ROWS
 from calibrant.experiments.work import Backend, Outcome, Report, in_this_process
@@ -102,16 +102,33 @@ def _append(log: Path, outcome: Outcome) -> None:
 
 
 def _gather(plan: Plan, failures: list[Outcome]) -> Result:
-    """One table of the rows, and one of the curves, of all runs that are done, in the order of the plan."""
+    """Write one table of the rows, and one of the curves, of all runs that are done, in the order of the plan."""
     failed = {outcome.run for outcome in failures}
-    there = [run for run in plan.states if is_evaluated(run, plan.folder / run.name, plan.measures)]
-    done = [run for run in there if run.name not in failed]
-    files = [evaluation_files(plan.folder / run.name) for run in done]
-    for position, (name, schema) in enumerate((("rows.parquet", ROWS), ("curves.parquet", CURVES))):
-        tables = [_read(paths[position], schema) for paths in files]
-        write_table(plan.folder / name, pa.concat_tables([schema.empty_table(), *tables]))
-    missing = tuple(run.name for run in plan.states if run not in done)
-    return Result(plan.folder, len(done), tuple(failures), missing)
+    found = gathered(plan.folder, [run for run in plan.states if run.name not in failed], plan.measures)
+    write_table(plan.folder / "rows.parquet", found.rows)
+    write_table(plan.folder / "curves.parquet", found.curves)
+    missing = tuple(run.name for run in plan.states if run.name not in found.done)
+    return Result(plan.folder, len(found.done), tuple(failures), missing)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The rows and curves of the runs that are done, and their names."""
+
+    rows: pa.Table
+    curves: pa.Table
+    done: tuple[str, ...]
+
+
+def gathered(folder: Path, runs: Iterable[Run], measures: Measures) -> Gathered:
+    """What there is of these runs, also while others are at work. Raises: CorruptFileError."""
+    done = [run.name for run in runs if is_evaluated(run, folder / run.name, measures)]
+    files = [evaluation_files(folder / name) for name in done]
+    rows, curves = (
+        pa.concat_tables([schema.empty_table(), *(_read(paths[position], schema) for paths in files)])
+        for position, schema in enumerate((ROWS, CURVES))
+    )
+    return Gathered(rows, curves, tuple(done))
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:

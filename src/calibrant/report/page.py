@@ -58,7 +58,7 @@ def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> N
 
 
 def page_html(template: str, *, state: str = "", **content: Any) -> str:
-    """A page as text. state: of a page that is served while its experiment runs, which asks for another once it changes."""
+    """A page as text. state: of a page that is served while its experiment runs; when it changes, so does the page."""
     return _environment().get_template(template).render(state=state, **content)
 
 
