@@ -2,8 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+INSTALL = UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 
-.PHONY: help demo test check bench docs clean
+ifeq ($(OS),Windows_NT)
+SHELL := bash
+PYTHON := python
+BIN := .venv/Scripts
+# Windows has no fork, fcntl, resource or SIGKILL: test files that use them, or the helpers that do, are left out
+POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(training|sweep)_run import
+LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
+endif
+
+.PHONY: help demo test check bench docs man dist clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 14
@@ -14,14 +24,14 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once; a minute or so)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(INSTALL) --compile-bytecode -e '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## the paper's losses on the embedded data under 19 corruptions: runs/demo with a table, figures and a report
 	$(BIN)/calibrant run experiments/demo.toml
 
 test: check  ## all checks and all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(LEFT_OUT)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet
@@ -30,7 +40,7 @@ check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/lint-imports --no-logo
 
 bench: $(READY)  ## speed against peers and floors, as ratios
-	@UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,bench]'
+	@$(INSTALL) -e '.[dev,bench]'
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/metrics.py
@@ -42,6 +52,15 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+man: $(READY)  ## the manual page man/calibrant.1, from the help of the command line
+	$(BIN)/python -m calibrant.cli.manual man/calibrant.1
+
+dist: $(READY)  ## wheel and sdist in dist/, checked, and one run of the demo by the wheel alone (ONLY= runs all of it)
+	rm -rf dist
+	$(BIN)/uv build --quiet
+	$(BIN)/uv tool run --quiet twine check --strict dist/*.whl dist/*.tar.gz
+	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/python scripts/check_dist.py
 
 clean:  ## remove everything that was made
 	rm -rf .venv site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

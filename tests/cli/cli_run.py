@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -73,3 +73,32 @@ def run_process(*arguments: object, **environment: str) -> Ran:
         command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"} | environment
     )
     return Ran(found.returncode, found.stdout, found.stderr)
+
+
+AFTER_ANOTHER = """
+import json, sys
+from calibrant.cli import main
+*before, last = json.loads(sys.argv[1])
+for tokens in before:
+    sys.argv[1:], code = tokens, 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    for stream in (sys.stdout, sys.stderr):
+        print(end=f"\\x1e{code}\\x1e", file=stream, flush=True)
+sys.argv[1:] = last
+main()
+"""
+
+
+def run_in_one_process(*commands: Sequence[object]) -> list[Ran]:
+    """Commands one after the other in a process that loads the libraries once, and ends as the last of them does."""
+    tokens = json.dumps([list(map(str, command)) for command in commands])
+    environment = os.environ | {"COLUMNS": "200"}
+    found = subprocess.run(
+        [sys.executable, "-c", AFTER_ANOTHER, tokens], capture_output=True, text=True, timeout=120, env=environment
+    )
+    outs, errs = (f"{text}\x1e{found.returncode}".split("\x1e") for text in (found.stdout, found.stderr))
+    assert len(outs) == len(errs) == 2 * len(commands), found
+    return [Ran(int(code), out, err) for out, code, err in zip(outs[::2], outs[1::2], errs[::2], strict=True)]

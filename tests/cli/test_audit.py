@@ -35,6 +35,7 @@ OPTIONS = (
     "--fail-if",
     "--jobs",
     "--ray",
+    "--report",
     "--json",
 )
 
@@ -501,3 +502,66 @@ def test_a_gate_on_an_undefined_metric_cannot_be_decided(tmp_path: Path, audit: 
     found = audit(path, "--fail-if", "nll_on_errors > 3")
     found.refused("--fail-if nll_on_errors > 3 cannot be decided")
     assert "none of 2 rows is an error" in found.err
+
+
+# The page
+
+
+def test_the_page_is_written_and_named_last(path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["calibrant", "audit", "a b.parquet", "--by", "site"])
+    page = path.parent / "audit.html"
+    found = audit(path, "--by", "site", "--report", page, "--metrics", "ece", "nll", "--level", 0.9)
+    assert found.done().splitlines()[-1] == f"open {page}"
+    text = page.read_text(encoding="utf-8")
+    card = calibrant.score(Predictions.load(path))
+    low, high = card.interval("ece", level=0.9)
+    assert f"{low:.4f} to {high:.4f}" in text
+    assert "calibrant audit &#39;a b.parquet&#39; --by site" in text
+    assert "By site" in text
+    assert Predictions.load(path).fingerprint in text
+
+
+def test_with_json_the_page_is_named_on_standard_error(path: Path, audit: Run) -> None:
+    page = path.parent / "audit.html"
+    found = audit(path, "--json", "--report", page, "--metrics", "ece")
+    assert found.record["n_rows"] == 120
+    assert found.err == f"open {page}\n"
+    assert page.exists()
+
+
+def test_the_page_is_written_where_a_gate_fails(path: Path, other: Path, audit: Run) -> None:
+    page = path.parent / "audit.html"
+    options = ("--compare", other, "--metrics", "ece", "nll", "--fail-if", "ece > 0", "nll > 99")
+    found = audit(path, "--report", page, *options)
+    assert found.code == 3
+    assert found.out.splitlines()[-1] == f"open {page}"
+    assert found.err.startswith("failed: ece > 0 (it is ")
+    text = page.read_text(encoding="utf-8")
+    assert "<strong>Failed</strong>: fails if ece &gt; 0 (it is " in text
+    assert "<strong>Passed</strong>: fails if nll &gt; 99 (it is " in text
+    assert "1 of 2 conditions of --fail-if hold" in text
+    assert str(other) in text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none/audit.html", "cannot be written: No such file or directory"),
+        ("model.parquet", "report must be a file of .html, .htm, got"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(
+    path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    def read(*arguments: object) -> None:
+        raise AssertionError("nothing is to be read")
+
+    monkeypatch.setattr(Predictions, "scan", read)
+    before = path.read_bytes()
+    audit(path, "--report", path.parent / name).refused(message)
+    assert path.read_bytes() == before
+
+
+def test_a_page_without_the_extra_is_one_line(path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    audit(path, "--report", path.parent / "audit.html").refused("pip install 'calibrant[report]'")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
+from cli_run import Run, in_this_process, run_in_one_process
 
 import calibrant as cb
 from calibrant.calibrators import (
@@ -106,28 +106,27 @@ def write_features(path: Path, features: torch.Tensor) -> Path:
 # Real processes
 
 
-def test_the_processes_fit_apply_and_compare(files: Files) -> None:
-    out = run_process("fit", files.val, "--method", "temperature", "-o", files.calibrator).done()
+def test_a_process_fits_applies_compares_and_refuses_in_one_line(files: Files) -> None:
+    refused = files.calibrator.with_name("refused.json")
+    fit, apply, compare, misspelt = run_in_one_process(
+        ("fit", files.val, "--method", "temperature", "-o", files.calibrator),
+        ("apply", files.calibrator, files.test, "-o", files.output),
+        ("compare-calibrators", files.val, files.test, "--methods", "identity", "temperature"),
+        ("fit", files.val, "--method", "temprature", "-o", refused),
+    )
     wanted = TemperatureScaling.fit(cb.Predictions.load(files.val))
+    out = fit.done()
     assert "temperature" in out
     assert "300" in out
     for nll in (wanted.fitted.nll_before, wanted.fitted.nll_after):
         assert f"{nll:.4f}"[:-1] in out
-    run_process("apply", files.calibrator, files.test, "-o", files.output).done()
+    apply.done()
     got, test = cb.Predictions.load(files.output), cb.Predictions.load(files.test)
     torch.testing.assert_close(got.log_probs(), wanted(test).log_probs(), rtol=1e-6, atol=1e-6)
-    out = run_process("compare-calibrators", files.val, files.test, "--methods", "identity", "temperature").done()
-    assert [line.split()[0] for line in out.splitlines() if line.split()[:1] in (["identity"], ["temperature"])] == [
-        "identity",
-        "temperature",
-    ]
-
-
-def test_the_process_refuses_in_one_line(files: Files) -> None:
-    run_process("fit", files.val, "--method", "temprature", "-o", files.calibrator).refused(
-        "did you mean 'temperature'"
-    )
-    assert not files.calibrator.exists()
+    lines = [line.split()[:1] for line in compare.done().splitlines()]
+    assert [line for line in lines if line in (["identity"], ["temperature"])] == [["identity"], ["temperature"]]
+    misspelt.refused("did you mean 'temperature'")
+    assert not refused.exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

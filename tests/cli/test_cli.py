@@ -36,18 +36,18 @@ def test_import_and_help_load_no_torch(statement: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-def test_solve_prints_a_table(prior: str) -> None:
-    found = run("solve", "--prior", prior, "--form", "mean", "prior")
-    assert found.returncode == 0, found.stderr
-    assert "[red]fox" in found.stdout
-    assert "form mean, gibbs paper" in found.stdout
-    assert "form prior, gibbs paper" in found.stdout
+def test_solve_prints_a_table(prior: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = in_this_process(monkeypatch, capsys)("solve", "--prior", prior, "--form", "mean", "prior").done()
+    assert "[red]fox" in out
+    assert "form mean, gibbs paper" in out
+    assert "form prior, gibbs paper" in out
 
 
 def test_solve_prints_json(prior: str) -> None:
     from calibrant import solve
 
     found = run("solve", "--prior", prior, "--form", "mean_variance", "--gibbs", "normalized", "--json")
+    assert found.returncode == 0, found.stderr
     record = json.loads(found.stdout)["mean_variance"]
     assert record["classes"] == ["cat", "dog", "[red]fox"]
     expected = solve([0.5, 0.3, 0.2], "mean_variance", gibbs="normalized")
@@ -117,8 +117,5 @@ def test_choices_are_those_of_the_library() -> None:
     assert get_args(Form) == FORMS
 
 
-def test_unknown_verb() -> None:
-    found = run("slove")
-    assert found.returncode == 2
-    assert 'Did you mean "solve"' in found.stderr
-    assert len(found.stderr.strip().splitlines()) == 1
+def test_unknown_verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    in_this_process(monkeypatch, capsys)("slove").refused('Did you mean "solve"')

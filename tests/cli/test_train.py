@@ -1,9 +1,9 @@
 """`calibrant train` and `calibrant predict`: every setting a flag, one line for what goes wrong."""
 
+import importlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -306,13 +306,22 @@ def test_predict_a_run_without_weights(calibrant: Run, trained: Path, tmp_path: 
     [(["train"], "pydantic"), (["predict", "run", "-o", "out"], "lightning_fabric")],
     ids=["train", "predict"],
 )
-def test_a_missing_extra_is_named(arguments: list[str], module: str) -> None:
-    """In a process of its own, where the package cannot be imported."""
-    code = f"import sys; sys.modules[{module!r}] = None; from calibrant.cli import main; main()"
-    found = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
-    assert found.returncode == 2
-    assert found.stderr.count("\n") == 1
-    assert "pip install 'calibrant[train]'" in found.stderr
+def test_a_missing_extra_is_named(
+    arguments: list[str], module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library as it is loaded where the package cannot be imported."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "calibrant"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    cli = importlib.import_module("calibrant.cli")
+    app = cli.app
+    monkeypatch.setattr(cli, "app", lambda **options: app(arguments, **options))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "pip install 'calibrant[train]'" in err
 
 
 @pytest.mark.parametrize(

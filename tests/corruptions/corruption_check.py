@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 import calibrant as cb
+from calibrant.corruptions import frost
 
 Aspect = Callable[[str], None]
 
@@ -65,6 +66,8 @@ KEEPS_FLAT_IMAGES = {
     "gaussian_blur",
 }
 KEEPS_BLACK_IMAGES = {"shot_noise", "speckle_noise", "fog", "saturate", *KEEPS_FLAT_IMAGES}
+# Their tables and textures are made once and kept
+WITH_TABLES = ("frost", "spatter", "jpeg_compression", "fog", "shot_noise")
 # Small drops may miss a small image
 MAY_MISS_AN_IMAGE = {"spatter"}
 
@@ -351,7 +354,7 @@ def large_batch(name: str) -> None:
 
 
 def numbers_of_threads(name: str) -> None:
-    for images in (crops(2, 150, 225), crops(20, 32)):
+    for images in (crops(1, 150, 225), crops(20, 32)):
         one = cb.corrupt(images, name, 4)
         with threads(2):
             two = cb.corrupt(images, name, 4)
@@ -393,15 +396,32 @@ def digest(name: str, photograph: Tensor) -> str:
     return found.hexdigest()
 
 
+def digest_of_frost() -> str:
+    """Of the pictures of frost that are grown."""
+    return hashlib.sha256(frost.pictures().pixels.numpy().tobytes()).hexdigest()
+
+
+def devices_under_another_default() -> list[str]:
+    """Where images are that were made while the default was another device, and afterwards; for a new process."""
+    images = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    made = []
+    for device in ("meta", "cpu"):
+        torch.set_default_device(device)
+        made += [cb.corrupt(images, name, 1) for name in WITH_TABLES]
+    torch.set_default_device(None)
+    return [image.device.type for image in made]
+
+
 def print_digests() -> None:
-    """Of all corruptions, as JSON; the photograph comes on standard input."""
+    """Of all corruptions, and what else only a new process can tell, as JSON; the photograph is the standard input."""
     photograph = torch.from_numpy(np.load(io.BytesIO(sys.stdin.buffer.read())))
-    print(json.dumps({name: digest(name, photograph) for name in cb.CORRUPTIONS}))
+    found: dict[str, Any] = {"devices": devices_under_another_default(), "grown frost": digest_of_frost()}
+    print(json.dumps(found | {name: digest(name, photograph) for name in cb.CORRUPTIONS}))
 
 
 @cache
-def digests_elsewhere() -> dict[str, str]:
-    """The digests in a process with other hashes of words and without vector instructions."""
+def told_elsewhere() -> dict[str, Any]:
+    """What a process prints that has other hashes of words and no vector instructions."""
     given = io.BytesIO()
     np.save(given, photographs()[0].numpy())
     found = subprocess.run(
@@ -413,12 +433,12 @@ def digests_elsewhere() -> dict[str, str]:
         env=os.environ | {"PYTHONHASHSEED": "1234", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"},
     )
     assert found.returncode == 0, found.stderr.decode()
-    digests: dict[str, str] = json.loads(found.stdout)
-    return digests
+    told: dict[str, Any] = json.loads(found.stdout)
+    return told
 
 
 def another_process(name: str) -> None:
-    assert digest(name, photographs()[0]) == digests_elsewhere()[name]
+    assert digest(name, photographs()[0]) == told_elsewhere()[name]
 
 
 def state_of_the_process(name: str) -> None:

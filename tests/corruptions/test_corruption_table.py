@@ -4,7 +4,18 @@ import math
 
 import pytest
 import torch
-from corruption_check import ASPECTS, SETS, SEVERITIES, assert_same, check_corruption, crops, through_jpeg
+from corruption_check import (
+    ASPECTS,
+    SETS,
+    SEVERITIES,
+    WITH_TABLES,
+    assert_same,
+    check_corruption,
+    crops,
+    digest_of_frost,
+    through_jpeg,
+    told_elsewhere,
+)
 from scipy import stats
 from torch import Tensor
 
@@ -39,6 +50,14 @@ REAL_VALUED = ("gaussian_noise", "shot_noise", "speckle_noise")
 @pytest.mark.parametrize("name", cb.CORRUPTIONS)
 def test_contract(name: str, aspect: str) -> None:
     check_corruption(name, [aspect])
+
+
+def test_a_default_device_poisons_nothing() -> None:
+    assert told_elsewhere()["devices"] == ["cpu"] * 2 * len(WITH_TABLES)
+
+
+def test_another_process_grows_the_same_frost() -> None:
+    assert told_elsewhere()["grown frost"] == digest_of_frost()
 
 
 def test_the_table_is_whole() -> None:

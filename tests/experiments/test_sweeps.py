@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
-from sweep_run import NAMES, TWO, check_same, contents, plan_of, sweep, write_sweep
+from sweep_run import NAMES, TWO, Forking, check_same, contents, plan_of, sweep, write_sweep
 from training_run import Ended, at_moment, in_child, n_moments, some_moments
 
 from calibrant.errors import InterruptedRunError
-from calibrant.experiments import read_rows, run_experiment
+from calibrant.experiments import processes, read_rows, run_experiment
 from calibrant.experiments import work as work_module
 from calibrant.experiments.processes import Processes
 from calibrant.experiments.run import carry_out
@@ -166,15 +166,19 @@ def test_a_calibrator_that_has_no_fit_leaves_the_others_theirs(tmp_path: Path, m
 # How it was run
 
 
-def test_rows_of_two_processes(whole: Path, tmp_path: Path) -> None:
-    """Processes as they are, with libraries that each of them loads."""
+@pytest.mark.parametrize("jobs", [1, 2], ids=["one as it is", "two forked"])
+def test_rows_of_processes(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """One with libraries that it loads itself, and two at a time, which are spared that."""
+    if jobs == 2:
+        context = Forking()
+        monkeypatch.setattr(processes, "get_context", lambda method: context)
     shares: dict[str, list[float]] = {name: [] for name in NAMES}
     heard: list[Outcome] = []
     plan = plan_of(tmp_path / "sweep", TWO)
     result = carry_out(
         plan,
         tmp_path / "sweep.toml",
-        backend=Processes(2, threads=1),
+        backend=Processes(jobs, threads=1),
         report=lambda run, share: shares[run].append(share),
         heard=heard.append,
     )

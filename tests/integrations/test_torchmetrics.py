@@ -283,7 +283,7 @@ def second_process(meeting: Path, target: Path) -> None:
 def two_processes(tmp_path: Path) -> Iterator[list[tuple[dict[str, Tensor], dict[str, Tensor], int]]]:
     """What this process, of rank 0, and a new one, of rank 1, found."""
     meeting, target = tmp_path / "meeting", tmp_path / "second.pt"
-    other = multiprocessing.get_context("spawn").Process(target=second_process, args=(meeting, target))
+    other = multiprocessing.get_context("fork").Process(target=second_process, args=(meeting, target))
     other.start()
     try:
         first = scored_by(0, meeting)
@@ -297,6 +297,7 @@ def two_processes(tmp_path: Path) -> Iterator[list[tuple[dict[str, Tensor], dict
         other.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_two_processes_are_one(two_processes: list[tuple[dict[str, Tensor], dict[str, Tensor], int]]) -> None:
     one = CalibrationScore(3)

@@ -120,7 +120,7 @@ def rounding_decides(name: str, batch: Batch) -> bool:
 
 
 def oracle_on_a_grid(name: str, build: Build) -> None:
-    @settings(max_examples=30)
+    @settings(max_examples=20)
     @given(grid_batches())
     def agrees(case: tuple[np.ndarray, np.ndarray, dict[str, object]]) -> None:
         logits, labels, options = case

@@ -57,9 +57,12 @@ def train_one_rank(rank: int, folder: str, name: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("name", ["maxent_mean"])
 def test_two_processes_give_the_gradient_of_one(name: str, tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(train_one_rank, (str(tmp_path), name), nprocs=2)
+    import torch._dynamo  # which DistributedDataParallel loads: here once, and not in every fork
+
+    torch.multiprocessing.start_processes(train_one_rank, (str(tmp_path), name), nprocs=2, start_method="fork")
     alone = two_steps(Classifier(build_of(name)(4)), *training_set())
     assert all(gradient.abs().max() > 1e-3 for gradient in alone)
     for rank in range(2):

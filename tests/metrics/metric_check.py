@@ -241,7 +241,7 @@ def parts_of(case: Case) -> list[Case]:
 
 
 def oracle_on_a_grid(name: str) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(grid_cases(name))
     def agrees(drawn: tuple[Case, int]) -> None:
         assert_oracle(drawn[0], name, drawn[1])

@@ -36,8 +36,8 @@ def names_of(n_classes: int, kind: str) -> list[str]:
 
 @cache
 def truth(n_classes: int, sharpness: float) -> dict[str, float]:
-    """Values of two million rows, a stream; 0 where the source has no such error."""
-    values = calibrant.score(draw(2**16, n_classes, sharpness, 10**6 + part) for part in range(32)).values()
+    """Values of half a million rows, a stream, known 16 times better than those of 2000; 0 where there is no error."""
+    values = calibrant.score(draw(2**16, n_classes, sharpness, 10**6 + part) for part in range(8)).values()
     known = {name: value for name, value in values.items() if value is not None}
     if sharpness == 1:
         known.update({name: 0.0 for name in known if name in ERRORS})

@@ -62,7 +62,7 @@ def test_confidences_on_the_edges_of_bins(name: str, dtype: torch.dtype, equal_m
     function = getattr(metrics, OF_OUTCOMES[name])
     numpy_type = np.float32 if dtype == torch.float32 else np.float64
 
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(THIRTIETHS, st.sampled_from([1, 2, 3, 5, 10, 15, 30]), st.booleans())
     def agrees(grid: list[tuple[int, bool, int]], n_bins: int, weighted: bool) -> None:
         counts = [w if weighted and any(w for _, _, w in grid) else 1 for _, _, w in grid]
@@ -79,7 +79,7 @@ def test_confidences_on_the_edges_of_bins(name: str, dtype: torch.dtype, equal_m
 def test_exact_ties_and_certainties_without_equal_widths(name: str) -> None:
     function = getattr(metrics, OF_OUTCOMES[name])
 
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(THIRTIETHS, st.sampled_from([1, 2, 3, 5, 10, 15, 30]))
     def agrees(grid: list[tuple[int, bool, int]], n_bins: int) -> None:
         rows = [(i / 30, c, 1.0) for i, c, _ in grid]

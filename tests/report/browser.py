@@ -56,7 +56,7 @@ def opened(browser: Any, where: Path | str, **options: Any) -> Iterator[Any]:
     try:
         page.goto(url)
         yield page
-        assert not wrong
+        assert not wrong, wrong
     finally:
         context.close()
 

@@ -1,21 +1,23 @@
-"""The page: self-contained, escaped, with contents, alternative texts and pictures that do not disturb each other."""
+"""The page of an experiment as HTML: its parts, what others wrote in it, and experiments of which there is little."""
 
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_summary import run_rows, table_of
+from made_folder import epoch_records, write_folder, write_lines
+from made_rows import Experiment, curves_table, rows_table
 
-from calibrant.errors import NoDataError
-from calibrant.report.html import inline_svg, write_report
-from calibrant.report.tables import Table, make_table
+from calibrant.report.experiment import PlannedRun, RunKind, draw_experiment, experiment_page
+from calibrant.report.experiment.drawings import Drawings
 
-SVG = (
-    '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">'
-    '<clipPath id="clip0"><rect/></clipPath><g clip-path="url(#clip0)"/></svg>'
-)
-HOSTILE = "<script>alert('1')</script> & \"x\""
+SCRIPT = "<script>alert('1')</script> & \"x\"\x1b"
+PICTURE = '"><img src=x onerror=alert(2)>\x07'
+TEMPLATE = "{{ 7 * 7 }}\x1b[31m"
+MADE = datetime(2026, 11, 16, tzinfo=UTC)
+VOID = {"meta", "input", "br", "img", "link"}
 
 
 class Page(HTMLParser):
@@ -31,7 +33,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag != "meta":
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -41,96 +43,205 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text += data
 
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
+    def all(self, tag: str, **equal: str) -> list[dict[str, str | None]]:
+        found = [attributes for name, attributes in self.tags if name == tag]
+        return [attributes for attributes in found if equal.items() <= attributes.items()]
 
-
-def a_table(data: str = "cifar10") -> Table:
-    metrics = ("accuracy", "ece", "cece", "kse")
-    rows = [run_rows({"fog-1": 0.25}, metric=metric, loss=loss, data=data) for metric in metrics for loss in ("a", "b")]
-    return make_table(table_of(*rows), "1")
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> str:
-    path = tmp_path / "report.html"
-    write_report(
-        path,
-        title=f"Demo {HOSTILE}",
-        tables=[a_table(), a_table(HOSTILE)],
-        figures=[(f"Error {HOSTILE}", SVG), ("ECE against severity", SVG)],
-        facts={"commit": "abc", HOSTILE: HOSTILE},
-        notes=["one run failed", HOSTILE],
-    )
-    return path.read_text(encoding="utf-8")
+    def values(self, name: str) -> list[str | None]:
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
-def test_nothing_is_fetched_and_nothing_runs(page: str) -> None:
-    parsed = Page(page)
-    assert not {tag for tag, _ in parsed.tags} & {"script", "link", "iframe", "object", "embed", "img"}
-    policy = next(a["content"] for a in parsed.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None
+def paged(folder: Path, made: Experiment, **options: Any) -> tuple[Page, str]:
+    rows, curves = made.tables
+    text = experiment_page(folder, rows, curves, **{"made": MADE, "figures": (), **options})
+    return Page(text), text
+
+
+def hostile() -> Experiment:
+    """An experiment in which a user has named everything with care."""
+    made = Experiment(data=(SCRIPT,), losses=("focal", "maxent_mean"), variants=("", PICTURE), severities=(1, 3))
+    for row in (*made.rows, *made.curves):
+        row["run"] = f"{row['run']}{TEMPLATE}".replace("/", "")
+        if row["shift"] == "snow":
+            row["shift"] = SCRIPT
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("hostile") / "runs"
+    outcomes = [{"run": f"{PICTURE}-0", "failure": SCRIPT, "seconds": 1.5}]
+    write_folder(place, hostile(), toml=f"# {SCRIPT}\n# {PICTURE}\n", outcomes=outcomes)
+    return place
+
+
+@pytest.fixture(scope="module")
+def drawings(folder: Path) -> Drawings:
+    return draw_experiment(folder, *hostile().tables)
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path, drawings: Drawings) -> tuple[Page, str]:
+    planned = [PlannedRun(f"{SCRIPT}-{seed}", RunKind(SCRIPT, PICTURE, "poly", TEMPLATE, 0.0), seed) for seed in (0, 1)]
+    return paged(folder, hostile(), title=f"Demo {SCRIPT}", planned=planned, drawings=drawings)
+
+
+# What others wrote
+
+
+def test_what_others_wrote_is_text(whole: tuple[Page, str]) -> None:
+    page, text = whole
+    assert len(page.all("script")) == 1
+    assert not page.all("img")
+    assert not page.all("iframe")
+    assert [name for _, attributes in page.tags for name in attributes if name.startswith("on")] == []
+    every = [text, page.text, *(value or "" for _, attributes in page.tags for value in attributes.values())]
+    assert not set("".join(every)) & {"\x1b", "\x07", "�"}
+    assert page.text.count(seen(f"Demo {SCRIPT}")) == 2  # title and heading
+    written = (f"{SCRIPT}-0", f"{PICTURE}-0: {SCRIPT}", f"MaxEnt M ({PICTURE})", TEMPLATE, f"# {PICTURE}")
+    assert [name for name in written if seen(name) not in page.text] == []
+
+
+def seen(text: str) -> str:
+    return text.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
+
+
+def test_charts_of_hostile_names_can_be_toggled(whole: tuple[Page, str]) -> None:
+    page, _ = whole
+    labels = [label or "" for label in page.values("aria-label")]
+    boxes = [attributes["value"] or "" for attributes in page.all("input", type="checkbox")]
+    assert seen(f"MaxEnt M ({PICTURE})") in boxes
+    for box in boxes:
+        assert any(label == box or label.startswith(f"{box}: ") for label in labels), box
+    assert any(label.startswith(seen(f"Focal: {SCRIPT}, ECE ")) for label in labels)
+
+
+# The parts
+
+
+def test_nothing_is_fetched(whole: tuple[Page, str]) -> None:
+    page, text = whole
+    policy = page.all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"] or ""
     assert "default-src 'none'" in policy
-    assert all((a["href"] or "").startswith("#") for a in parsed.all("a"))
-    assert re.findall(r"url\((?!#)|@import|\ssrc=|\son\w+=", page) == []
+    assert not page.all("link")
+    assert all((link["href"] or "").startswith("#") for link in page.all("a"))
+    assert re.findall(r"@import|<[^>]*\ssrc=(?!x)", text) == []
 
 
-def test_what_others_wrote_is_text(page: str) -> None:
-    parsed = Page(page)
-    assert parsed.text.count(HOSTILE) == 2 + 2 + 2 + 1 + 1  # title, facts, figure, data set, note
-
-
-def test_contents_lead_to_every_part(page: str) -> None:
-    parsed = Page(page)
-    ids = [a["id"] for _, a in parsed.tags if "id" in a]
+def test_contents_lead_to_every_part(whole: tuple[Page, str]) -> None:
+    page, _ = whole
+    ids = page.values("id")
     assert len(ids) == len(set(ids))
-    wanted = ["facts", "tables", "table-1", "table-2", "figures", "figure-1", "figure-2", "notes"]
-    assert [a["href"] for a in parsed.all("a")] == [f"#{name}" for name in wanted]
-    assert set(wanted) <= set(ids)
+    wanted = ["plan", "scores", "remedies", "severity", "reliability", "heat-map", "figures", "epochs", "origin"]
+    assert [link["href"] for link in page.all("a")][1:] == [f"#{name}" for name in wanted]
+    assert [section["id"] for section in page.all("section")] == wanted
 
 
-def test_pictures_have_a_text_and_a_clip_path_of_their_own(page: str) -> None:
-    parsed = Page(page)
-    pictures = [a for a in parsed.all("div") if a.get("role") == "img"]
-    assert [a["aria-label"] for a in pictures] == [f"Error {HOSTILE}", "ECE against severity"]
-    clips = [a["id"] for a in parsed.all("clippath")]
-    assert [a["clip-path"] for a in parsed.all("g")] == [f"url(#{name})" for name in clips]
-    assert len(set(clips)) == 2
-    assert "<?xml" not in page
+def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
+    page, _ = whole
+    panels: dict[str | None, list[str | None]] = {}
+    for _, attributes in page.tags:
+        if "data-panel-of" in attributes:
+            panels.setdefault(attributes["data-panel-of"], []).append(attributes["data-panel"])
+    assert page.values("data-switch") == list(panels)
+    assert set(panels) == {"metric", "severity", "reliability", "heat-map", "learning", "constraints"}
+    assert [option["value"] for option in page.all("option")] == [value for found in panels.values() for value in found]
+    assert panels["reliability"] == ["all", "0", "1", "3"]
 
 
-def test_tables_scroll_in_their_box_and_say_what_their_heads_are(page: str) -> None:
-    parsed = Page(page)
-    assert page.count('<div class="scroll"><table>') == 2
-    assert {a.get("scope") for a in parsed.all("th")} == {"col", "colgroup", "row"}
-    assert len(parsed.all("caption")) == 2
+def test_pictures_have_words(whole: tuple[Page, str], drawings: Drawings) -> None:
+    page, _ = whole
+    pictures = [attributes["aria-label"] or "" for attributes in page.all("div", role="img")]
+    panels = ("severity", "reliability", "heat_map", "others", "epochs", "constraints")
+    assert len(pictures) == sum(len(getattr(drawings, name)) for name in panels)
+    assert [said for said in pictures if len(said) < 40] == []
+    assert any(re.search(r"severity 3: from [\d.]+ % \(.*\) to [\d.]+ % \(", said) for said in pictures)
 
 
-def test_light_dark_phone_and_print(page: str) -> None:
-    for wanted in ("prefers-color-scheme: dark", "@media print", "width=device-width", 'lang="en"'):
-        assert wanted in page
+def test_figures_that_could_not_be_made_are_told(whole: tuple[Page, str]) -> None:
+    page, _ = whole
+    assert "Samples: the figure samples needs pictures of the data set" in page.text
+    assert "Calibrators under shift: the figure calibrated needs calibrated rows" in page.text
 
 
-def test_parts_that_are_empty_are_not_there(tmp_path: Path) -> None:
-    write_report(tmp_path / "a.html", title="bare")
-    parsed = Page((tmp_path / "a.html").read_text(encoding="utf-8"))
-    assert parsed.all("h2") == []
-    assert parsed.all("a") == []
+def test_the_page_is_not_large(whole: tuple[Page, str]) -> None:
+    """Of the demo, with nine losses and 95 tests, it is 1.7 MB."""
+    assert len(whole[1].encode()) < 1_000_000
 
 
-def test_the_same_report_is_the_same_file(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_report(tmp_path / name, title="Demo", tables=[a_table()], figures=[("x", SVG)])
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+def test_the_same_experiment_is_the_same_page(folder: Path, drawings: Drawings) -> None:
+    first, second = (paged(folder, hostile(), drawings=drawings)[1] for _ in range(2))
+    assert first == second
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(NoDataError, match="cannot be written"):
-        write_report(tmp_path / "none" / "report.html", title="Demo")
+# What is missing
 
 
-def test_words_that_only_look_like_ids_stay() -> None:
-    svg = """<svg data-id="1" aria-label="a > b" id='k'><text>id="2" url(#3)</text><a xlink:href="#c"/></svg>"""
-    assert inline_svg(svg, "f-") == svg.replace("'k'", "'f-k'").replace("#c", "#f-c")
+def test_missing_runs_by_name(tmp_path: Path) -> None:
+    planned = [PlannedRun(f"digits-{seed}", RunKind("digits", "mlp", "poly", "", 0.0), seed) for seed in range(50)]
+    page, _ = paged(tmp_path, Experiment(), planned=planned, missing=["another", "digits-3"])
+    for name in ("digits-0", "digits-19", "and 31 more"):
+        assert page.text.count(f"\n{name}\n") == 1
+    assert "\ndigits-20\n" not in page.text
+    assert "6 of 56 runs are done, 50 left." in page.text
+    assert "and 31 more" not in paged(tmp_path, Experiment())[0].text
+
+
+def test_failed_runs_with_their_reasons(tmp_path: Path) -> None:
+    ends = [{"run": f"r{n}", "failure": f"reason {n}", "seconds": 1} for n in range(25)]
+    write_lines(tmp_path / "log.jsonl", [*ends, {"run": "r0", "failure": None, "seconds": 2}, "{"])
+    page, _ = paged(tmp_path, Experiment())
+    assert "r1: reason 1" in page.text
+    assert "reason 0" not in page.text
+    assert "and 4 more" in page.text
+    assert "1 line of log.jsonl cannot be read and is left out." in page.text
+
+
+# Experiments of which there is little
+
+
+def test_one_run_of_one_seed(tmp_path: Path) -> None:
+    made = Experiment(losses=("focal",), seeds=1, metrics=("ece",))
+    page, _ = paged(tmp_path, made)
+    assert "1 of 1 run is done." in page.text
+    assert "Focal alone can be judged" in page.text
+    assert "data-switch" not in {name for _, attributes in page.tags for name in attributes}  # of one metric, none
+    assert "best" not in page.values("class")
+
+
+def test_without_shifted_tests(tmp_path: Path) -> None:
+    made = Experiment()
+    made.rows = [row for row in made.rows if not row["shifted"]]
+    made.curves = [row for row in made.curves if not row["shifted"]]
+    page, _ = paged(tmp_path, made, figures=("severity", "reliability", "heat_map", "feature_norm"))
+    assert "None of the tests is shifted" in page.text
+    assert [section["id"] for section in page.all("section")] == ["plan", "figures", "origin"]
+    assert "Reliability: the figure reliability needs shifted tests" in page.text
+
+
+def test_without_any_run(tmp_path: Path) -> None:
+    text = experiment_page(tmp_path, rows_table([]), curves_table([]), figures=(), made=MADE)
+    page = Page(text)
+    assert "No run is done yet" in page.text
+    assert "The experiment names no run." in page.text
+    assert str(tmp_path) in page.text  # in place of a title
+
+
+def test_logs_that_are_broken(tmp_path: Path) -> None:
+    made = Experiment(losses=("focal",), seeds=1, metrics=("ece",))
+    run = made.rows[0]["run"]
+    write_lines(tmp_path / run / "log.jsonl", ['{"epoch": 1', *epoch_records("focal", 0)])
+    rows, _ = made.tables
+    page = Page(experiment_page(tmp_path, rows, None, made=MADE, figures=("all",)))
+    assert f"left out: 1 line of {run}." in page.text
+    assert "Validation ECE" in page.text
+    assert "Risk against coverage: the figure risk_coverage needs curves.parquet" in page.text
+
+
+def test_a_page_that_is_served_says_its_state(tmp_path: Path) -> None:
+    page, _ = paged(tmp_path, Experiment(), state="abc")
+    assert page.all("body")[0]["data-state"] == "abc"
+    assert "data-state" not in paged(tmp_path, Experiment())[0].all("body")[0]

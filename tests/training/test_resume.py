@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +21,7 @@ from training_run import (
     quick,
     results_of,
     some_moments,
+    start,
     timeless,
 )
 
@@ -49,6 +49,12 @@ def small(name: str = "sgd", **changes: Any) -> Settings:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the first recipe that nothing has stopped."""
     return train(small(), tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def n_moments_of_whole(tmp_path_factory: pytest.TempPathFactory) -> int:
+    run = tmp_path_factory.mktemp("counted") / "run"
+    return n_moments(partial(train, small(), run), run)
 
 
 def check_equal(run: Path, whole: Path) -> None:
@@ -139,27 +145,31 @@ def test_a_run_may_go_on_with_other_means(tmp_path: Path, whole: Path) -> None:
 
 
 def test_the_command_killed_and_given_again(tmp_path: Path) -> None:
-    """A process of its own, killed when it has told of its first epoch."""
+    """Killed from outside, when it has told of its first epoch."""
     settings = small(epochs=10, precision="bf16")
     arguments = ["train", *flags(settings), "-o", str(tmp_path / "run")]
-    code = "import sys, torch; torch.set_num_threads(1); from calibrant.cli import main; main()"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told = process.stdout.readline()
-        process.kill()
-        aside = process.stderr.read()
-    assert b"epoch 1/10" in told
-    assert process.returncode == -signal.SIGKILL
+    told, tells = os.pipe()
+
+    def aloud() -> None:
+        os.close(told)
+        os.dup2(tells, 1)
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        command(*arguments)()
+
+    child = start(aloud)
+    os.close(tells)
+    with os.fdopen(told, "rb") as output:
+        first = output.readline()
+        os.kill(child.pid, signal.SIGKILL)
+    killed = child.wait()
+    assert b"epoch 1/10" in first, killed.err
+    assert killed.code == -signal.SIGKILL
     assert not (tmp_path / "run" / "DONE").exists()
     ended = in_child(command(*arguments))
     assert ended.code == 0, ended.err
     train(settings, tmp_path / "whole")
     check_equal(tmp_path / "run", tmp_path / "whole")
-    assert aside == b""
+    assert killed.err == ""
 
 
 # Signals that ask
@@ -168,11 +178,11 @@ def test_the_command_killed_and_given_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("share", [0.3, 0.75], ids=["training", "predicting"])
 def test_a_signal_stops_the_command_where_it_can_go_on(
-    tmp_path: Path, whole: Path, number: signal.Signals, share: float
+    tmp_path: Path, whole: Path, n_moments_of_whole: int, number: signal.Signals, share: float
 ) -> None:
     run = tmp_path / "run"
     go = command("train", *flags(small()), "-o", run)
-    moment = int(share * n_moments(partial(train, small(), tmp_path / "counted"), tmp_path / "counted"))
+    moment = int(share * n_moments_of_whole)
     ended = in_child(at_moment(moment, lambda: os.kill(os.getpid(), number), go, run))
     assert ended.code == 130, (ended.out, ended.err)
     assert len(ended.err.strip().splitlines()) == 1

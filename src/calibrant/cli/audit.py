@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from operator import ge, gt, le, lt
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from calibrant.cli.show import as_text, chance, finite, limits, new_table, number, progress_bar, shown
-from calibrant.errors import InvalidInputError, UndefinedMetricError
+from calibrant.errors import InvalidInputError, UndefinedMetricError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from calibrant.metrics import Difference, Groups, Scorecard
+    from calibrant.metrics.workers import FileScores
     from calibrant.scan import Scan
 
 OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
@@ -37,6 +39,7 @@ def audit(
     fail_if: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
     jobs: int = 1,
     ray: str | None = None,
+    report: str | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Say how honest the probabilities in prediction files are.
@@ -70,6 +73,9 @@ def audit(
         Local processes.
     ray
         Address of a Ray cluster ("auto" for the running one, "local" to start one).
+    report
+        A file of .html to write: the audit as a page, with a verdict in words, charts, groups, classes, the most
+        confident errors and what to do. It reads the files once more.
     as_json
         Print JSON, with full precision, instead of tables.
     """
@@ -87,14 +93,18 @@ def audit(
 
     check_level(level)
     check_whole("seed", seed, 0)
+    if report is not None:
+        from calibrant.report.audit.writing import check_report
+
+        check_report(report)
     for name in (*metrics, *(gate[0] for gate in gates)):
         check_choice("metric", name, METRICS)
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
     scan = Predictions.scan(paths)
     other = Predictions.scan(compare) if compare else None
-    with progress_bar("auditing", scan.n_bytes) as report:
+    with progress_bar("auditing", scan.n_bytes) as say:
         scores = score_files(
-            scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=report
+            scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=say
         )
     options: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "level": level, "seed": seed}
     differences = {} if other is None else compared(scan, other, by, metrics, cluster=cluster, **options)
@@ -111,9 +121,43 @@ def audit(
         print(json.dumps(finite(record), indent=2, allow_nan=False))
     else:
         show(scan.files, scores.overall, scores.groups, differences, level, seed)
+    if report is not None:
+        judged = [(describe_gate(gate, scores.overall), gate_fails(gate, scores.overall)) for gate in gates]
+        other_files = [] if other is None else other.files
+        write_page(report, scan, scores, differences, judged, other_files, weights=weights, level=level, seed=seed)
     if failed:
         print(*(f"failed: {text}" for text in failed), sep="\n", file=sys.stderr)
+    if report is not None:
+        print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
+    if failed:
         sys.exit(GATE_FAILED)
+
+
+def write_page(
+    path: str,
+    scan: "Scan",
+    scores: "FileScores",
+    differences: "dict[str | None, list[Difference]]",
+    gates: Sequence[tuple[str, bool]],
+    other_files: Sequence[str],
+    **options: Any,
+) -> None:
+    """The page of an audit, by one more pass over the files. gates: what each says, and whether it fails."""
+    from calibrant.report.audit.numbers import Gate
+    from calibrant.report.audit.writing import write_scored
+
+    with progress_bar("writing the page", scan.n_bytes) as say:
+        write_scored(
+            path,
+            scan,
+            scores,
+            differences=differences,
+            gates=[Gate(*gate) for gate in gates],
+            command=shlex.join(["calibrant", *sys.argv[1:]]),
+            other_files=other_files,
+            report=say,
+            **options,
+        )
 
 
 def compared(

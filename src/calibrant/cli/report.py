@@ -1,24 +1,35 @@
-"""`calibrant report`: the tables and figures of an experiment as files, and all of them in one page."""
+"""`calibrant report`: the figures of an experiment as files, and all that it found in one page."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from calibrant.cli.figure import ALL, figures_of
+from cyclopts import Parameter
+
+from calibrant.cli.figure import ALL, check_figures, sample_pictures
 from calibrant.cli.show import steps
-from calibrant.errors import CalibrantError, NoDataError
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from calibrant.report.tables import Table
+    from calibrant.report.experiment import PlannedRun
 
 PAGE = "report.html"
 
 
-def report(folder: Path, /, *, root: Path | None = None) -> None:
-    """Write the figures of an experiment, and a page that holds its tables and figures.
+def report(
+    folder: Path,
+    /,
+    *,
+    root: Path | None = None,
+    watch: Annotated[bool, Parameter(negative=())] = False,
+    port: int = 0,
+) -> None:
+    """Write the figures of an experiment, and a page of all that it found.
+
+    The page opens in any browser, without network: what was found in words, what is missing, tables to sort, charts to
+    switch, and how it was made.
 
     Parameters
     ----------
@@ -26,56 +37,92 @@ def report(folder: Path, /, *, root: Path | None = None) -> None:
         The folder of an experiment that has been run.
     root
         The folder of the data sets, for pictures of them; by default CALIBRANT_DATA or data.
+    watch
+        Write nothing, but serve the page to this machine, and draw it anew as runs end, until Ctrl-C.
+    port
+        With --watch: where on 127.0.0.1; by default any that is free.
     """
-    said = _said(folder)
-    wanted = said.get("figures", [ALL])
-    print(f"open {write_page(folder, figures=wanted, missing=_missing(folder), root=root or _root(said))}")
+    said = read_said(folder)
+    if watch:
+        from calibrant.cli.watch import serve_page
+
+        serve_page(folder, port=port, root=root or root_of(said))
+        return
+    if port:
+        raise InvalidInputError("--port belongs to --watch: a page that is written needs none")
+    page = write_page(folder, figures=said.get("figures", [ALL]), root=root or root_of(said))
+    print(printable(f"open {page}"))
 
 
 def write_page(
     folder: Path, *, figures: Sequence[str] = (ALL,), missing: Sequence[str] = (), root: str | Path | None = None
 ) -> Path:
-    """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter."""
-    from calibrant._files import make_folder, replacing
-    from calibrant.experiments.rows import read_rows
-    from calibrant.report.figures.render import to_svg
-    from calibrant.report.html import write_report
+    """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter.
 
-    rows = read_rows(folder)
+    figures: those to draw. missing: runs that are known to be missing, beside those that the folder tells of. root:
+    the folder of the data sets.
+    """
+    check_figures(figures)
+    from calibrant._files import replacing
+    from calibrant.experiments.rows import read_rows
+    from calibrant.report.experiment import draw_experiment, experiment_page
+
+    rows, curves, planned = read_rows(folder), curves_of(folder), planned_runs(folder)
+    place = None if root is None else Path(root)
     with steps("drawing") as say:
-        made, reasons = figures_of(folder, names=figures, root=None if root is None else Path(root), report=say)
-        drawings = [(found, to_svg(found.chart)) for found in made]
-    make_folder(folder / "figures")
-    for found, svg in drawings:
-        with replacing(folder / "figures" / f"{found.name}.svg") as file:
-            file.write(svg.encode())
-    notes = [f"The figure {name} could not be made: {reason}." for name, reason in reasons.items()]
-    notes += [f"Not done: {name}." for name in missing]
-    write_report(
-        folder / PAGE,
-        title=str(_said(folder).get("title") or folder),
-        tables=tables_of(rows),
-        figures=[(found.caption, svg) for found, svg in drawings],
-        facts=_facts(folder, rows),
-        notes=notes,
+        drawings = draw_experiment(
+            folder,
+            rows,
+            curves,
+            planned=planned,
+            figures=figures,
+            pictures=lambda: sample_pictures(rows, place),
+            report=say,
+        )
+    _write_figures(folder / "figures", drawings.files)
+    title = str(read_said(folder).get("title") or "")
+    page = experiment_page(
+        folder, rows, curves, title=title, planned=planned, missing=missing, figures=figures, drawings=drawings
     )
+    with replacing(folder / PAGE) as file:
+        file.write(page.encode())
     return folder / PAGE
 
 
-def tables_of(rows: "pa.Table") -> "list[Table]":
-    """The tables that the rows suffice for."""
-    from calibrant.report.tables import make_table
+def _write_figures(folder: Path, files: dict[str, str]) -> None:
+    from calibrant._files import make_folder, replacing
 
-    found = []
-    for name, all_losses in (("1", False), ("2", False), ("2", True), ("appendix", False)):
-        try:
-            found.append(make_table(rows, name, all_losses=all_losses))
-        except NoDataError:
-            continue
-    return found
+    make_folder(folder)
+    for name, svg in files.items():
+        with replacing(folder / f"{name}.svg") as file:
+            file.write(svg.encode())
 
 
-def _said(folder: Path) -> dict[str, Any]:
+def curves_of(folder: Path) -> "pa.Table | None":
+    """None where there is no such file: the page then says which figures cannot be drawn."""
+    from calibrant.experiments.rows import read_curves
+
+    try:
+        return read_curves(folder)
+    except NoDataError:
+        return None
+
+
+def planned_runs(folder: Path) -> "list[PlannedRun]":
+    """The runs that the experiment names; none where its file cannot be read, or what reads it is not installed."""
+    from calibrant.report.experiment import PlannedRun, RunKind
+
+    try:
+        from calibrant.experiments.config import COPY, planned, read_experiment
+
+        runs = planned(read_experiment(folder / COPY))
+    except (CalibrantError, ImportError):
+        return []
+    said = [run.described for run in runs]
+    return [PlannedRun(run["run"], RunKind(*(run[name] for name in RunKind._fields)), run["seed"]) for run in said]
+
+
+def read_said(folder: Path) -> dict[str, Any]:
     """What the file of the experiment says, of which a copy is in its folder."""
     import tomllib
 
@@ -85,38 +132,7 @@ def _said(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _missing(folder: Path) -> list[str]:
-    """The runs that the experiment names and the rows have not."""
-    from calibrant.experiments.config import planned, read_experiment
-    from calibrant.experiments.rows import read_rows
-
-    try:
-        names = [run.name for run in planned(read_experiment(folder / "experiment.toml"))]
-    except CalibrantError:
-        return []
-    there = set(read_rows(folder).column("run").unique().to_pylist())
-    return [name for name in names if name not in there]
-
-
-def _root(said: dict[str, Any]) -> str | None:
-    root = said.get("settings", {}).get("root")
+def root_of(said: dict[str, Any]) -> str | None:
+    settings = said.get("settings", {})
+    root = settings.get("root") if isinstance(settings, dict) else None
     return root if isinstance(root, str) else None
-
-
-def _facts(folder: Path, rows: "pa.Table") -> dict[str, str]:
-    """What was done, and what it was done with."""
-    facts = {}
-    for name in ("data", "model", "loss", "seed", "calibrator"):
-        facts[name] = ", ".join(str(value) for value in rows.column(name).unique().to_pylist())
-    facts["runs"] = str(len(rows.column("run").unique()))
-    tests = rows.select(["data", "split", "n_rows"]).group_by(["data", "split", "n_rows"]).aggregate([])
-    sizes = sorted(set(tests.column("n_rows").to_pylist()))
-    if sizes:
-        facts["tests"] = f"{len(tests)}, of {sizes[0]:,}" + (f" to {sizes[-1]:,}" if sizes[1:] else "") + " rows each"
-    for run in rows.column("run").unique().to_pylist()[:1]:
-        try:
-            environment = json.loads((folder / run / "environment.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        facts["environment"] = ", ".join(f"{key} {value}" for key, value in environment.items() if value is not None)
-    return facts

@@ -15,7 +15,7 @@ from calibrant.errors import CalibrantError, FailedRunsError, InvalidInputError,
 try:
     from calibrant.experiments.config import read_experiment
 except ImportError:
-    raise NoDataError("experiments need the extra train: pip install 'calibrant[train]'") from None
+    raise NoDataError("experiments need the extras report and train: pip install 'calibrant[report,train]'") from None
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ MOST_JOBS = 8  # processes that are started unless told otherwise
 
 
 def run(
-    file: str,
+    file: str | None = None,
     *,
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
     jobs: int | None = None,
@@ -45,7 +45,7 @@ def run(
     Parameters
     ----------
     file
-        The experiment, as experiments/demo.toml.
+        The experiment, as a TOML file; by default the demonstration that comes with the package.
     output
         The folder of all that comes of it, where not that of the file.
     jobs
@@ -64,8 +64,9 @@ def run(
     from calibrant.experiments.plan import make_plan
 
     console = Console()
+    source = demo_file() if file is None else file
     with working("reading the plan"):
-        experiment = read_experiment(file)
+        experiment = read_experiment(source)
         plan = make_plan(experiment, Path(output or experiment.output or "runs"), _chosen(only))
     if jobs is not None and jobs < 1:
         raise InvalidInputError(f"jobs must be at least 1, got {jobs}")
@@ -74,8 +75,14 @@ def run(
     show_plan(console, plan, n_jobs)
     if dry_run:
         return
-    result = _carried_out(console, plan, Path(file), redo=redo, backend=_backend(plan, n_jobs, ray))
+    result = _carried_out(console, plan, Path(source), redo=redo, backend=_backend(plan, n_jobs, ray))
     _show_result(console, plan, result)
+
+
+def demo_file() -> Path:
+    """The demonstration: in an installed package a part of it, in the repository beside it."""
+    packaged = Path(__file__).parents[1] / "experiments" / "demo.toml"
+    return packaged if packaged.is_file() else Path(__file__).parents[3] / "experiments" / "demo.toml"
 
 
 def _chosen(only: str) -> dict[str, str]:

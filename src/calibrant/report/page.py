@@ -22,6 +22,9 @@ EXTRA = "reports need the extra report: pip install 'calibrant[report]'"
 LONG = 30  # rows from which on a table scrolls in a box of its own
 TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
+SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+WIDE = 480  # pixels
+LARGER = 1.25  # than on paper: letters of 10 pixels are small on a screen
 BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
 
@@ -113,13 +116,20 @@ def _content_hash(script: str) -> str:
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """The picture without prolog and white paper, its ids made its own: two of a page must not share a clip path.
+    """The picture without prolog and white paper, made larger, its ids its own: no two may share a clip path.
 
     >>> inline_svg('<?xml version="1.0"?><svg><g id="a"/><use href="#a" fill="url(#a)"/></svg>', "f-")
     '<svg><g id="f-a"/><use href="#f-a" fill="url(#f-a)"/></svg>'
     """
     svg = BACKGROUND.sub("", svg[svg.index("<svg") :], count=1)
+    svg = SIZE.sub(_larger, svg, count=1)
     return TAG.sub(lambda tag: IDENTIFIER.sub(rf"\g<1>{prefix}", tag[0]), svg)
+
+
+def _larger(size: re.Match[str]) -> str:
+    """On a phone, what is wider than it by far is not made so small, but scrolls."""
+    width, height = (LARGER * float(number) for number in size.groups())
+    return f'data-wide="{"yes" if width > WIDE else "no"}" width="{width:g}" height="{height:g}"'
 
 
 def first_of(names: Iterable[str], most: int = 20) -> list[str]:

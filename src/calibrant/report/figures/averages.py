@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant._checks import check_choice, check_whole
-from calibrant.errors import NoDataError
+from calibrant.errors import NoDataError, printable
 from calibrant.experiments.rows import RAW
 from calibrant.report.palette import LOSS_ORDER
 from calibrant.report.summary import mean_and_error, run_mean
@@ -83,7 +83,7 @@ def chosen(
         if values:
             table = table.filter(pc.is_in(table.column(column), pa.array(list(values), pa.string())))
     rows = table.to_pylist()
-    names = _panels(rows)
+    names = panels_of(rows)
     for row in rows:
         row["panel"] = names[row["data"], row["model"]]
     return sorted(rows, key=lambda row: (row["data"], row["model"], place(row["loss"]), row["seed"]))
@@ -98,10 +98,12 @@ def _check_known(table: pa.Table, **named: Collection[str]) -> None:
             check_choice(f"{column} of the experiment", name, known)
 
 
-def _panels(rows: Iterable[Row]) -> dict[tuple[str, str], str]:
+def panels_of(rows: Iterable[Row]) -> dict[tuple[str, str], str]:
+    """What figures call each data set and model."""
     pairs = {(row["data"], row["model"]) for row in rows}
     several = {data for data, model in pairs if any(pair[0] == data and pair[1] != model for pair in pairs)}
-    return {(data, model): f"{data}, {model}" if data in several else data for data, model in pairs}
+    names = {(data, model): f"{data}, {model}" if data in several else data for data, model in pairs}
+    return {pair: printable(name) for pair, name in names.items()}
 
 
 def place(loss: str) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -20,8 +21,10 @@ from calibrant.report.figures.look import (
     layered,
     line_of,
     losses_of,
+    percent,
+    said,
+    sentence,
     side_by_side,
-    values,
 )
 from calibrant.report.palette import label_of
 
@@ -64,7 +67,7 @@ def draw(numbers: Points[NormPoint]) -> Chart:
 
 
 def _panel(points: list[NormPoint], lines: list[Line], title: str, width: int) -> alt.LayerChart:
-    base = alt.Chart(values([{**asdict(point), "line": label_of(point.loss)} for point in points])).encode(
+    base = alt.Chart().encode(
         x=alt.X(
             "norm:Q",
             title="Mean norm of features",
@@ -78,10 +81,20 @@ def _panel(points: list[NormPoint], lines: list[Line], title: str, width: int) -
             axis=alt.Axis(format=PERCENT, tickCount=6),
         ),
         color=colour(lines),
+        description=said(),
     )
-    joined = base.mark_line(strokeWidth=1.2).encode(order=alt.Order("step:Q"), strokeDash=dash(lines))
+    joined = base.mark_line(strokeWidth=1.2).encode(
+        order=alt.Order("step:Q"), strokeDash=dash(lines), description=said("line")
+    )
     discs = base.mark_point(shape="circle", fill="white", fillOpacity=1, opacity=1, size=105, strokeWidth=1.2)
     numbers = base.mark_text(fontSize=LETTERS, fontWeight="bold", baseline="middle", dy=0.5).encode(
         text=alt.Text("step:N")
     )
-    return layered(joined, discs, numbers).properties(width=width, height=240, title=title)
+    chart = layered(joined, discs, numbers, rows=list(map(_words, points)))
+    return chart.properties(width=width, height=240, title=title)
+
+
+def _words(point: NormPoint) -> dict[str, Any]:
+    line = label_of(point.loss)
+    about = sentence(line, f"severity {point.step}", f"norm {point.norm:.4g}", f"ECE {percent(point.ece)}")
+    return {**asdict(point), "line": line, "said": about}

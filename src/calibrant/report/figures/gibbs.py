@@ -18,9 +18,11 @@ from calibrant.report.figures.look import (
     key,
     layered,
     panel_width,
+    percent,
     ramp,
+    said,
+    sentence,
     shape,
-    values,
 )
 
 MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
@@ -64,14 +66,19 @@ def _panel(numbers: Sequence[Mass], moment: str, letter: str) -> alt.VConcatChar
     lines = ramp(list(names.values()))
     first = moment == "mean"
     width = panel_width(2, COLUMN, axes=2)
-    chart = _lines([{**asdict(mass), "line": names[mass.target]} for mass in masses], lines, first=first)
+    chart = _lines([_words(mass, names[mass.target]) for mass in masses], lines, first=first)
     return alt.vconcat(chart.properties(width=width, height=150), key(lines, width), spacing=6)
+
+
+def _words(mass: Mass, line: str) -> dict[str, Any]:
+    about = sentence(line, f"class {mass.class_value}", f"probability {percent(mass.probability)}")
+    return {**asdict(mass), "line": line, "said": about}
 
 
 def _lines(rows: list[dict[str, Any]], lines: Sequence[Line], *, first: bool) -> alt.LayerChart:
     last = max(row["class_value"] for row in rows)
     ticks = list(range(0, last + 1, max(1, round(last / 3))))
-    base = alt.Chart(values(rows)).encode(
+    base = alt.Chart().encode(
         x=alt.X(
             "class_value:Q",
             title="Class",
@@ -82,6 +89,7 @@ def _lines(rows: list[dict[str, Any]], lines: Sequence[Line], *, first: bool) ->
         color=colour(lines),
     )
     return layered(
-        base.mark_line(strokeWidth=1.3).encode(strokeDash=dash(lines)),
-        base.mark_point(filled=True, size=24, opacity=1).encode(shape=shape(lines)),
+        base.mark_line(strokeWidth=1.3).encode(strokeDash=dash(lines), description=said("line")),
+        base.mark_point(filled=True, size=24, opacity=1).encode(shape=shape(lines), description=said()),
+        rows=rows,
     )

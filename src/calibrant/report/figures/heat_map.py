@@ -8,6 +8,7 @@ import altair as alt
 import pyarrow as pa
 
 from calibrant.corruptions import CORRUPTIONS
+from calibrant.errors import printable
 from calibrant.experiments.rows import RAW
 from calibrant.report.figures.averages import at_severity, chosen, need, run_means, shared_tests, unsmoothed
 from calibrant.report.figures.look import (
@@ -18,8 +19,10 @@ from calibrant.report.figures.look import (
     finished,
     layered,
     losses_of,
+    percent,
+    said,
+    sentence,
     side_by_side,
-    values,
 )
 from calibrant.report.figures.severity_lines import REMEDY
 from calibrant.report.palette import label_of
@@ -83,23 +86,30 @@ def draw(numbers: HeatMap) -> Chart:
 
 
 def _words(cell: Cell) -> dict[str, Any]:
-    words = {"line": label_of(cell.loss), "shift": cell.shift.replace("_", " "), "text": f"{100 * cell.ece:.1f}"}
-    return {**asdict(cell), **words}
+    line, shift = label_of(cell.loss), _name(cell.shift)
+    about = sentence(line, "mean over all shifts" if cell.shift == MEAN else shift, f"ECE {percent(cell.ece)}")
+    return {**asdict(cell), "line": line, "shift": shift, "text": f"{100 * cell.ece:.1f}", "said": about}
+
+
+def _name(shift: str) -> str:
+    return printable(shift.replace("_", " "))
 
 
 def _panel(cells: list[Cell], title: str) -> alt.LayerChart:
-    shifts = list(dict.fromkeys(cell.shift.replace("_", " ") for cell in cells))
+    shifts = list(dict.fromkeys(_name(cell.shift) for cell in cells))
     losses = [label_of(loss) for loss in losses_of(cells)]
     above = alt.Axis(orient="top", labelAngle=-50, domain=False, ticks=False)
-    base = alt.Chart(values([_words(cell) for cell in cells])).encode(
+    base = alt.Chart().encode(
         x=alt.X("line:N", sort=losses, title=None, axis=above),
-        y=alt.Y("shift:N", sort=shifts, title=None, axis=alt.Axis(domain=False, ticks=False)),
+        y=alt.Y("shift:N", sort=shifts, title=None, axis=alt.Axis(domain=False, ticks=False, minExtent=NAMES - 10)),
+        description=said(),
     )
     scale = alt.Scale(scheme="blues", domainMin=0)
     squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=alt.Color("ece:Q", scale=scale, legend=None))
     letters = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
     text = base.mark_text(fontSize=LETTERS - 0.5).encode(text=alt.Text("text:N"), color=letters)
     width = max(COLUMN - NAMES, 23 * len(losses))
-    chart = layered(squares, text).properties(width=width, height=CELL * len(shifts), title=f"{title}: ECE in %")
+    chart = layered(squares, text, rows=[_words(cell) for cell in cells])
+    chart = chart.properties(width=width, height=CELL * len(shifts), title=f"{title}: ECE in %")
     apart: alt.LayerChart = chart.resolve_scale(color="independent")
     return apart

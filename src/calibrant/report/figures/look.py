@@ -6,7 +6,9 @@ from itertools import islice
 from typing import Any
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
+from calibrant.errors import printable
 from calibrant.report.palette import (
     DASH_DOT,
     DASH_DOT_DOT,
@@ -20,6 +22,7 @@ from calibrant.report.palette import (
     label_of,
     shape_of,
 )
+from calibrant.report.tables import mean_text
 
 Chart = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 
@@ -98,11 +101,36 @@ def _between(share: float) -> str:
 def losses_of(points: Iterable[Any]) -> list[str]:
     """The losses of points, each once, in the order of tables and keys."""
     found = {point.loss for point in points}
-    return sorted(found, key=LOSS_ORDER.index)
+    return sorted(found, key=lambda loss: (LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER), loss))
 
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
-    return alt.InlineData(values=list(rows))
+    """The rows as data that altair neither looks through nor copies, as it would a list, for each chart around them."""
+    with debug_mode(False):
+        return alt.InlineData(values=tuple(rows))
+
+
+def said(sentence: str = "said") -> alt.Description:
+    """What a mark says where it is pointed at or read aloud: the text in this field."""
+    return alt.Description(f"{sentence}:N")
+
+
+def sentence(label: str, *parts: str) -> str:
+    """What a mark of a line says; by its beginning a page knows the line that it belongs to.
+
+    >>> sentence("CE", "severity 3", "ECE 5.10 %")
+    'CE: severity 3, ECE 5.10 %'
+    """
+    return printable(f"{label}: {', '.join(parts)}")
+
+
+def percent(share: float) -> str:
+    """A share as people read it, in the digits of the tables.
+
+    >>> percent(0.0512), percent(0.9)
+    ('5.12 %', '90.0 %')
+    """
+    return f"{mean_text(100 * share, in_percent=True)} %"
 
 
 def colour(lines: Sequence[Line]) -> alt.Color:
@@ -122,8 +150,9 @@ def _scale(lines: Sequence[Line], looks: list[Any]) -> alt.Scale:
     return alt.Scale(domain=[line.label for line in lines], range=looks)
 
 
-def layered(*layers: alt.Chart) -> alt.LayerChart:
-    return alt.LayerChart(layer=list(layers))
+def layered(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) -> alt.LayerChart:
+    """Layers over each other, of the same rows where these are given."""
+    return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else values(rows))
 
 
 def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int | None = None) -> alt.LayerChart:
@@ -140,7 +169,7 @@ def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int 
     ]
     across = alt.Scale(domain=[0, width], nice=False, zero=False)
     down = alt.Y("y:Q", scale=alt.Scale(domain=[n_rows - 0.5, -0.5], nice=False, zero=False), axis=None)
-    base = alt.Chart(values(rows)).encode(y=down, color=colour(lines))
+    base = alt.Chart().encode(y=down, color=colour(lines), description=said("line"))
     rules = base.mark_rule(strokeWidth=1.5).encode(
         x=alt.X("x:Q", scale=across, axis=None), x2=alt.X2("x_end:Q"), strokeDash=dash(lines)
     )
@@ -151,16 +180,16 @@ def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int 
         x=alt.X("x_text:Q", scale=across, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
     )
     layers = (rules, symbols, text) if points else (rules, text)
-    return layered(*layers).properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW)
+    return layered(*layers, rows=rows).properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW)
 
 
-def side_by_side(panels: Sequence[Chart], columns: int) -> alt.VConcatChart:
-    """Panels in rows of so many."""
+def side_by_side(panels: Sequence[Chart], columns: int) -> Chart:
+    """Panels in rows of so many; nothing is wrapped that need not be, for altair copies whatever it wraps."""
     rest = iter(panels)
-    rows = []
+    rows: list[Chart] = []
     while row := list(islice(rest, columns)):
-        rows.append(alt.hconcat(*row, spacing=GAP))
-    return alt.vconcat(*rows, spacing=GAP)
+        rows.append(alt.hconcat(*row, spacing=GAP) if len(row) > 1 else row[0])
+    return alt.vconcat(*rows, spacing=GAP) if len(rows) > 1 else rows[0]
 
 
 def panel_width(columns: int, width: int, axes: int = 1) -> int:
@@ -180,15 +209,25 @@ def column_title(text: str) -> alt.TitleParams:
 
 
 def confidence_axis(field: str, *, labels: bool) -> alt.X:
-    axis = alt.Axis(format=PERCENT, values=[0, 0.5, 1], labels=labels, ticks=labels, grid=False, labelFlush=True)
+    axis = alt.Axis(
+        format=PERCENT,
+        values=[0, 0.5, 1],
+        labels=labels,
+        ticks=labels,
+        grid=False,
+        labelFlush=True,
+        titleFontSize=LETTERS,
+    )
     return alt.X(f"{field}:Q", title="Confidence" if labels else None, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
 
 def finished(*parts: Chart, note: str = "") -> alt.VConcatChart:
     """The parts, one below the other, as a whole figure on white; a note stands above them."""
-    chart = alt.vconcat(*parts, spacing=8, center=False)
-    if note:
-        lines = note.split("; ")
-        chart = chart.properties(title=alt.TitleParams(lines, fontSize=LETTERS, fontWeight="normal", anchor="start"))
-    whole: alt.VConcatChart = chart.configure(**CONFIG)
-    return whole
+    about = alt.TitleParams(note.split("; "), fontSize=LETTERS, fontWeight="normal", anchor="start")
+    return alt.VConcatChart(
+        vconcat=parts,
+        spacing=8,
+        center=False,
+        title=about if note else alt.Undefined,
+        config=alt.Config(**CONFIG),
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -10,15 +11,20 @@ from calibrant.experiments.rows import RAW
 from calibrant.report.figures.averages import Pooled, Row, at_severity, chosen, need, pooled, shared_tests, unsmoothed
 from calibrant.report.figures.look import (
     INK,
+    LETTERS,
     PAGE,
     PERCENT,
     Chart,
-    column_title,
+    colour,
     confidence_axis,
     finished,
     layered,
+    line_of,
     losses_of,
     panel_width,
+    percent,
+    said,
+    sentence,
     values,
 )
 from calibrant.report.palette import colour_of, label_of
@@ -106,37 +112,55 @@ def draw(numbers: Bins) -> Chart:
 
 def _block(bins: Sequence[Bin], title: str, width: int) -> alt.VConcatChart:
     """A column per loss; only the first has the axis on its left, which all share."""
-    losses = losses_of(bins)
-    top = 1.05 * max(found.strength for found in bins)
-    above, below = [], []
-    for loss in losses:
-        own, first = [found for found in bins if found.loss == loss], loss == losses[0]
-        spread = strengths(own, first=first, top=top)
-        above.append(spread.properties(width=width, height=60, title=column_title(label_of(loss))))
-        below.append(_reliability(own, first=first).properties(width=width, height=max(60, width)))
-    rows = (alt.hconcat(*charts, spacing=8, bounds="flush") for charts in (above, below))
-    return alt.vconcat(*rows, spacing=6, title=title)
+    lines = colour([line_of(loss) for loss in losses_of(bins)])
+    spread = _bars(_share(bins), labels=False).encode(color=lines).transform_filter("!datum.ideal")
+    above = _columns(spread.properties(width=width, height=60), bins, named=True)
+    below = _columns(_reliability(lines).properties(width=width, height=max(60, width)), bins, named=False)
+    return alt.vconcat(above, below, spacing=6, title=title)
+
+
+def _columns(chart: alt.Chart | alt.LayerChart, bins: Sequence[Bin], *, named: bool) -> alt.FacetChart:
+    """The chart once for each loss: by facets, which take a quarter of the time of as many charts."""
+    names = [label_of(loss) for loss in losses_of(bins)]
+    header = alt.Header(labels=named, labelFontSize=LETTERS, labelColor=INK, labelPadding=3)
+    rows = [_words(found) for found in bins] + [{"line": name, "ideal": True} for name in names]
+    beside = alt.Column("line:N", sort=names, title=None, header=header)
+    facets: alt.FacetChart = chart.facet(column=beside, data=values(rows), spacing=8, bounds="flush")
+    return facets
 
 
 def strengths(bins: Sequence[Bin], *, first: bool, top: float, labels: bool = False) -> alt.Chart:
     """The histogram of one loss."""
-    axis = alt.Axis(format=PERCENT, tickCount=3, labels=first, ticks=first)
-    up = alt.Y("strength:Q", title="Share" if first else None, axis=axis, scale=alt.Scale(domain=[0, top]))
-    return _bars(bins, up, labels=labels)
-
-
-def _reliability(bins: Sequence[Bin], *, first: bool) -> alt.LayerChart:
-    axis = alt.Axis(format=PERCENT, values=[0, 0.5, 1], labels=first, ticks=first)
-    up = alt.Y("accuracy:Q", title="Accuracy" if first else None, axis=axis, scale=alt.Scale(domain=[0, 1]))
-    bars = _bars([found for found in bins if found.accuracy is not None], up, labels=True)
-    diagonal = alt.Chart(values([{"at": 0}, {"at": 1}])).mark_line(color=INK, strokeDash=[3, 2], strokeWidth=1)
-    ideal = diagonal.encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
-    return layered(bars, ideal)
-
-
-def _bars(bins: Sequence[Bin], up: alt.Y, *, labels: bool) -> alt.Chart:
-    bars = alt.Chart(values([asdict(found) for found in bins]))
-    looks = bars.mark_bar(color=colour_of(bins[0].loss), stroke="white", strokeWidth=0.4)
-    across = confidence_axis("low", labels=labels)
-    chart: alt.Chart = looks.encode(x=across, x2=alt.X2("high:Q"), y=up, y2=alt.Y2Datum(0))
+    bars = _bars(_share(bins, first=first, top=top), labels=labels).encode(color=alt.value(colour_of(bins[0].loss)))
+    chart: alt.Chart = bars.properties(data=values([_words(found) for found in bins]))
     return chart
+
+
+def _share(bins: Sequence[Bin], *, first: bool = True, top: float | None = None) -> alt.Y:
+    axis = alt.Axis(format=PERCENT, tickCount=3, labels=first, ticks=first)
+    domain = [0, top or 1.05 * max(found.strength for found in bins)]
+    return alt.Y("strength:Q", title="Share" if first else None, axis=axis, scale=alt.Scale(domain=domain))
+
+
+def _reliability(lines: alt.Color) -> alt.LayerChart:
+    axis = alt.Axis(format=PERCENT, values=[0, 0.5, 1])
+    up = alt.Y("accuracy:Q", title="Accuracy", axis=axis, scale=alt.Scale(domain=[0, 1]))
+    bars = _bars(up, labels=True).encode(color=lines).transform_filter("isValid(datum.accuracy)")
+    rule = alt.Chart().mark_rule(color=INK, strokeDash=[3, 2], strokeWidth=1, aria=False)
+    ideal = rule.encode(x=alt.datum(0), x2=alt.datum(1), y=alt.datum(0), y2=alt.datum(1))
+    return layered(bars, ideal.transform_filter("datum.ideal"))
+
+
+def _bars(up: alt.Y, *, labels: bool) -> alt.Chart:
+    """Without data, for these may come from facets."""
+    bars = alt.Chart().mark_bar(stroke="white", strokeWidth=0.4)
+    across = confidence_axis("low", labels=labels)
+    chart: alt.Chart = bars.encode(x=across, x2=alt.X2("high:Q"), y=up, y2=alt.Y2Datum(0), description=said())
+    return chart
+
+
+def _words(found: Bin) -> dict[str, Any]:
+    where = f"confidence {100 * found.low:.0f} to {100 * found.high:.0f} %"
+    right = "no predictions" if found.accuracy is None else f"accuracy {percent(found.accuracy)}"
+    about = sentence(label_of(found.loss, "", found.label_smoothing), where, right, f"{percent(found.strength)} of all")
+    return {**asdict(found), "line": label_of(found.loss), "said": about}

@@ -19,6 +19,7 @@ from calibrant.report.figures.look import (
     key,
     line_of,
     losses_of,
+    said,
     side_by_side,
     values,
 )
@@ -75,6 +76,7 @@ def _panel(points: list[Risk], lines: list[Line], title: str, width: int) -> alt
             y=alt.Y("error:Q", title="Error", axis=axis, scale=alt.Scale(zero=True)),
             color=colour(lines),
             strokeDash=dash(lines),
+            description=said("line"),
         )
         .properties(width=width, height=200, title=title)
     )

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from calibrant.errors import InvalidInputError
-from calibrant.report.figures.look import COLUMN, LETTERS, PAGE, Chart, finished, values
+from calibrant.errors import InvalidInputError, printable
+from calibrant.report.figures.look import COLUMN, LETTERS, PAGE, Chart, finished, said, sentence, values
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -32,7 +32,7 @@ class Sample:
 def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> tuple[Sample, ...]:
     """From the pictures of each row by their columns: uint8, (h, w) or (h, w, 3). Raises: InvalidInputError."""
     samples = [
-        Sample(row, column, _url(f"{row}, {column}", pixels))
+        Sample(printable(row), printable(column), _url(f"{row}, {column}", pixels))
         for row, columns in images.items()
         for column, pixels in columns.items()
     ]
@@ -55,14 +55,16 @@ def draw(numbers: tuple[Sample, ...]) -> Chart:
     rows, columns = (list(dict.fromkeys(names)) for names in zip(*((s.row, s.column) for s in numbers), strict=True))
     room = COLUMN if len(columns) <= 6 else PAGE
     side = min(WIDEST, (room - NAMES) // len(columns))
+    letters = min(round(6.2 * max(map(len, rows))), NAMES + 30)  # room for the names in a wider font than is drawn with
     plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": LETTERS}
     pictures = (
-        alt.Chart(values([asdict(sample) for sample in numbers]))
+        alt.Chart(values([{**asdict(sample), "said": sentence(sample.row, sample.column)} for sample in numbers]))
         .mark_image(width=side - GAP, height=side - GAP)
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),
-            y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(**plain)),
+            y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=letters, **plain)),
             url=alt.Url("url:N"),
+            description=said(),
         )
     )
     view = alt.ViewConfig(stroke=None)

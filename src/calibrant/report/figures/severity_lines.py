@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import altair as alt
 
 from calibrant.errors import NoDataError
 from calibrant.report.figures.averages import Points, Row, need, run_means, shared_tests
-from calibrant.report.figures.look import PERCENT, Line, colour, dash, layered, shape, values
+from calibrant.report.figures.look import PERCENT, Line, colour, dash, layered, percent, said, sentence, shape
 
 REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
 
@@ -59,9 +60,11 @@ def severity_panel(
     width: int,
     height: int,
     top: float | None = None,
+    in_percent: bool = True,
 ) -> alt.LayerChart:
     """One panel: bands, lines and points; label says which line a point is on."""
-    base = alt.Chart(values([{**asdict(point), "line": label(point)} for point in points])).encode(
+    rows = [_words(point, label(point), y_title, in_percent=in_percent) for point in points]
+    base = alt.Chart().encode(
         x=alt.X(
             "severity:Q",
             title="Severity",
@@ -69,13 +72,24 @@ def severity_panel(
             scale=alt.Scale(nice=False, padding=6),
         ),
         color=colour(lines),
+        description=said("line"),
     )
-    axis = alt.Axis(format=PERCENT, tickCount=5)
+    axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
     up = alt.Y(
         "mean:Q", title=y_title, axis=axis, scale=alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
     )
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
     line = base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines))
-    point = base.mark_point(filled=True, size=26, opacity=1).encode(y=up, shape=shape(lines))
-    chart = layered(band, line, point).properties(width=width, height=height)
+    point = base.mark_point(filled=True, size=26, opacity=1).encode(y=up, shape=shape(lines), description=said())
+    chart = layered(band, line, point, rows=rows).properties(width=width, height=height)
     return chart.properties(title=title) if title else chart
+
+
+def _words(point: SeverityPoint, label: str, metric: str, *, in_percent: bool) -> dict[str, Any]:
+    mean = percent(point.mean) if in_percent else f"{point.mean:.3f}"
+    about = sentence(label, f"severity {point.severity}", f"{metric} {mean}", seeds(point.n_seeds))
+    return {**asdict(point), "line": label, "said": about}
+
+
+def seeds(count: int) -> str:
+    return f"mean of {count} seeds" if count > 1 else "one seed"

@@ -76,7 +76,7 @@
     line.hidden = false;
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
-      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      for (const row of rows) row.hidden = ![...row.cells].some((cell) => cell.textContent.toLowerCase().includes(wanted));
       count.textContent = wanted ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
     });
   }

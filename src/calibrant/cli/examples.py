@@ -1,0 +1,125 @@
+"""What help and the manual page say beside the options: examples of every verb, and what its exit codes mean."""
+
+from collections.abc import Iterator
+
+# from the words of a verb to its examples: a command, and what it is for
+EXAMPLES: dict[str, dict[str, str]] = {
+    "": {
+        "calibrant run": "the demonstration: nine losses under 19 corruptions, in minutes",
+        "calibrant audit test.parquet": "how honest a model's probabilities are",
+        "calibrant fit val.parquet -o t.json": "a calibrator that mends them",
+        "calibrant --install-completion": "verbs, options and names by the tab key",
+    },
+    "apply": {
+        "calibrant apply t.json test.parquet -o honest.parquet": "one file",
+        "calibrant apply t.json 's3://bucket/day=*/' -o honest.parquet": "many, in bounded memory",
+    },
+    "audit": {
+        "calibrant audit test.parquet": "all metrics, with intervals and noise floors",
+        "calibrant audit preds/ --by hospital scanner": "a scorecard for each value, the worst first",
+        "calibrant audit preds/ --by hospital --report audit.html": "the same as a page to read",
+        "calibrant audit new.parquet --compare old.parquet": "two models on the same rows",
+        "calibrant audit test.parquet --fail-if 'ece > 0.05'": "a gate for continuous integration",
+        "calibrant audit test.parquet --metrics ece nll --json": "for machines",
+    },
+    "compare-calibrators": {
+        "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
+        "calibrant compare-calibrators val.parquet test.parquet --methods spline": "one of them",
+    },
+    "corrupt": {
+        "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of pictures",
+        "calibrant corrupt photos --all -o photos-c": "all corruptions at all severities",
+        "calibrant corrupt data --all --layout cifar-c -o CIFAR-10-C": "the files of CIFAR-10-C",
+        "calibrant corrupt --sheet photo.jpg": "one picture under everything",
+    },
+    "data": {
+        "calibrant data list": "which there are, and which are here",
+        "calibrant data fetch cifar10": "download, verify and unpack",
+    },
+    "data list": {"calibrant data list": "all", "calibrant data list --json": "for machines"},
+    "data fetch": {
+        "calibrant data fetch cifar10": "into CALIBRANT_DATA, or data",
+        "calibrant data fetch tiny_imagenet --root /scratch/data --keep": "elsewhere, with the archives",
+    },
+    "data check": {
+        "calibrant data check cifar10": "sizes, sums and rows",
+        "calibrant data check camelyon17 --deep": "decode every picture as well",
+    },
+    "data where": {"calibrant data where": "the folder, and who says so"},
+    "figure": {
+        "calibrant figure severity runs/demo": "runs/demo/figures/severity.svg",
+        "calibrant figure all runs/demo": "every figure that the rows suffice for",
+        "calibrant figure reliability runs/demo --severity 5 -o r.pdf": "as PDF; PNG, SVG, HTML, JSON",
+    },
+    "fit": {
+        "calibrant fit val.parquet -o t.json": "the exact temperature",
+        "calibrant fit val.parquet --method spline --knots 8 -o s.json": "another method, an option of it",
+        "calibrant fit val.parquet --grid 1.25 1.5 1.75 2 -o g.json": "as the paper does it",
+    },
+    "predict": {
+        "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",
+        "calibrant predict my_module:load --data cifar10 -o preds": "a model of your own",
+    },
+    "report": {
+        "calibrant report runs/demo": "runs/demo/report.html anew",
+        "calibrant report runs/demo --watch": "the page of an experiment while it runs",
+    },
+    "rows": {
+        "calibrant rows runs/demo --where \"loss = 'focal' and severity = 5\"": "a table",
+        "calibrant rows runs/demo --format csv": "everything, for other programs",
+    },
+    "run": {
+        "calibrant run": "the demonstration that comes with the package, in runs/demo",
+        "calibrant run --dry-run": "what would be done, and how long it would take",
+        "calibrant run my.toml --jobs 4": "an experiment of your own, in four processes",
+        "calibrant run my.toml --only loss=focal,seed=0": "a part of it",
+        "calibrant run my.toml --ray auto": "on a Ray cluster",
+    },
+    "schema": {"calibrant schema -o schema.json": "for a TOML language server"},
+    "solve": {
+        "calibrant solve --prior prior.json": "the multipliers of the form mean",
+        "calibrant solve --counts counts.json --form mean variance --json": "two forms, for machines",
+    },
+    "table": {
+        "calibrant table runs/demo": "Table 1",
+        "calibrant table runs/demo --name 2 -o table2.tex": "Table 2 as LaTeX",
+        "calibrant table runs/cifar10 --against paper": "with the published numbers beside",
+    },
+    "train": {
+        "calibrant train --loss maxent_mean": "on the embedded part of Fashion-MNIST",
+        "calibrant train settings.toml --seed 1 -o runs/x": "settings from a file; flags win over it",
+        "calibrant train --data cifar10 --model resnet18 --loss focal": "with the paper's recipe",
+    },
+    "--install-completion": {
+        "calibrant --install-completion": "for the shell that runs it",
+        "calibrant --install-completion --shell zsh": "for another",
+    },
+    "--show-completion": {
+        "calibrant --show-completion bash": "for packagers: it goes to share/bash-completion/completions",
+    },
+}
+
+ALWAYS = {
+    0: "done",
+    1: "an error of calibrant itself, with a traceback",
+    2: "bad input, or something is missing: a line on standard error says what",
+}
+EXITS: dict[str, dict[int, str]] = {
+    "": {130: "stopped by Ctrl-C or SIGTERM"},
+    "audit": {3: "a condition of --fail-if holds"},
+    "corrupt": {1: "with --verify, a file differs from the published one"},
+    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command goes on"},
+    "train": {130: "stopped; the same command goes on"},
+}
+
+
+def exit_codes(verb: str) -> Iterator[tuple[int, str]]:
+    """Every exit code of a verb, and its meaning."""
+    yield from sorted((ALWAYS | EXITS.get(verb, {})).items())
+
+
+def epilogue(verb: str) -> str:
+    """What stands below the options in the help of a verb, as Markdown."""
+    examples = [f"# {what}\n{command}" for command, what in EXAMPLES[verb].items()]
+    codes = [f"- {code}: {meaning}" for code, meaning in exit_codes(verb)]
+    return "\n".join(["**Examples**", "", "```", *examples, "```", "", "**Exit codes**", "", *codes])

@@ -1,0 +1,101 @@
+"""`calibrant report --watch`: the page of an experiment while it runs."""
+
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibrant.cli.figure import sample_pictures
+from calibrant.cli.report import planned_runs, read_said
+from calibrant.cli.show import shown
+from calibrant.errors import NoDataError
+
+if TYPE_CHECKING:
+    from calibrant.experiments.config import Experiment
+    from calibrant.report.serve import State
+
+
+def serve_page(folder: Path, *, port: int = 0, root: str | Path | None = None) -> None:
+    """Serve the page of an experiment until Ctrl-C; it is drawn anew when a run has ended."""
+    from rich.console import Console
+
+    from calibrant.report.serve import Server
+
+    watched = Watched(folder, root)
+    with Server(watched.look, watched.page, port) as server:
+        console = Console()
+        console.print(shown(f"watching {folder}: open {server.url} (Ctrl-C stops)"), soft_wrap=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            console.print("stopped watching")
+
+
+class Watched:
+    """The folder of an experiment that a sweep writes to; here it is only read."""
+
+    def __init__(self, folder: Path, root: str | Path | None = None) -> None:
+        self.folder, self.root = folder, None if root is None else Path(root)
+        self.experiment()
+
+    def experiment(self) -> "Experiment":
+        """As the sweep has it, which may have grown. Raises: NoDataError, CorruptFileError, InvalidInputError."""
+        from calibrant.experiments.config import COPY, read_experiment
+
+        if not (self.folder / COPY).is_file():
+            raise NoDataError(f"{self.folder} has no {COPY}: it is not the folder of an experiment that has begun")
+        return read_experiment(self.folder / COPY)
+
+    def look(self) -> "State":
+        """How far the experiment is, by the dates of its files."""
+        from calibrant.experiments.config import planned
+        from calibrant.experiments.evaluate import evaluation_files
+        from calibrant.report.serve import State
+
+        runs = [self.folder / run.name for run in planned(self.experiment())]
+        results = [[_date(path) for path in evaluation_files(run)] for run in runs]
+        n_done = sum(all(dates) for dates in results)
+        n_begun = sum(run.is_dir() for run in runs) - n_done
+        log = _date(self.folder / "log.jsonl")
+        last = max([log, *(date for dates in results for date in dates)])
+        word = blake2b(repr(([run.name for run in runs], results, log)).encode(), digest_size=8).hexdigest()
+        said = f"{n_done} of {len(runs)} runs are done" + (f", {n_begun} begun" if n_begun else "")
+        when = f"; last news {datetime.fromtimestamp(last / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC" if last else ""
+        return State(word, f"{said}{when}.")
+
+    def page(self, state: "State") -> str:
+        """The page of all that is done."""
+        from calibrant.experiments.config import planned
+        from calibrant.experiments.evaluate import Measures
+        from calibrant.experiments.run import gathered
+        from calibrant.report.experiment import draw_experiment, experiment_page
+
+        experiment, runs = self.experiment(), planned_runs(self.folder)
+        found = gathered(self.folder, planned(experiment), Measures.of(experiment))
+        drawings = draw_experiment(
+            self.folder,
+            found.rows,
+            found.curves,
+            planned=runs,
+            figures=experiment.figures,
+            pictures=lambda: sample_pictures(found.rows, self.root),
+        )
+        title = str(read_said(self.folder).get("title") or "")
+        return experiment_page(
+            self.folder,
+            found.rows,
+            found.curves,
+            title=title,
+            planned=runs,
+            figures=experiment.figures,
+            drawings=drawings,
+            state=state.word,
+        )
+
+
+def _date(path: Path) -> int:
+    """When a file was last written, in nanoseconds; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

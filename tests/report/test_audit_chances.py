@@ -1,0 +1,124 @@
+"""The chances behind an audit's verdict: against every outcome there is, against draws, and against scipy's."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from calibrant.metrics import intervals
+from calibrant.metrics.bins import outcome_bins
+from calibrant.metrics.tally import Tally
+from calibrant.report.audit.chances import (
+    Part,
+    count_limits,
+    error_chance,
+    holm,
+    share_chance,
+    share_limits,
+)
+
+PARTS: list[Part] = ["all", "over", "under"]
+
+
+def tally_of(bins: list[tuple[int, float, int]]) -> Tally:
+    """Bins of so many rows, of one confidence, so many of them right."""
+    count = torch.tensor([[n - right, right] for n, _, right in bins])
+    confidence = torch.tensor([n * p for n, p, _ in bins], dtype=torch.float64)
+    return Tally(count, count.double(), confidence, count.sum(1).double())
+
+
+def size(gap: float, part: Part) -> float:
+    return abs(gap) if part == "all" else max(-gap, 0.0) if part == "over" else max(gap, 0.0)
+
+
+def every_outcome(bins: list[tuple[int, float, int]], part: Part, share: float = 1.0) -> float:
+    """The chance of an error at least this share of the observed one, over all numbers of right rows."""
+    observed = sum(size(right - n * p, part) for n, p, right in bins)
+    total = 0.0
+    for rights in itertools.product(*(range(n + 1) for n, _, _ in bins)):
+        error = sum(size(k - n * p, part) for k, (n, p, _) in zip(rights, bins, strict=True))
+        if error >= share * observed - 1e-9:
+            total += math.prod(
+                math.comb(n, k) * p**k * (1 - p) ** (n - k) for k, (n, p, _) in zip(rights, bins, strict=True)
+            )
+    return total
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "bins",
+    [
+        pytest.param([(1, 0.9, 0)], id="one row"),
+        pytest.param([(6, 0.55, 1), (9, 0.8, 8), (12, 0.97, 9)], id="three bins"),
+        pytest.param([(5, 0.3, 5), (20, 0.7, 14)], id="under"),
+        pytest.param([(4, 0.5, 2), (4, 0.75, 3), (1, 1.0, 1)], id="no error"),
+    ],
+)
+def test_the_chance_of_an_error_is_a_sum_over_all_outcomes(bins: list[tuple[int, float, int]], part: Part) -> None:
+    found = error_chance(tally_of(bins), part)
+    assert found >= every_outcome(bins, part) - 1e-12  # never too small,
+    assert found <= every_outcome(bins, part, share=0.995) + 1e-12  # and too large by no more than the grid
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_chance_agrees_with_the_draws_behind_the_noise_floor(weighted: bool) -> None:
+    draw = np.random.default_rng(3)
+    confidence = draw.beta(4, 1.5, 400)
+    correct = draw.random(400) < confidence**1.15
+    weights = torch.from_numpy(draw.random(400) ** 2) if weighted else None
+    bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
+    gap, perfect, _ = intervals.gaps(bins, 0, n_draws=20_000)
+    for part, norm in zip(PARTS, (intervals.absolute_sum, intervals.negative_sum, intervals.positive_sum), strict=True):
+        assert error_chance(bins, part) == pytest.approx(float((norm(perfect) >= norm(gap)).mean()), abs=0.015)
+
+
+def test_a_certain_model_that_errs_cannot_be_calibrated_and_one_that_does_not_can() -> None:
+    assert error_chance(tally_of([(50, 1.0, 49)])) == 0.0
+    assert error_chance(tally_of([(50, 1.0, 50)])) == 1.0
+
+
+def test_many_rows_need_no_draws_to_be_sure() -> None:
+    assert error_chance(tally_of([(10**7, 0.9, 8_990_000)])) < 1e-12
+    assert error_chance(tally_of([(10**7, 0.9, 9_000_100)])) == pytest.approx(2 * stats.norm.sf(100 / 948.7), abs=0.01)
+
+
+def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most() -> None:
+    draw = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(150):
+        confidence = draw.uniform(0.4, 1.0, 200)
+        correct = draw.random(200) < confidence
+        bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
+        alarms += error_chance(bins) <= 0.05
+    assert 0.005 <= alarms / 150 <= 0.08
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 1), (1, 1), (0, 30), (30, 30), (7, 40), (999, 1000)])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_limits_of_a_share_are_clopper_and_pearsons(right: int, n: int, level: float) -> None:
+    expected = stats.binomtest(right, n).proportion_ci(level, method="exact")
+    assert share_limits(right, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "n", "p"), [(0, 5, 0.5), (5, 5, 0.9), (3, 10, 0.7), (7, 10, 0.7), (50, 60, 0.95)])
+def test_the_chance_of_a_share_is_twice_the_smaller_tail(right: int, n: int, p: float) -> None:
+    mass = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    assert share_chance(right, n, p) == pytest.approx(min(1.0, 2 * min(sum(mass[right:]), sum(mass[: right + 1]))))
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.5), (7, 0.999), (40, 0.3), (1000, 0.97), (12, 0.0), (12, 1.0)])
+def test_counts_that_chance_allows_are_binomial_quantiles(n: int, p: float) -> None:
+    assert count_limits(n, p, 0.9) == tuple(stats.binom.ppf([0.05, 0.95], n, p))
+
+
+def test_holm_by_its_definition() -> None:
+    draw = np.random.default_rng(1)
+    chances = [*draw.random(7), 0.001, 0.001]
+    for chance, corrected in zip(chances, holm(chances), strict=True):
+        smaller = sorted(other for other in chances if other <= chance)
+        wanted = max((len(chances) - rank) * other for rank, other in enumerate(smaller))
+        assert corrected == pytest.approx(min(1.0, wanted))
+    assert holm([]) == []

@@ -1,0 +1,275 @@
+"""The page of an audit: whole at every edge, escaped, small, the same bytes again."""
+
+import re
+import sys
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_audit_reading import made, saved
+
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.metrics import METRICS, compare, score
+from calibrant.metrics.workers import FileScores
+from calibrant.predictions import Predictions
+from calibrant.report.audit import check_report, write_audit, write_scored
+from calibrant.report.audit.content import without_secrets
+from calibrant.report.audit.numbers import Gate
+
+SECTIONS = ["scorecard", "reliability", "confidences", "risk", "classes", "temperature", "todo", "errors", "provenance"]
+HOSTILE = "<script>alert(1)</script>"
+FEW = ("accuracy", "confidence", "ece", "cece", "nll", "aurc")
+VOID = ("meta", "input", "br")
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text inside the elements of each id."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.raw = path.read_text(encoding="utf-8")
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[tuple[str, str | None]] = []
+        self.texts: dict[str, str] = {}
+        self.feed(self.raw)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append((tag, dict(attrs).get("id") or ("lead" if ("class", "lead bad") in attrs else None)))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for _, name in self.open:
+            if name is not None:
+                self.texts[name] = self.texts.get(name, "") + data
+
+    @property
+    def ids(self) -> list[str]:
+        return [attributes["id"] or "" for _, attributes in self.tags if "id" in attributes]
+
+    def text(self, name: str) -> str:
+        return " ".join(self.texts[name].split())
+
+    def rows(self, table: str) -> list[list[str]]:
+        body = self.raw[self.raw.index(f'<table id="{table}"') :].split("</table>")[0]
+        rows = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+        return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+
+
+def page_of(tmp_path: Path, rows: Any, **options: Any) -> Page:
+    path = tmp_path / "audit.html"
+    write_audit(path, rows, **{"metrics": FEW, **options})
+    return Page(path)
+
+
+def test_all_sections_of_files_with_groups_and_another_model(tmp_path: Path) -> None:
+    rows = made(names=True)
+    other = Predictions.from_logits(rows.logits / 2, rows.labels, class_names=rows.class_names)
+    page = page_of(
+        tmp_path, Predictions.scan(saved(rows, tmp_path)), by=["site"], other=other, weights="w", metrics=FEW
+    )
+    assert [name for name in page.ids if name in (*SECTIONS, "groups", "comparison")] == [
+        *SECTIONS[:4], "groups", *SECTIONS[4:8], "comparison", "provenance"
+    ]  # fmt: skip
+    assert len(page.ids) == len(set(page.ids))
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert links == ["#main", *(f"#{name}" for name in page.ids if name in (*SECTIONS, "groups", "comparison"))]
+    assert page.raw.count("<svg") == 3
+    card = score(rows, weights="w", metrics=FEW)
+    assert [row[0] for row in page.rows("scorecard-table")[1:]] == list(card.names)
+    by_name = {row[0]: row for row in page.rows("scorecard-table")[1:]}
+    assert by_name["ece"][2] == f"{card.ece:.4f}"
+    low, high = card.interval("ece")
+    assert by_name["ece"][3:5] == [f"{low:.4f} to {high:.4f}", f"{card.noise_floor('ece'):.4f}"]
+    assert by_name["nll"][1] == METRICS["nll"].title
+    assert sorted(row[0] for row in page.rows("groups-1")[1:]) == ["A", "B", "C"]
+    assert {row[0] for row in page.rows("classes-table")[1:]} == set(rows.class_names or ())
+    assert len(page.rows("errors-table")) == 26
+    [nll] = compare(rows, other, metrics=["nll"], weights="w")
+    assert f"{nll.difference:+.4f}" in page.text("comparison")
+    assert "In NLL the other model is better beyond chance" in page.text("lead")
+    facts = page.text("provenance")
+    assert rows.fingerprint in facts
+    assert "column w; 43 rows of weight 0 left out" in facts
+    assert "calibrant fit val.parquet --method temperature -o t.json" in page.text("temperature")
+
+
+def test_the_lead_says_the_numbers_of_the_scorecard(tmp_path: Path) -> None:
+    rows = made(n=1000)
+    page, card = page_of(tmp_path, rows, by="site"), score(rows)
+    low, high = card.interval("ece")
+    lead = page.text("lead")
+    assert lead.startswith(f"Over-confident by {100 * card.ece:.1f} points (ECE; 95 % interval {100 * low:.1f} to ")
+    assert f"{100 * high:.1f}; a perfectly calibrated model would show {100 * card.noise_floor('ece'):.1f} on" in lead
+    assert f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000" in lead
+    assert "Of 3 groups of site, 3 are miscalibrated beyond chance; the worst is site" in lead
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        pytest.param(Predictions.from_logits([[9.0, 0.0]], [1]), {}, id="one wrong row"),
+        pytest.param(Predictions.from_logits([[9.0, 0.0]], [0]), {}, id="one right row"),
+        pytest.param(Predictions.from_logits([[1.0, 0.0]] * 40, [0] * 40), {}, id="all right"),
+        pytest.param(Predictions.from_logits([[1.0, 0.0]] * 40, [1] * 40), {}, id="all wrong"),
+        pytest.param(Predictions.from_logits([[0.0, -float("inf")]] * 40, [0] * 39 + [1]), {}, id="certain"),
+        pytest.param(made(n=40, n_classes=2), {"weights": "w", "by": ["case_id"]}, id="groups of one row"),
+        pytest.param(made(n=60), {"level": 0.999, "n_bins": 1}, id="one bin"),
+        *(
+            pytest.param(made(n=60), {"metrics": [name], "by": ["site"]}, id=name)
+            for name in ("nll", "mce", "aurc", "ece")
+        ),
+    ],
+)
+def test_the_page_is_whole_at_every_edge(tmp_path: Path, rows: Predictions, options: dict[str, Any]) -> None:
+    page = page_of(tmp_path, rows, **{"metrics": None, **options})
+    assert set(SECTIONS) < set(page.ids)
+    prose = re.sub(r"<(svg|style|script).*?</\1>", "", page.raw, flags=re.DOTALL)
+    assert re.findall(r"\bnan\b|\bNone\b(?! of)|\{\{|Infinity", prose) == []
+
+
+def test_what_was_not_asked_for_is_left_out_with_a_reason(tmp_path: Path) -> None:
+    page = page_of(tmp_path, made(), metrics=["nll"], by=["site"])
+    reason = "and the audit was asked for nll only."
+    assert "Not judged This needs the metric ece, and the audit was asked for nll only." in " ".join(
+        page.raw.split()
+    ).replace("<strong>", "").replace("</strong>", "")
+    for section in ("reliability", "risk", "groups", "classes", "todo"):
+        assert reason in page.text(section)
+    assert page.raw.count("<svg") == 1
+    assert "T = " in page.text("temperature")
+
+
+def test_few_wrong_rows_have_no_interval_that_is_too_narrow(tmp_path: Path) -> None:
+    rows = Predictions.from_logits([[500.0, 0.0]] * 50, [1, *[0] * 49])
+    page = page_of(tmp_path, rows, metrics=["accuracy", "ece", "kse", "cece"])
+    table = {row[0]: row for row in page.rows("scorecard-table")}
+    assert table["ece"][3] == "5.06e-04 to 0.1065"  # Clopper and Pearson's of 1 in 50
+    assert table["kse"][3] == table["cece"][3] == "–"
+    assert table["accuracy"][3] != "–"
+    assert "Fewer than 20 rows are wrong, or right" in page.text("scorecard")
+
+
+def test_what_a_user_wrote_is_text(tmp_path: Path) -> None:
+    rows = made(n=80)
+    columns = {HOSTILE: [HOSTILE, "b"] * 40, "name": [f"{HOSTILE}\x1b[31m"] * 80, "id": ["\u202egpj.exe"] * 80}
+    hostile = Predictions.from_logits(
+        rows.logits, rows.labels, columns=columns, class_names=[HOSTILE, "</style>", "&amp;", "'\""]
+    )
+    folder = tmp_path / "<script>alert(1)<" / "script>"
+    folder.mkdir(parents=True)
+    hostile.save(folder / "x.parquet")
+    scan = Predictions.scan(folder)
+    path = tmp_path / "audit.html"
+    scores = FileScores(score(hostile, metrics=FEW), {HOSTILE: score(hostile, by=HOSTILE, metrics=FEW)})
+    gates = [Gate(f"ece > 0 {HOSTILE}", failed=True)]
+    write_scored(path, scan, scores, gates=gates, command=f"calibrant audit '{HOSTILE}'", other_files=[HOSTILE])
+    page = Page(path)
+    assert "<script>alert" not in page.raw
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "\x1b" not in page.raw
+    assert "\u202e" not in page.raw
+    assert HOSTILE in page.text("classes")
+    assert HOSTILE in page.text("groups")
+    assert HOSTILE in page.text("errors")
+    assert page.text("provenance").count(HOSTILE) >= 3
+    assert "1 of 1 conditions of --fail-if hold" in page.raw
+
+
+def test_a_thousand_classes_and_two_hundred_groups_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibrant.report.audit.sample.LEAST_ROWS", 100)
+    monkeypatch.setattr("calibrant.report.audit.sample.MOST_ELEMENTS", 1)
+    columns = {"hospital": [f"hospital {i % 200}" for i in range(1000)]}
+    rows = made(n=1000, n_classes=1000, scale=4.0, names=True, **columns)
+    page = page_of(tmp_path, rows, by=["hospital"])
+    assert len(page.raw.encode()) < 2_500_000
+    assert len(page.rows("classes-table")) == 1001
+    assert len(page.rows("groups-1")) == 201
+    filters = [attributes["data-filter-of"] for _, attributes in page.tags if "data-filter-of" in attributes]
+    assert filters == ["groups-1", "classes-table"]
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    paths = saved(made(), tmp_path)
+    scores = FileScores(score(Predictions.load(paths), metrics=FEW), {})
+    pages = []
+    for batch_rows in (None, 13):
+        path = tmp_path / "audit.html"
+        now = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+        write_scored(path, Predictions.scan(paths, batch_rows=batch_rows), scores, now=now, command="calibrant audit x")
+        pages.append(path.read_bytes())
+    assert pages[0] == pages[1]
+    assert b"2026-01-02 03:04 UTC" in pages[0]
+
+
+def test_files_are_named_up_to_twenty(tmp_path: Path) -> None:
+    paths = saved(made(n=230), tmp_path, n_files=23)
+    page = page_of(tmp_path, Predictions.scan(paths))
+    assert f"{paths[19]}, and 3 more" in page.text("provenance")
+    assert "Audit of 23 files" in page.raw
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
+        ("https://x.org/a?X-Amz-Signature=abc&b=1 --by 'a?b'", "https://x.org/a?… --by 'a?b'"),
+        ("preds/*.parquet --fail-if 'ece > 0.1'", "preds/*.parquet --fail-if 'ece > 0.1'"),
+        ("me@home.org/file?", "me@home.org/file?"),
+    ],
+)
+def test_secrets_of_urls_are_not_shown(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_where_a_page_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("audit.parquet", "audit"):
+        with pytest.raises(InvalidInputError, match=r"report must be a file of \.html, \.htm, got"):
+            check_report(tmp_path / name)
+    with pytest.raises(NoDataError, match="cannot be written: No such file or directory"):
+        check_report(tmp_path / "none" / "audit.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InvalidInputError, match="it is a folder"):
+        check_report(tmp_path / "folder.html")
+    old = tmp_path / "old.html"
+    old.write_text("as it was")
+    check_report(old)
+    assert old.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "old.html"]
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(NoDataError, match=r"pip install 'calibrant\[report\]'"):
+        check_report(old)
+
+
+def test_marks_say_what_they_are(tmp_path: Path) -> None:
+    rows = made(n=1000)
+    page = page_of(tmp_path, rows)
+    labels = [attributes.get("aria-label") or "" for _, attributes in page.tags]
+    bins = [label for label in labels if re.match(r"confidence 0\.93 to 1\.00: \d+ rows, accuracy [\d.]+ % \(", label)]
+    assert len(bins) == 4  # band, interval, point and share of the last bin
+    curve = score(rows).reliability()
+    assert f"{int(curve.count[-1])} rows, accuracy {100 * float(curve.accuracy[-1]):.1f} %" in bins[0]
+    assert [label for label in labels if re.match(r"confidence 0\.98 to 1\.00: \d+ rows, \d+ right, \d+ wrong", label)]
+    assert [label for label in labels if label.startswith("the surest 80.0 % of rows: error ")]
+
+
+def test_metrics_that_a_stream_reads_from_a_histogram_say_how_far_off_they_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrant.metrics.scoring.MOST_CELLS", 16)
+    paths = saved(made(), tmp_path, n_files=1)
+    page = page_of(tmp_path, Predictions.scan(paths), metrics=["ece", "kse"])
+    bound = score(Predictions.scan(paths)).error_bound("kse")
+    assert bound > 0.001
+    table = {row[0]: row for row in page.rows("scorecard-table")}
+    assert table["Metric"][5] == "Off by at most"
+    assert (table["kse"][5], table["ece"][5]) == (f"{bound:.4f}", "0.0000")

@@ -1,0 +1,322 @@
+"""Reports as readers meet them: real pages in a real browser, wide and narrow, light and dark, on paper."""
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from browser import heading_levels, least_contrast, opened, overflow, started_browser, unnamed
+
+from calibrant.cli.audit import audit
+from calibrant.cli.report import report
+from calibrant.cli.watch import Watched
+from calibrant.predictions import Predictions
+from calibrant.report.serve import Server
+
+sys.path.append(str(Path(__file__).parents[1] / "experiments"))
+from sweep_run import sweep, write_sweep
+
+HOSTILE = "<script>alert(1)</script>"
+NASTY = '"><img src=x onerror=alert(2)>'
+LOSSES = ("CE", "Focal", "MaxEnt M")
+PHONE = {"width": 390, "height": 844}
+MOST_BYTES = 2_500_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with started_browser() as found:
+        yield found
+
+
+def too_sure(n_rows: int, n_classes: int, **options: Any) -> Predictions:
+    generator = torch.Generator().manual_seed(0)
+    honest = 2 * torch.randn(n_rows, n_classes, generator=generator)
+    labels = honest.softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(2 * honest, labels, **options)
+
+
+def audited(folder: Path, predictions: Predictions, name: str = "test", **options: Any) -> Path:
+    predictions.save(folder / f"{name}.parquet")
+    audit(str(folder / f"{name}.parquet"), report=folder / "audit.html", **options)
+    return folder / "audit.html"
+
+
+@pytest.fixture(scope="module")
+def audit_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page in which everything that a user can name has a hostile name."""
+    groups = [HOSTILE, NASTY, "plain", "{{ 7 * 7 }}"] * 300
+    predictions = too_sure(
+        1200,
+        4,
+        class_names=[HOSTILE, NASTY, "cat", "dog"],
+        columns={NASTY: groups, "id": [f"{HOSTILE}{i}" for i in range(1200)]},
+    )
+    return audited(tmp_path_factory.mktemp("audit"), predictions, "a&b <i>", by=(NASTY,))
+
+
+@pytest.fixture(scope="module")
+def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A thousand classes and two hundred groups."""
+    groups = [f"camera {number % 200}" for number in range(4000)]
+    predictions = too_sure(4000, 1000, columns={"camera": groups})
+    return audited(tmp_path_factory.mktemp("large"), predictions, by=("camera",))
+
+
+@pytest.fixture(scope="module")
+def one_row_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return audited(
+        tmp_path_factory.mktemp("one"), Predictions.from_probs([[0.9, 0.1]], [1], columns={"g": ["a"]}), by=("g",)
+    )
+
+
+@pytest.fixture(scope="module")
+def experiment_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a real sweep, with the log of every run."""
+    folder = tmp_path_factory.mktemp("sweep") / "runs"
+    losses = ["cross_entropy", "focal", "maxent_mean"]
+    shifts = ["fog-1", "fog-3", "contrast-1", "contrast-3"]
+    sweep(folder, {"loss": losses, "seed": [0, 1]}, settings={"shifts": shifts}, title=f"{HOSTILE} & others")
+    report(folder)
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def pages(audit_page: Path, large_page: Path, one_row_page: Path, experiment_page: Path) -> dict[str, Path]:
+    return {"audit": audit_page, "large": large_page, "one row": one_row_page, "experiment": experiment_page}
+
+
+KINDS = pytest.mark.parametrize("kind", ["audit", "large", "one row", "experiment"])
+
+
+# Every page
+
+
+@KINDS
+def test_opens_whole_and_asks_for_nothing(kind: str, pages: dict[str, Path], browser: Any) -> None:
+    assert pages[kind].stat().st_size <= MOST_BYTES
+    with opened(browser, pages[kind]) as page:
+        assert page.locator("h1").count() == 1
+        for link in page.locator("nav a").all():
+            assert page.locator(link.get_attribute("href")).count() == 1
+        assert "calibrant" in page.locator("body").inner_text()
+
+
+@KINDS
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_can_be_read(kind: str, scheme: str, pages: dict[str, Path], browser: Any) -> None:
+    with opened(browser, pages[kind], color_scheme=scheme) as page:
+        ratio, text = least_contrast(page)
+        assert ratio >= 4.5, text
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 22, 22)"}[scheme]
+
+
+@KINDS
+def test_fits_a_phone(kind: str, pages: dict[str, Path], browser: Any) -> None:
+    with opened(browser, pages[kind], viewport=PHONE, has_touch=True) as page:
+        assert overflow(page) <= 0
+
+
+@KINDS
+def test_has_names_for_those_who_do_not_see_it(kind: str, pages: dict[str, Path], browser: Any) -> None:
+    with opened(browser, pages[kind]) as page:
+        levels = heading_levels(page)
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+        assert unnamed(page) == []
+        assert page.locator("html").get_attribute("lang") == "en"
+
+
+@KINDS
+def test_prints_on_white_paper(kind: str, pages: dict[str, Path], browser: Any, tmp_path: Path) -> None:
+    with opened(browser, pages[kind], color_scheme="dark") as page:
+        page.pdf(path=tmp_path / "page.pdf", format="A4")
+        assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+        assert not page.get_by_role("navigation").is_visible()
+        assert page.evaluate("getComputedStyle(document.querySelector('.drawing svg')).filter") == "none"
+
+
+@KINDS
+def test_is_whole_without_its_script(kind: str, pages: dict[str, Path], browser: Any) -> None:
+    with opened(browser, pages[kind], java_script_enabled=False) as page:
+        assert page.locator("[data-panel]:visible").count() == page.locator("[data-panel]").count()
+        assert not page.locator("select:visible, input:visible, button:visible").count()
+
+
+@KINDS
+def test_theme_is_the_readers_choice(kind: str, pages: dict[str, Path], browser: Any) -> None:
+    with opened(browser, pages[kind]) as page:
+        page.get_by_role("button", name="Dark", exact=True).click()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 22, 22)"
+        page.reload()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 22, 22)"
+        page.get_by_role("button", name="Light", exact=True).click()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+# Audits
+
+
+def test_hostile_names_are_text(audit_page: Path, browser: Any) -> None:
+    with opened(browser, audit_page) as page:
+        assert page.locator("script").count() == 1
+        assert page.locator("img, iframe, object").count() == 0
+        classes = page.locator("#classes-table tbody th").all_inner_texts()
+        assert {HOSTILE, NASTY} <= set(classes)
+        assert {HOSTILE, NASTY, "{{ 7 * 7 }}"} <= set(page.locator("#groups-1 tbody th").all_inner_texts())
+        assert page.get_by_role("heading", name=f"By {NASTY}").count() == 1
+        assert "a&b <i>" in page.locator("h1").inner_text()
+
+
+def column(page: Any, table: str, heading: str) -> list[str]:
+    heads = [head.inner_text().strip() for head in page.locator(f"#{table} thead th").all()]
+    return page.locator(f"#{table} tbody tr > :nth-child({heads.index(heading) + 1})").all_inner_texts()  # type: ignore[no-any-return]
+
+
+def test_tables_are_sorted_by_any_column(large_page: Path, browser: Any) -> None:
+    with opened(browser, large_page) as page:
+        head = page.locator("#classes-table thead").get_by_role("button", name="Predicted", exact=True)
+        head.click()
+        counts = [int(text.replace(",", "")) for text in column(page, "classes-table", "Predicted")]
+        assert counts == sorted(counts, reverse=True)
+        assert counts[0] > counts[-1]
+        head.press("Enter")
+        assert [int(text.replace(",", "")) for text in column(page, "classes-table", "Predicted")] == counts[::-1]
+        assert page.locator("#classes-table th[aria-sort=ascending]").inner_text().strip() == "Predicted"
+        # of a class that is never predicted there is no precision: it stays last, whichever way
+        for _ in range(2):
+            page.locator("#classes-table thead").get_by_role("button", name="Precision", exact=True).click()
+            shares = column(page, "classes-table", "Precision")
+            assert "–" in shares
+            assert "–" not in shares[: shares.index("–")]
+            assert set(shares[shares.index("–") :]) == {"–"}
+
+
+def test_a_class_is_found_among_a_thousand(large_page: Path, browser: Any) -> None:
+    with opened(browser, large_page) as page:
+        box = page.locator("[data-filter-of=classes-table]")
+        box.get_by_label("Find").fill("777")
+        shown = page.locator("#classes-table tbody tr:visible")
+        assert 1 <= shown.count() < 1000
+        assert all("777" in text for text in shown.all_inner_texts())
+        assert box.locator("output").inner_text() == f"{shown.count()} of 1000"
+        box.get_by_label("Find").fill("")
+        assert page.locator("#classes-table tbody tr:visible").count() == 1000
+        assert page.locator("#groups-1 tbody tr").count() == 200
+
+
+def test_marks_tell_their_numbers(audit_page: Path, browser: Any) -> None:
+    with opened(browser, audit_page) as page:
+        mark = page.locator("#reliability-figure .mark-symbol [aria-label]").last
+        mark.hover()
+        assert page.get_by_role("tooltip").inner_text() == mark.get_attribute("aria-label")
+        page.locator("h1").hover()
+        assert not page.locator("#tooltip").is_visible()
+
+
+# Experiments
+
+
+def test_title_is_text(experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        assert page.locator("h1").inner_text() == f"{HOSTILE} & others"
+        assert page.title() == f"{HOSTILE} & others"
+        assert page.locator("script").count() == 1
+
+
+def test_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        for section in ("scores", "severity"):
+            select = page.locator(f"#{section} select").first
+            options = select.locator("option").all_inner_texts()
+            assert len(options) == len(set(options)) > 1
+            seen = []
+            for option in options:
+                select.select_option(label=option)
+                visible = page.locator(f"#{section} [data-panel]:visible")
+                assert visible.count() == 1
+                seen.append(visible.inner_text())
+            assert len(set(seen)) == len(options)
+
+
+def test_reliability_is_shown_at_the_chosen_severity(experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        select = page.locator("#reliability select")
+        assert select.locator("option").count() >= 4  # the unshifted test, two severities, all shifted ones
+        drawings = []
+        for value in [option.get_attribute("value") for option in select.locator("option").all()]:
+            select.select_option(value)
+            visible = page.locator("#reliability .drawing:visible")
+            assert visible.count() == 1
+            drawings.append(visible.inner_html())
+        assert len(set(drawings)) == len(drawings)
+
+
+@pytest.mark.parametrize("section", ["severity", "epochs"])
+def test_losses_are_toggled(section: str, experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        place = page.locator(f"#{section}")
+
+        def visible(loss: str) -> int:
+            marks = place.locator(".drawing:visible .role-mark [aria-label]:visible").all()
+            labels = [mark.get_attribute("aria-label") for mark in marks]
+            return sum(label == loss or label.startswith(f"{loss}: ") for label in labels)
+
+        before = {loss: visible(loss) for loss in LOSSES}
+        assert all(before.values())
+        place.get_by_role("checkbox", name="Focal", exact=True).uncheck()
+        assert {loss: visible(loss) for loss in LOSSES} == {**before, "Focal": 0}
+        page.reload()  # what a reader has chosen stays
+        assert {loss: visible(loss) for loss in LOSSES} == {**before, "Focal": 0}
+        place.get_by_role("button", name="None", exact=True).click()
+        assert not any(visible(loss) for loss in LOSSES)
+        place.get_by_role("button", name="All", exact=True).click()
+        assert {loss: visible(loss) for loss in LOSSES} == before
+
+
+def test_scores_are_sorted(experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        table = page.locator("#scores table:visible")
+        for _ in range(2):
+            table.locator("thead button").last.click()
+            texts = table.locator("tbody tr > :last-child").all_inner_texts()
+            means = [float(re.sub(r"[^\d.].*", "", text.lstrip("↓"))) for text in texts]
+            down = table.locator("th[aria-sort=descending]").count() == 1
+            assert means == sorted(means, reverse=down)
+
+
+# A sweep that is watched
+
+
+def test_a_watched_page_follows_the_sweep(tmp_path: Path, browser: Any) -> None:
+    folder = tmp_path / "runs"
+    settings = {"shifts": ["fog-1", "fog-3"]}
+    sweep(folder, {"loss": ["cross_entropy"]}, settings=settings)
+    both = {"loss": ["cross_entropy", "focal"]}
+    write_sweep(folder / "experiment.toml", both, settings=settings)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    watched = Watched(folder, None)
+    with Server(watched.look, watched.page) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            with opened(browser, server.url) as page:
+                assert page.locator("#live").inner_text().startswith("1 of 2 runs are done")
+                assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 1
+                assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+                sweep(folder, both, settings=settings)
+                page.locator("#scores").get_by_text("Focal").first.wait_for(timeout=60_000)
+                page.locator("#live").get_by_text("2 of 2 runs are done").wait_for()
+                assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 0
+        finally:
+            server.shutdown()
+            thread.join()

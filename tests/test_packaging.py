@@ -1,0 +1,162 @@
+"""What is built and where it runs: one version, the contents of wheel and sdist, the demonstration, the workflows."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hatchling import build
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+
+import calibrant
+
+ROOT = Path(__file__).parents[1]
+NAME = f"calibrant-{calibrant.__version__}"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, before = tmp_path_factory.mktemp("built"), Path.cwd()
+    os.chdir(ROOT)  # where the back-end looks for the project
+    try:
+        build.build_wheel(str(folder))
+        build.build_sdist(str(folder))
+        build.build_editable(str(folder / "editable"))
+    finally:
+        os.chdir(before)
+    return folder
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_one_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == calibrant.__version__
+    changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert changes[0] == calibrant.__version__
+    assert PROJECT["dynamic"] == ["version"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [str(page) for page in pages if f" {calibrant.__version__}" in page.read_text(encoding="utf-8")] == []
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
+    found = names_in(built / f"{NAME}-py3-none-any.whl")
+    package = ROOT / "src" / "calibrant"
+    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    wanted = {path.relative_to(package.parent).as_posix() for path in files} | {"calibrant/experiments/demo.toml"}
+    about = {f"{NAME}.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
+    about |= {f"{NAME}.dist-info/licenses/LICENSE", f"{NAME}.data/data/share/man/man1/calibrant.1"}
+    assert found == wanted | about
+    for name in ("py.typed", "data/files/fashion_mnist_mini.npz", "data/files/LICENSE.fashion_mnist"):
+        assert f"calibrant/{name}" in found
+    assert any(name.endswith(".html.j2") for name in found)
+    assert (built / f"{NAME}-py3-none-any.whl").stat().st_size < 8_000_000
+
+
+def test_the_metadata_are_valid(built: Path) -> None:
+    with zipfile.ZipFile(built / f"{NAME}-py3-none-any.whl") as archive:
+        metadata = Metadata.from_email(archive.read(f"{NAME}.dist-info/METADATA"), validate=True)
+    assert str(metadata.version) == calibrant.__version__
+    assert metadata.license_expression == "Apache-2.0"
+    assert metadata.description_content_type == "text/markdown"
+    assert set(PROJECT["optional-dependencies"]) == set(metadata.provides_extra or [])
+
+
+def test_an_editable_install_has_one_copy_of_everything(built: Path) -> None:
+    found = names_in(next((built / "editable").glob("*.whl")))
+    assert {name for name in found if not name.startswith(NAME)} == {"_calibrant.pth"}
+
+
+def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
+    with tarfile.open(built / f"{NAME}.tar.gz") as archive:
+        found = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
+    wanted = {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt"}
+    wanted |= {"pyproject.toml", "mkdocs.yml", "man/calibrant.1", "experiments/demo.toml", ".github/workflows/test.yml"}
+    wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
+    assert wanted <= found
+    assert not [name for name in found if name.startswith(("data/", "runs/", "site/", ".venv/", "dist/"))]
+
+
+def test_run_without_a_file_is_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrant.cli import run
+    from calibrant.experiments.config import read_experiment
+
+    assert run.demo_file() == ROOT / "experiments" / "demo.toml"
+    assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
+    installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
+    monkeypatch.setattr(run, "__file__", str(tmp_path / "calibrant" / "cli" / "run.py"))
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    assert run.demo_file() == installed
+
+
+def test_run_takes_the_demonstration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from calibrant.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "_about", lambda plan, n_jobs: "")
+    run.run(dry_run=True)
+    assert "24 runs in runs" in capsys.readouterr().out
+
+
+WITHOUT_EXTRAS = """
+import sys
+sys.modules |= {"altair": None, "pydantic": None}
+from calibrant.cli import main
+from calibrant.cli.completion import script
+made = script("bash")
+assert "temperature" in made and '"train"' in made and "risk_coverage" not in made, made
+main()
+"""
+
+
+def test_without_its_extras_run_says_what_it_needs() -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, "run"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"})
+    expected = "calibrant: experiments need the extras report and train: pip install 'calibrant[report,train]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", expected)
+
+
+def test_make_lists_and_cleans_everything() -> None:
+    listed = re.findall(r"^([a-z]+):.*##", MAKEFILE, re.MULTILINE)
+    assert sorted(listed) == sorted(TARGETS)
+    cleaned = re.search(r"^clean:.*\n\trm -rf (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    # a user's data sets are not ours to remove
+    assert {name.rstrip("/") for name in ignored} - {"__pycache__", "*.egg-info", "/data"} == set(cleaned)
+
+
+def test_workflows_call_make_on_every_python_that_we_name() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    prefix = "Programming Language :: Python :: "
+    named = [name.removeprefix(prefix) for name in PROJECT["classifiers"] if name.startswith(f"{prefix}3.")]
+    assert matrix["python"] == named
+    assert PROJECT["requires-python"] == f">={named[0]}"
+    assert {system.partition("-")[0] for system in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    commands = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+    called = {command.split()[1] for command in commands if command.startswith("make ")}
+    assert called == {"test", "docs", "dist"} <= set(TARGETS)
+
+
+def test_the_constraint_is_within_the_requirement() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {pin.name: pin for pin in map(Requirement, (line for line in lines if not line.startswith("#")))}
+    needs = {need.name: need for need in map(Requirement, PROJECT["dependencies"])}
+    for name, pin in pins.items():
+        assert needs[name].specifier.contains(str(pin.specifier).removeprefix("=="))
