@@ -94,7 +94,10 @@ def alone(lock: Path, busy: str) -> Iterator[None]:
 def _replace(temporary: str, target: Path) -> None:
     if target.is_dir():
         raise InvalidInputError(f"{target} cannot be written: it is a folder")
-    os.replace(temporary, target)
+    try:
+        os.replace(temporary, target)
+    except PermissionError as error:  # Windows, where somebody has it open
+        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -299,3 +299,38 @@ def test_an_error_of_more_than_1_is_impossible() -> None:
     for name in ERRORS:
         if name in card.names and not name.startswith("smece"):
             assert card.interval(name)[1] <= 1, name
+
+
+@pytest.mark.parametrize(
+    ("n", "confidence", "accuracy"), [(50, 1.0, 0.98), (50, 0.8, 0.99), (50, 0.999, 0.99), (300, 1.0, 0.98)]
+)
+def test_few_wrong_rows_have_intervals_that_hold(n: int, confidence: float, accuracy: float) -> None:
+    """Where draws of rows alone leave the true error out up to two times in three; every error is that of one bin."""
+
+    def card(n_rows: int, n_wrong: int) -> Scorecard:
+        labels = (torch.arange(n_rows) >= n_wrong).long()
+        probs = torch.full((n_rows,), confidence, dtype=torch.float64)
+        return calibrant.score(calibrant.Predictions.from_positive_probs(probs, labels), metrics=ERRORS)
+
+    known = card(10**5, round(10**5 * (1 - accuracy))).values()
+    outside = dict.fromkeys(ERRORS, 0.0)
+    for n_wrong in range(n + 1):
+        chance = float(binom.pmf(n_wrong, n, 1 - accuracy))
+        if chance < 1e-5:
+            continue
+        found = card(n, n_wrong)
+        for name in ERRORS:
+            low, high = found.interval(name)
+            truth_of = known[name]
+            assert truth_of is not None
+            outside[name] += chance * (not low <= truth_of + 1e-6 or not truth_of - 1e-6 <= high)
+    assert max(outside.values()) <= 0.05, outside
+
+
+def test_few_surprises_among_many_classes_have_intervals_that_hold() -> None:
+    """Fifty rows that are all but always right, by a model that says 80 %: what chance has not shown counts too."""
+    top = torch.arange(50) % 10
+    probs = torch.full((50, 10), 0.2 / 9).scatter_(1, top.unsqueeze(1), 0.8)
+    low, high = calibrant.score(calibrant.Predictions.from_probs(probs, top), metrics=["cece"]).interval("cece")
+    assert low <= 0.038 <= high  # of rows that are right 99 times in 100: (0.19 + 9 · 0.19 / 9) / 10
+    assert high - low > 0.01

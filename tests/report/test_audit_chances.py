@@ -10,6 +10,7 @@ from scipy import stats
 
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import outcome_bins
+from calibrant.metrics.intervals import share_limits
 from calibrant.metrics.tally import Tally
 from calibrant.report.audit.chances import (
     Part,
@@ -17,7 +18,6 @@ from calibrant.report.audit.chances import (
     error_chance,
     holm,
     share_chance,
-    share_limits,
 )
 
 PARTS: list[Part] = ["all", "over", "under"]

@@ -128,32 +128,6 @@ def test_a_false_alarm_is_never_likelier_than_one_in_twenty() -> None:
     assert alpha(0.99) == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize(("confidence", "accuracy"), [(1.0, 0.98), (0.8, 0.99), (0.999, 0.99)])
-def test_few_wrong_rows_have_an_interval_that_holds(confidence: float, accuracy: float) -> None:
-    """Where the scorecard's own leaves out the true ECE a third of the time."""
-    draw, outside, own_outside = np.random.default_rng(0), 0, 0
-    for n_wrong, times in zip(*np.unique(draw.binomial(50, 1 - accuracy, 400), return_counts=True), strict=True):
-        labels = torch.arange(50) >= int(n_wrong)
-        card = score(Predictions.from_positive_probs(torch.full((50,), confidence).double(), labels.long()))
-        verdict = judge(card, 0.95, 0)
-        assert verdict is not None
-        assert verdict.shares.rare
-        truth = abs(confidence - accuracy)
-        own, low_high = card.interval("ece"), verdict.interval
-        own_outside += times * (not own[0] <= truth + 1e-9 or not truth - 1e-9 <= own[1])
-        outside += times * (not low_high[0] <= truth + 1e-9 or not truth - 1e-9 <= low_high[1])
-    assert outside / 400 <= 0.05
-    assert own_outside / 400 > 0.25  # where this fails, the scorecard's has become good enough by itself
-
-
-def test_enough_wrong_rows_leave_the_interval_of_the_scorecard() -> None:
-    card = score(made())
-    verdict = judge(card, 0.9, 3)
-    assert verdict is not None
-    assert verdict.interval == card.interval("ece", level=0.9, seed=3)
-    assert verdict.floor == card.noise_floor("ece", seed=3)
-
-
 def test_a_scorecard_without_ece_is_not_judged() -> None:
     assert judge(score(made(), metrics=["nll"]), 0.95, 0) is None
     assert group_table(score(made(), by="site", metrics=["nll"]), 0.95, 0) is None

@@ -19,7 +19,7 @@ def claim(target: Path, settings: dict[str, Any]) -> None:
             file.write(json.dumps(settings, indent=2).encode() + b"\n")
         return
     try:
-        known = json.loads(record.read_text())
+        known = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = None
     if not isinstance(known, dict):

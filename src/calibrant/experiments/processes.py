@@ -121,7 +121,8 @@ def _gpu(number: int, n_gpus: int) -> str | None:
 
 def _heard(workers: list[Worker]) -> list[Worker]:
     busy = {worker.pipe: worker for worker in workers if worker.task}
-    return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
+    ready = wait(list(busy))
+    return [worker for pipe, worker in busy.items() if pipe in ready]
 
 
 def _stop(workers: list[Worker]) -> None:

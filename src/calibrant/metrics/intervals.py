@@ -11,7 +11,7 @@ anew (the Poisson bootstrap). Then
 - the **upper limit** takes every gap as it is, and subtracts noise only where gaps are so small that it hides them.
 
 Where each gap is either nothing or plain to see, the interval covers the true error as often as its level says;
-between the two it is wider (`docs/metrics.md`).
+between the two it is wider (`docs/metrics.md`), and so it is where fewer than 20 rows are wrong, or right.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln, ndtr, ndtri, xlog1py, xlogy
+from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from calibrant.metrics.cells import strata
 from calibrant.metrics.smooth import Floats, cosines, fixed_width, smoothed
@@ -30,6 +30,7 @@ N_STRATA = 256  # groups of cells that are drawn together where a metric needs t
 N_WIDTHS = 256  # points at which smoothed gaps are compared
 FAR = 1e6  # so many times a gap, noise does not change its sign
 SIGNIFICANT = 3.0  # standard deviations from which a gap is taken to be more than noise
+RARE = 20  # effective rows, right or wrong, below which draws of rows do not know how rare these are
 
 Norm = Callable[[Floats], Floats]  # of gaps (…, m), over the last dimension
 Noise = tuple[Floats, Floats, Floats]  # the gaps (m,), draws of a perfect model (b, m), of rows anew (b, m)
@@ -90,6 +91,34 @@ def largest_interval(observed: float, noise: Noise, level: float) -> tuple[float
     band = float(np.quantile((np.abs(perfect) / spread).max(1), level))
     low = float((np.abs(gap) - band * spread).max())
     return max(low, 0.0), interval(observed, noise, largest, level)[1]
+
+
+def holding_gap(limits: tuple[float, float], cells: Tally, norm: Norm, level: float) -> tuple[float, float]:
+    """Limits of a calibration error; where right or wrong rows are rare, wide enough to hold those of the whole gap.
+
+    With few wrong rows, draws of rows miss the true error far more often than the level says. The limits of accuracy
+    less confidence over all rows are exact, and of rows in one bin the error is a norm of that.
+    """
+    total, right = float(cells.total.sum()), float(cells.weight[..., 1].sum())
+    effective, accuracy = total**2 / float(cells.squared.sum()), right / total
+    if min(accuracy, 1 - accuracy) * effective >= RARE:
+        return limits
+    confidence = float(cells.confidence.sum()) / total
+    low, high = (limit - confidence for limit in share_limits(accuracy * effective, effective, level))
+    least, *ends = norm(np.array([[min(max(0.0, low), high)], [low], [high]])).tolist()
+    return min(limits[0], least), max(limits[1], *ends)
+
+
+def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
+    """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
+
+    >>> share_limits(0, 1, 0.95)
+    (0.0, 0.975)
+    """
+    outside = (1 - level) / 2
+    low = 0.0 if right <= 0 else float(betaincinv(right, n - right + 1, outside))
+    high = 1.0 if right >= n else float(betaincinv(right + 1, n - right, 1 - outside))
+    return low, high
 
 
 def lower_limit(observed: float, least: float, one_sided: float, two_sided: float) -> float:
@@ -225,7 +254,9 @@ def classwise_interval(
     all. Classes that do not exclude each other are taken to vary together, which is the widest.
     """
     if exclusive and len(classes.total) == 2:
-        return interval(observed, gaps(classes[1], seed), absolute_sum, level)
+        return holding_gap(
+            interval(observed, gaps(classes[1], seed), absolute_sum, level), classes[1], absolute_sum, level
+        )
     gap = _class_gaps(classes)
     perfect, anew = _perfect_variance(classes), _anew_variance(classes)
     plain = np.abs(gap) > SIGNIFICANT * np.sqrt(np.maximum(anew, perfect))
@@ -240,7 +271,25 @@ def classwise_interval(
 
     spread = deviation(np.where(plain, anew, np.maximum(perfect - chance**2, 0.0)))
     low = lower_limit(observed, *(noise + ndtri([(1 - level) / 2, level, (1 + level) / 2]) * spread))
-    return low, min(observed + float(ndtri((1 + level) / 2)) * deviation(anew), 1.0)
+    high = observed + float(ndtri((1 + level) / 2)) * deviation(anew)
+    down, up = _rare_reach(classes, level, exclusive=exclusive)
+    return min(low, max(observed - down, 0.0)), min(max(high, observed + up), 1.0)
+
+
+def _rare_reach(classes: Tally, level: float, *, exclusive: bool) -> tuple[float, float]:
+    """How far down and up a classwise error may be that rests on few surprises; (0, 0) where there are enough.
+
+    A surprise is a row that is of a class in whose bin few are, or not of one in whose bin most are. A wrong row of
+    exclusive classes is two of them, each of which moves the gap of its class by a row.
+    """
+    n_classes = len(classes.total)
+    together = 2 if exclusive else n_classes  # surprises that come at once, at most
+    total, squared = float(classes.total.sum()) / n_classes, float(classes.squared.sum()) / n_classes
+    share, effective = float(classes.weight.amin(-1).sum()) / together / total, total**2 / squared
+    if share * effective >= RARE:
+        return 0.0, 0.0
+    low, high = share_limits(min(share, 1.0) * effective, effective, level)
+    return (share - low) * together / n_classes, (high - share) * together / n_classes
 
 
 def _class_gaps(classes: Tally) -> Floats:

@@ -105,6 +105,7 @@ def _binned(
         else:
             one_sign = norm in (intervals.negative_sum, intervals.positive_sum)
             low, high = intervals.interval(observed, drawn, norm, level, of_one_sign=one_sign)
+        low, high = intervals.holding_gap((low, high), bins, norm, level)
         return min(low, value), max(high, value)  # a value without what chance adds may lie below
 
     def noise_floor(card: "Scorecard", seed: int) -> float:
@@ -133,7 +134,9 @@ def _ks(title: str, side: Side) -> Metric:
         return _cells(side(card))
 
     def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
-        return intervals.ks_interval(cells(card).tally, float(ks(cells(card).tally)), seed, level)
+        tally = cells(card).tally
+        limits = intervals.ks_interval(tally, float(ks(tally)), seed, level)
+        return intervals.holding_gap(limits, tally, intervals.largest, level)
 
     return Metric(
         title,
@@ -150,13 +153,16 @@ def _smooth(title: str, side: Side) -> Metric:
     def cells(card: "Scorecard") -> Cells:
         return _cells(side(card))
 
+    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
+        tally = cells(card).tally
+        limits = intervals.smooth_interval(tally, float(smooth(tally)), seed, level)
+        return intervals.holding_gap(limits, tally, intervals.absolute_sum, level)
+
     return Metric(
         title,
         ("cells",),
         lambda card: float(smooth(cells(card).tally)),
-        lambda card, level, seed: intervals.smooth_interval(
-            cells(card).tally, float(smooth(cells(card).tally)), seed, level
-        ),
+        interval,
         lambda card, seed: intervals.smooth_floor(cells(card).tally, seed),
         lambda card: float(smooth_bound(cells(card))),
         binary=side is _positive,

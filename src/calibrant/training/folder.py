@@ -120,7 +120,7 @@ class RunFolder:
 
     def append_log(self, record: dict[str, Any]) -> None:
         try:
-            with self.log.open("a", encoding="utf-8") as file:
+            with self.log.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise NoDataError(f"{self.log} cannot be written: {error.strerror}") from None

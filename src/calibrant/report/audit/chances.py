@@ -1,4 +1,4 @@
-"""Exact chances: how often a calibrated model would err so much, and between what limits a share lies.
+"""Exact chances: how often a calibrated model would err so much, and within what limits a count stays.
 
 Nothing is drawn. Rows are taken as independent, and as right as often as the mean confidence of their bin says; that
 rows of a bin differ in confidence makes their number of right ones vary less, so every chance is a little too large.
@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrik, betainc, betaincinv, gammaln, xlog1py, xlogy
+from scipy.special import bdtrik, betainc, gammaln, xlog1py, xlogy
 
 from calibrant.metrics.tally import Tally
 
@@ -66,18 +66,6 @@ def binomial(n: float, p: float) -> tuple[Floats, Floats]:
     log_chance = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1) + xlogy(count, p) + xlog1py(n - count, -p)
     chance = np.exp(log_chance)
     return count, chance / chance.sum()
-
-
-def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
-
-    >>> share_limits(0, 1, 0.95)
-    (0.0, 0.975)
-    """
-    outside = (1 - level) / 2
-    low = 0.0 if right <= 0 else float(betaincinv(right, n - right + 1, outside))
-    high = 1.0 if right >= n else float(betaincinv(right + 1, n - right, 1 - outside))
-    return low, high
 
 
 def share_chance(right: float, n: float, expected: float) -> float:

@@ -134,7 +134,7 @@ def _tables(numbers: AuditNumbers) -> dict[str, Any]:
         if by is not None:
             comparisons.append((f"by {by}", difference_table(by, [row for row in rows if not row.whole], level)))
     return {
-        "scorecard": scorecard_table(numbers.card, numbers.shares, level, numbers.provenance.seed),
+        "scorecard": scorecard_table(numbers.card, level, numbers.provenance.seed),
         "bounds": any(numbers.card.error_bound(name) > 0 for name in numbers.card.names),
         "groups": groups,
         "no_groups": lacking(numbers.card, ["ece"]),

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from calibrant.metrics.intervals import share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
-from calibrant.report.audit.chances import error_chance, holm, share_limits
-from calibrant.report.audit.verdict import Shares, alpha, ece_interval, shares_of
+from calibrant.report.audit.chances import error_chance, holm
+from calibrant.report.audit.verdict import Shares, alpha, shares_of
 
 MOST_SHOWN = 1_000
 RELEVANT = 0.02  # difference of two groups' gaps that is worth a calibrator of its own
@@ -70,7 +71,7 @@ def group_table(groups: Groups, level: float, seed: int) -> GroupTable | None:
 
 def _row(group: Any, card: Scorecard, p_value: float, p_holm: float, level: float, seed: int) -> GroupRow:
     shares = shares_of(card.top_bins, level)
-    interval, floor = ece_interval(card, shares, level, seed), card.noise_floor("ece", seed=seed)
+    interval, floor = card.interval("ece", level=level, seed=seed), card.noise_floor("ece", seed=seed)
     return GroupRow(group, shares, card["ece"], interval, floor, p_value, p_holm)
 
 

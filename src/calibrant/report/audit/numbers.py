@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calibrant.metrics.compare import Difference
+from calibrant.metrics.intervals import share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.workers import FileScores
 from calibrant.report.audit.advice import ClassTrouble, Situation, Sure, advice
-from calibrant.report.audit.chances import share_limits
 from calibrant.report.audit.classes import ClassRow, class_rows
 from calibrant.report.audit.curves import Bar, ReliableBin, RiskCurve, bars, reliable_bins, risk_curve
 from calibrant.report.audit.groups import RELEVANT, GroupTable, group_table

@@ -11,7 +11,7 @@ from calibrant.report.audit.classes import ClassRow
 from calibrant.report.audit.groups import GroupRow, GroupTable
 from calibrant.report.audit.reading import Reading
 from calibrant.report.audit.temperature import Change, TemperatureEffect
-from calibrant.report.audit.verdict import RARE, Shares, alpha, ece_interval
+from calibrant.report.audit.verdict import alpha
 from calibrant.report.audit.wording import (
     MISSING,
     between,
@@ -26,13 +26,8 @@ from calibrant.report.audit.wording import (
 from calibrant.report.page import Cell, Heading
 
 MOST_CLASSES = 2_000
-RARE_NOTE = (
-    f"Fewer than {RARE} rows are wrong, or right: intervals of calibration errors from draws of rows would be too "
-    "narrow. That of the ECE is widened to hold the exact one of confidence less accuracy; those of the others are "
-    "left out."
-)
 MARK = "● "  # of what is beyond chance
-LONG_PATH = 48  # letters of a file's name, the last ones
+LONG_PATH = 40  # letters of a file's name, the last ones
 
 
 class Shown(NamedTuple):
@@ -55,7 +50,7 @@ def count(value: int) -> Cell:
     return Cell(f"{value:,}", value)
 
 
-def scorecard_table(card: Scorecard, shares: Shares, level: float, seed: int) -> Shown:
+def scorecard_table(card: Scorecard, level: float, seed: int) -> Shown:
     bounds = {name: card.error_bound(name) for name in card.names}
     some = any(bounds.values())
     headings = [
@@ -71,7 +66,7 @@ def scorecard_table(card: Scorecard, shares: Shares, level: float, seed: int) ->
     rows = []
     for name in card.names:
         value = card.get(name)
-        interval = MISSING if value is None else interval_text(card, name, shares, level, seed)
+        interval = MISSING if value is None else limits(card.interval(name, level=level, seed=seed))
         floor = None if METRICS[name].floor is None else card.noise_floor(name, seed=seed)
         row = [
             Cell(name),
@@ -81,17 +76,7 @@ def scorecard_table(card: Scorecard, shares: Shares, level: float, seed: int) ->
             cell(floor, number(floor)),
         ]
         rows.append([*row, *([cell(bounds[name], number(bounds[name]))] if some else [])])
-    note = RARE_NOTE if shares.rare and any(METRICS[name].floor is not None for name in card.names) else ""
-    return Shown("Every metric with its interval and noise floor", headings, rows, note)
-
-
-def interval_text(card: Scorecard, name: str, shares: Shares, level: float, seed: int) -> str:
-    """Of calibration errors, where right or wrong rows are rare, that of the ECE alone, which then holds the gap's."""
-    if name == "ece":
-        return limits(ece_interval(card, shares, level, seed))
-    if shares.rare and METRICS[name].floor is not None:
-        return MISSING
-    return limits(card.interval(name, level=level, seed=seed))
+    return Shown("Every metric with its interval and noise floor", headings, rows)
 
 
 def limits(pair: tuple[float, float]) -> str:

@@ -10,12 +10,12 @@ from calibrant.calibrators.choice import cross_fit
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError
 from calibrant.metrics.compare import Difference, compare
+from calibrant.metrics.intervals import RARE
 from calibrant.metrics.outcomes import top_class
 from calibrant.metrics.scorecard import row_weights
 from calibrant.metrics.scoring import score
 from calibrant.predictions import Predictions
 from calibrant.report.audit.sample import WEIGHTS
-from calibrant.report.audit.verdict import RARE
 
 MEASURED = ("nll", "ece")
 FOLDS = 5

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bins import over, under
+from calibrant.metrics.intervals import RARE, share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import error_chance, share_limits
+from calibrant.report.audit.chances import error_chance
 
 MOST = 0.8  # share of the ECE that makes it of one direction
 FEW = 30  # effective rows below which nothing is said
-RARE = 20  # effective rows, wrong or right, below which draws of rows do not know how rare these are
 STRICTEST = 0.05  # chance of a false alarm that is never exceeded
 
 Kind = Literal["over", "under", "mixed", "unclear", "unproven", "few"]
@@ -96,24 +96,8 @@ def judge(card: Scorecard, level: float, seed: int) -> Verdict | None:
     else:
         kind = direction(bins, shares, too_much, too_little, level)
         split = split_of(bins) if kind == "mixed" else None
-    interval, floor = ece_interval(card, shares, level, seed), card.noise_floor("ece", seed=seed)
+    interval, floor = card.interval("ece", level=level, seed=seed), card.noise_floor("ece", seed=seed)
     return Verdict(kind, shares, card["ece"], interval, floor, p_value, too_much, too_little, split, level)
-
-
-def ece_interval(card: Scorecard, shares: Shares, level: float, seed: int) -> tuple[float, float]:
-    """The scorecard's interval of the ECE; where right or wrong rows are rare, wide enough to hold that of the gap.
-
-    With few wrong rows the true ECE is outside the scorecard's far more often than its level says
-    (`test_few_wrong_rows_have_an_interval_that_holds`); the gap's limits are exact, and of rows in one bin the ECE is
-    the gap. No ECE with these confidences exceeds that of rows that are all wrong where it counts most.
-    """
-    low, high = card.interval("ece", level=level, seed=seed)
-    if not shares.rare:
-        return low, high
-    least, most = shares.gap_interval
-    filled = card.top_bins[card.top_bins.total > 0]
-    possible = float((filled.mass * torch.maximum(filled.mean_confidence, 1 - filled.mean_confidence)).sum())
-    return min(low, max(0.0, least, -most)), min(max(high, abs(least), abs(most)), possible)
 
 
 def direction(bins: Tally, shares: Shares, too_much: float, too_little: float, level: float) -> Kind:
