@@ -226,6 +226,9 @@ def test_calibrators_have_their_tables() -> None:
         assert [cell.kind == "best" for cell in row[1:]] == [entry.is_best for entry in line.entries]
     assert forms.headings[1].text == "MaxEnt Mean"
     assert not any("paper" in note for note in losses.notes)
+    raw = [ece("focal", 0.1, data=data) for data in ("cifar10", "digits")]
+    both = table_of(*raw, *([{**row, "calibrator": "temperature"} for row in run] for run in raw))
+    assert [any("paper" in note for note in table.notes) for table in remedy_tables(both)] == [True, False]
 
 
 def test_metrics_are_in_one_order_and_others_behind() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from altair.utils.schemapi import debug_mode
 
 from calibrant.errors import CalibrantError, NoDataError
 from calibrant.report.experiment import alternatives as alternative
 from calibrant.report.experiment.learning import CONSTRAINTS, LEARNING, Learning, Quantity
-from calibrant.report.experiment.learning_charts import draw_epochs, draw_moments
+from calibrant.report.experiment.learning_charts import MOST_PANELS, draw_epochs, draw_moments
 from calibrant.report.experiment.measures import DESCRIPTIONS, measure_of, metrics_of
 from calibrant.report.figures import FIGURES, heat_map, reliability, severity
 from calibrant.report.figures.look import losses_of
@@ -91,7 +92,8 @@ def draw_all(
         if ALL in names or name in names:
             report(name)
             try:
-                _draw(name, rows, curves, pictures, made)
+                with debug_mode(False):  # altair need not check each part: the tests do
+                    _draw(name, rows, curves, pictures, made)
             except CalibrantError as error:
                 made.reasons[name] = str(error)
     made.others.sort(key=lambda panel: list(TITLES).index(panel.value))
@@ -201,6 +203,9 @@ def _draw_learning(learning: Learning, made: Drawings) -> None:
             said = alternative.of_moments(learning.moments)
             drawing = Drawing(to_svg(draw_moments(learning.moments)), said, MOMENTS.meaning)
             made.constraints.append(Panel("moments", MOMENTS.title, drawing))
+            n_places = len({(point.panel, point.kind, point.constraint) for point in learning.moments})
+            if n_places > MOST_PANELS:
+                made.notes += (f"Only the first {MOST_PANELS} of {n_places} moments are drawn.",)
     except CalibrantError as error:
         made.reasons["learning"] = str(error)
 

@@ -102,12 +102,17 @@ def remedy_tables(rows: pa.Table) -> list[PageTable]:
             table = make_table(rows, "2", against="paper", all_losses=all_losses)
         except NoDataError:
             continue
-        table = replace(table, against_paper=any(entry.published for entry in table.entries))
-        several = len(table.blocks) > 1
         for block in table.blocks:
-            caption = f"{table.title}: {block.groups[0].title}" if several else table.title
-            found.append(_shown(table, block, f"remedies-{len(found) + 1}", caption))
+            caption = f"{table.title}: {block.groups[0].title}" if len(table.blocks) > 1 else table.title
+            found.append(_shown(_alone(table, block), block, f"remedies-{len(found) + 1}", caption))
     return found
+
+
+def _alone(table: Table, block: Block) -> Table:
+    """A table of one block, with the notes that belong to it."""
+    own = replace(table, blocks=(block,))
+    own = replace(own, against_paper=any(entry.published for entry in own.entries))
+    return replace(own, footnotes=tuple(footnotes(own)))
 
 
 def _shown(table: Table, block: Block, name: str, caption: str, option: str = "", best: bool = True) -> PageTable:

@@ -13,7 +13,7 @@ from calibrant.report.figures.averages import Mean, chosen, place, run_means, sh
 from calibrant.report.figures.look import percent
 from calibrant.report.palette import label_of
 from calibrant.report.summary import Cell
-from calibrant.report.tables import Block, Entry, Table
+from calibrant.report.tables import DATA_TITLES, Block, Entry, Table
 
 TOLD = ("ece", "accuracy")  # the metrics whose best is told
 MOST_NAMES = 5  # seeds and data sets are counted where there are more
@@ -143,7 +143,7 @@ def what_shift_does(rows: pa.Table) -> list[str]:
         own = {key[2:]: mean for key, mean in means.items() if key[:2] == (panel, loss)}
         said = _change(label_of(loss), own, graded=panel in graded)
         several = len({key[0] for key in means}) > 1
-        found += [f"{panel}: {said}" if several else said] if said else []
+        found += [f"{DATA_TITLES.get(panel, panel)}: {said}" if several else said] if said else []
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
+from calibrant.errors import printable
 from calibrant.experiments.rows import RAW
 from calibrant.report.figures.averages import chosen, need, unsmoothed
 from calibrant.report.figures.look import PAGE, Chart, Line, finished, key, losses_of, panel_width, ramp, side_by_side
@@ -33,7 +34,7 @@ def draw(numbers: SeverityCurves) -> Chart:
             [point for point in numbers.points if (point.panel, point.loss) == (panel, loss)],
             lines,
             _label,
-            title=f"{panel}: {label_of(loss)}",
+            title=printable(f"{panel}: {label_of(loss)}"),
             y_title="ECE",
             width=panel_width(COLUMNS, PAGE, axes=COLUMNS),
             height=150,
@@ -50,7 +51,7 @@ def _label(point: SeverityPoint) -> str:
 
 
 def _name(calibrator: str) -> str:
-    return "raw" if calibrator == RAW else calibrator
+    return "raw" if calibrator == RAW else printable(calibrator)
 
 
 def _lines(calibrators: Collection[str]) -> list[Line]:

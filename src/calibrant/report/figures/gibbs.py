@@ -12,6 +12,8 @@ from calibrant.report.figures.look import (
     PERCENT,
     Chart,
     Line,
+    below,
+    beside,
     colour,
     dash,
     finished,
@@ -57,17 +59,17 @@ def prepare(
 
 def draw(numbers: Sequence[Mass]) -> Chart:
     panels = [_panel(numbers, "mean", "μ"), _panel(numbers, "variance", "σ²")]
-    return finished(alt.hconcat(*panels, spacing=14))
+    return finished(beside(*panels, spacing=14))
 
 
-def _panel(numbers: Sequence[Mass], moment: str, letter: str) -> alt.VConcatChart:
+def _panel(numbers: Sequence[Mass], moment: str, letter: str) -> Chart:
     masses = [mass for mass in numbers if mass.moment == moment]
     names = {mass.target: f"{letter} = {mass.target:g}" for mass in masses}
     lines = ramp(list(names.values()))
     first = moment == "mean"
     width = panel_width(2, COLUMN, axes=2)
     chart = _lines([_words(mass, names[mass.target]) for mass in masses], lines, first=first)
-    return alt.vconcat(chart.properties(width=width, height=150), key(lines, width), spacing=6)
+    return below(chart.properties(width=width, height=150), key(lines, width), spacing=6)
 
 
 def _words(mass: Mass, line: str) -> dict[str, Any]:

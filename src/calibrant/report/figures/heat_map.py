@@ -86,7 +86,7 @@ def draw(numbers: HeatMap) -> Chart:
 
 
 def _words(cell: Cell) -> dict[str, Any]:
-    line, shift = label_of(cell.loss), _name(cell.shift)
+    line, shift = printable(label_of(cell.loss)), _name(cell.shift)
     about = sentence(line, "mean over all shifts" if cell.shift == MEAN else shift, f"ECE {percent(cell.ece)}")
     return {**asdict(cell), "line": line, "shift": shift, "text": f"{100 * cell.ece:.1f}", "said": about}
 
@@ -97,7 +97,7 @@ def _name(shift: str) -> str:
 
 def _panel(cells: list[Cell], title: str) -> alt.LayerChart:
     shifts = list(dict.fromkeys(_name(cell.shift) for cell in cells))
-    losses = [label_of(loss) for loss in losses_of(cells)]
+    losses = [printable(label_of(loss)) for loss in losses_of(cells)]
     above = alt.Axis(orient="top", labelAngle=-50, domain=False, ticks=False)
     base = alt.Chart().encode(
         x=alt.X("line:N", sort=losses, title=None, axis=above),

@@ -11,6 +11,8 @@ from calibrant.report.figures.look import (
     INK,
     PAGE,
     Chart,
+    below,
+    beside,
     column_title,
     confidence_axis,
     finished,
@@ -53,7 +55,7 @@ def draw(numbers: Bins) -> Chart:
     return finished(*blocks, note=numbers.note)
 
 
-def _block(bins: Sequence[Bin], title: str) -> alt.VConcatChart:
+def _block(bins: Sequence[Bin], title: str) -> Chart:
     """A column per loss, a row per amount of smoothing; below the first, its outline is repeated for comparison."""
     losses = losses_of(bins)
     width = min(WIDEST, panel_width(len(losses), PAGE))
@@ -69,8 +71,8 @@ def _block(bins: Sequence[Bin], title: str) -> alt.VConcatChart:
                 charts.append(
                     chart.properties(width=width, height=80, title=column_title(label_of(loss, "", smoothing)))
                 )
-        rows.append(alt.hconcat(*charts, spacing=10))
-    return alt.vconcat(*rows, spacing=6, title=title)
+        rows.append(beside(*charts, spacing=10))
+    return below(*rows, spacing=6, title=title)
 
 
 def _compared(own: Sequence[Bin], plain: Sequence[Bin], *, first: bool, top: float) -> alt.LayerChart:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -23,8 +24,6 @@ from calibrant.report.palette import (
     shape_of,
 )
 from calibrant.report.tables import mean_text
-
-Chart = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 
 COLUMN, PAGE = 320, 670  # pixels: 8.5 cm, the width of a column of text, and 17.7 cm, that of two
 AXIS, GAP = 46, 14  # pixels that an axis with its title takes, and between panels
@@ -65,6 +64,47 @@ CONFIG: dict[str, Any] = {
         "anchor": "middle",
     },
 }
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Charts beside or below each other. We join specifications, for altair copies all that it joins at every step."""
+
+    spec: dict[str, Any]  # of Vega-Lite, its data by name
+    datasets: dict[str, Any]
+
+    def to_dict(self, validate: bool = True) -> dict[str, Any]:
+        """The whole specification, as altair's charts give theirs. Raises: altair's SchemaValidationError."""
+        spec = {"$schema": alt.SCHEMA_URL, **self.spec, "datasets": self.datasets}
+        if validate:
+            alt.Chart.from_dict(spec)
+        return spec
+
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | Joined
+
+
+def beside(*charts: Chart, **about: Any) -> Joined:
+    """Charts in a row. about: spacing, title and the like, as Vega-Lite has them."""
+    return _joined("hconcat", charts, about)
+
+
+def below(*charts: Chart, **about: Any) -> Joined:
+    """Charts in a column."""
+    return _joined("vconcat", charts, about)
+
+
+def _joined(how: str, charts: Sequence[Chart], about: dict[str, Any]) -> Joined:
+    parts = [chart if isinstance(chart, Joined) else specified(chart) for chart in charts]
+    datasets = {name: rows for part in parts for name, rows in part.datasets.items()}
+    return Joined({how: [part.spec for part in parts], **about}, datasets)
+
+
+def specified(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Joined:
+    """A chart of altair's as a specification, which belongs into a whole."""
+    spec = chart.to_dict(validate=False)
+    own = {key: value for key, value in spec.items() if key not in ("$schema", "config", "datasets")}
+    return Joined(own, {name: list(rows) for name, rows in spec.get("datasets", {}).items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +195,13 @@ def layered(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) ->
     return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else values(rows))
 
 
-def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int | None = None) -> alt.LayerChart:
+def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
     """A sample of each line, with its point, and its label, in rows: below the panels, where it covers nothing."""
+    return _key(tuple(lines), width, points, columns)
+
+
+@lru_cache(maxsize=32)  # the pictures behind a switch have one key
+def _key(lines: tuple[Line, ...], width: int, points: bool, columns: int | None) -> Joined:
     room = 35 + round(5.6 * max(len(line.label) for line in lines))
     columns = columns or max(1, min(len(lines), width // room))
     columns = -(-len(lines) // -(-len(lines) // columns))  # as few as the rows need
@@ -180,16 +225,17 @@ def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int 
         x=alt.X("x_text:Q", scale=across, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
     )
     layers = (rules, symbols, text) if points else (rules, text)
-    return layered(*layers, rows=rows).properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW)
+    whole = layered(*layers, rows=rows)
+    return specified(whole.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
 
 
 def side_by_side(panels: Sequence[Chart], columns: int) -> Chart:
-    """Panels in rows of so many; nothing is wrapped that need not be, for altair copies whatever it wraps."""
+    """Panels in rows of so many."""
     rest = iter(panels)
     rows: list[Chart] = []
     while row := list(islice(rest, columns)):
-        rows.append(alt.hconcat(*row, spacing=GAP) if len(row) > 1 else row[0])
-    return alt.vconcat(*rows, spacing=GAP) if len(rows) > 1 else rows[0]
+        rows.append(beside(*row, spacing=GAP))
+    return below(*rows, spacing=GAP)
 
 
 def panel_width(columns: int, width: int, axes: int = 1) -> int:
@@ -221,13 +267,7 @@ def confidence_axis(field: str, *, labels: bool) -> alt.X:
     return alt.X(f"{field}:Q", title="Confidence" if labels else None, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
 
-def finished(*parts: Chart, note: str = "") -> alt.VConcatChart:
+def finished(*parts: Chart, note: str = "") -> Joined:
     """The parts, one below the other, as a whole figure on white; a note stands above them."""
-    about = alt.TitleParams(note.split("; "), fontSize=LETTERS, fontWeight="normal", anchor="start")
-    return alt.VConcatChart(
-        vconcat=parts,
-        spacing=8,
-        center=False,
-        title=about if note else alt.Undefined,
-        config=alt.Config(**CONFIG),
-    )
+    title = {"text": note.split("; "), "fontSize": LETTERS, "fontWeight": "normal", "anchor": "start"}
+    return below(*parts, spacing=8, center=False, **({"title": title} if note else {}), config=CONFIG)

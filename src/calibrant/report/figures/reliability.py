@@ -15,6 +15,7 @@ from calibrant.report.figures.look import (
     PAGE,
     PERCENT,
     Chart,
+    below,
     colour,
     confidence_axis,
     finished,
@@ -110,13 +111,13 @@ def draw(numbers: Bins) -> Chart:
     return finished(*rows, note=numbers.note)
 
 
-def _block(bins: Sequence[Bin], title: str, width: int) -> alt.VConcatChart:
+def _block(bins: Sequence[Bin], title: str, width: int) -> Chart:
     """A column per loss; only the first has the axis on its left, which all share."""
     lines = colour([line_of(loss) for loss in losses_of(bins)])
     spread = _bars(_share(bins), labels=False).encode(color=lines).transform_filter("!datum.ideal")
     above = _columns(spread.properties(width=width, height=60), bins, named=True)
-    below = _columns(_reliability(lines).properties(width=width, height=max(60, width)), bins, named=False)
-    return alt.vconcat(above, below, spacing=6, title=title)
+    under = _columns(_reliability(lines).properties(width=width, height=max(60, width)), bins, named=False)
+    return below(above, under, spacing=6, title=title)
 
 
 def _columns(chart: alt.Chart | alt.LayerChart, bins: Sequence[Bin], *, named: bool) -> alt.FacetChart:

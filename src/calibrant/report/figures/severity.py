@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import altair as alt
 import pyarrow as pa
 
 from calibrant.experiments.rows import RAW
@@ -12,6 +11,7 @@ from calibrant.report.figures.look import (
     AXIS,
     PAGE,
     Chart,
+    beside,
     finished,
     key,
     line_of,
@@ -65,7 +65,7 @@ def draw(numbers: SeverityCurves) -> Chart:
             )
             for metric in metrics
         ]
-        rows.append(alt.hconcat(*charts, title=panel))
+        rows.append(beside(*charts, title=panel))
     return finished(*rows, key(lines, panel_width(1, PAGE)), note=numbers.note)
 
 
