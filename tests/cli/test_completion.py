@@ -143,5 +143,5 @@ def test_a_shell_that_is_not_known(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
     monkeypatch.setattr(detect, "detect_shell", unknown)
     in_this_process(monkeypatch, capsys)("--show-completion").refused(
-        "the shell is not known: name one of bash, zsh, fish, powershell"
+        "the shell is not known: name one of zsh, bash, fish, powershell"
     )

@@ -5,9 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from calibrant.errors import UnknownNameError
 from calibrant.losses import LOSSES
-from calibrant.report.palette import DOTTED, LOSS_ORDER, STYLES, colour_of, dash_of, label_of, shape_of
+from calibrant.report.palette import DOTTED, LOSS_ORDER, STYLES, colour_of, dash_of, label_of, place_of, shape_of
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 CONES = {
@@ -77,5 +76,15 @@ def test_that_a_variant_is_dotted_and_no_loss_is() -> None:
 def test_labels_of_variants_and_of_strangers() -> None:
     assert label_of("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
     assert label_of("of_my_own") == "of_my_own"
-    with pytest.raises(UnknownNameError, match="the loss 'of_my_own' has no colour"):
-        colour_of("of_my_own")
+
+
+def test_strangers_are_grey_and_stand_behind() -> None:
+    assert sorted(["of_my_own", "label_relaxation", "another"], key=place_of) == [
+        "label_relaxation",
+        "another",
+        "of_my_own",
+    ]
+    assert colour_of("of_my_own") == colour_of("another") not in {style.colour for style in STYLES.values()}
+    looks = {(dash_of(f"loss_{number}"), shape_of(f"loss_{number}")) for number in range(40)}
+    assert len(looks) > 15  # two of them seldom look alike
+    assert DOTTED not in {dash for dash, _ in looks}

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from calibrant.cli import app
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, printable
 
-Shell = Literal["bash", "zsh", "fish", "powershell"]
+Shell = Literal["zsh", "bash", "fish", "powershell"]  # as cyclopts has it: typing keeps the first of equal unions
 FILES = ""  # in place of a table: the names of files
 TABLES = {  # where the names are
     "calibrators": "calibrant.calibrators:CALIBRATORS",

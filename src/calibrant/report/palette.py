@@ -1,8 +1,7 @@
 """How each loss looks in every table and figure: its label, colour, dash and shape, and the order of the losses."""
 
 from typing import NamedTuple
-
-from calibrant.errors import UnknownNameError
+from zlib import crc32
 
 Dash = tuple[float, ...]  # lengths of line and gap in pixels, in turn
 
@@ -13,6 +12,9 @@ DASH_DOT: Dash = (8, 3, 2, 3)
 DASH_DOT_DOT: Dash = (8, 3, 2, 3, 2, 3)
 DOTTED: Dash = (1.5, 2.5)  # of no loss: it marks a variant, as Fig. 6 of the paper marks global constraints
 
+DASHES: tuple[Dash, ...] = (SOLID, LONG, SHORT, DASH_DOT, DASH_DOT_DOT)
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+GREY = "#767676"
 STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.44L-0.59,0.81L-0.42,0.14L-0.95,-0.31L-0.26,-0.36Z"
 
 
@@ -73,7 +75,14 @@ def shape_of(loss: str) -> str:
     return _style(loss).shape
 
 
+def place_of(loss: str) -> tuple[int, str]:
+    """Where a loss stands in tables and keys; those that are not ours stand behind, by name."""
+    return (LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER)), loss
+
+
 def _style(loss: str) -> Style:
-    if loss not in STYLES:
-        raise UnknownNameError(f"the loss {loss!r} has no colour; known: {', '.join(STYLES)}")
-    return STYLES[loss]
+    """Of a loss that is not ours, grey, with the dash and the shape that its name falls on."""
+    if loss in STYLES:
+        return STYLES[loss]
+    number = crc32(loss.encode(errors="replace"))
+    return Style(loss, GREY, DASHES[number % len(DASHES)], SHAPES[number // len(DASHES) % len(SHAPES)])

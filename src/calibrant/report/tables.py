@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.rows import RAW
-from calibrant.report.palette import LOSS_ORDER, label_of
+from calibrant.report.palette import label_of, place_of
 from calibrant.report.published import printed
 from calibrant.report.summary import Cell, Key, cells, standings
 
@@ -274,12 +274,8 @@ def is_of(key: Key, block: Sequence[Place]) -> bool:
 
 def losses_of(keys: Iterable[Key]) -> list[tuple[str, str]]:
     """Loss and variant, in the order of the paper, variants after all losses."""
-
-    def order(item: tuple[str, str]) -> tuple[bool, int, str, str]:
-        loss, variant = item
-        return variant != "", rank(loss, LOSS_ORDER), loss, variant
-
-    return sorted({(key.loss, key.variant) for key in keys}, key=order)
+    found = {(key.loss, key.variant) for key in keys}
+    return sorted(found, key=lambda item: (item[1] != "", place_of(item[0]), item[1]))
 
 
 def remedies_of(keys: Iterable[Key]) -> list[Remedy]:

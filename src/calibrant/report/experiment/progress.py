@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from calibrant.report.experiment.records import number, read_records, run_file
 from calibrant.report.page import Cell, Heading
-from calibrant.report.palette import LOSS_ORDER, label_of
+from calibrant.report.palette import label_of, place_of
 
 HEADINGS = [
     Heading("Loss", numeric=False),
@@ -40,8 +40,7 @@ class RunKind(NamedTuple):
     @property
     def place(self) -> tuple[object, ...]:
         """Where it stands in the order of tables: plain losses first, variants and smoothed labels behind."""
-        known = LOSS_ORDER.index(self.loss) if self.loss in LOSS_ORDER else len(LOSS_ORDER)
-        return self.data, self.model, self.variant != "", self.label_smoothing, known, self.loss, self.variant
+        return self.data, self.model, self.variant != "", self.label_smoothing, place_of(self.loss), self.variant
 
 
 class PlannedRun(NamedTuple):

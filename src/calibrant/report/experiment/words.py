@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from calibrant.errors import CalibrantError
 from calibrant.report.experiment.measures import measure_of
 from calibrant.report.experiment.progress import count, joined
-from calibrant.report.figures.averages import Mean, chosen, place, run_means, shared_tests, step_of, unsmoothed
+from calibrant.report.figures.averages import Mean, chosen, run_means, shared_tests, step_of, unsmoothed
 from calibrant.report.figures.look import percent
-from calibrant.report.palette import label_of
+from calibrant.report.palette import label_of, place_of
 from calibrant.report.summary import Cell
 from calibrant.report.tables import DATA_TITLES, Block, Entry, Table
 
@@ -139,7 +139,7 @@ def what_shift_does(rows: pa.Table) -> list[str]:
     means = run_means(tests, "panel", "loss", "step", "metric")
     found = []
     for panel in dict.fromkeys(key[0] for key in means):
-        loss = min((key[1] for key in means if key[0] == panel), key=place)
+        loss = min((key[1] for key in means if key[0] == panel), key=place_of)
         own = {key[2:]: mean for key, mean in means.items() if key[:2] == (panel, loss)}
         said = _change(label_of(loss), own, graded=panel in graded)
         several = len({key[0] for key in means}) > 1

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from calibrant._checks import check_choice, check_whole
 from calibrant.errors import NoDataError, printable
 from calibrant.experiments.rows import RAW
-from calibrant.report.palette import LOSS_ORDER
+from calibrant.report.palette import place_of
 from calibrant.report.summary import mean_and_error, run_mean
 
 Row = dict[str, Any]
@@ -86,7 +86,7 @@ def chosen(
     names = panels_of(rows)
     for row in rows:
         row["panel"] = names[row["data"], row["model"]]
-    return sorted(rows, key=lambda row: (row["data"], row["model"], place(row["loss"]), row["seed"]))
+    return sorted(rows, key=lambda row: (row["data"], row["model"], place_of(row["loss"]), row["seed"]))
 
 
 def _check_known(table: pa.Table, **named: Collection[str]) -> None:
@@ -104,10 +104,6 @@ def panels_of(rows: Iterable[Row]) -> dict[tuple[str, str], str]:
     several = {data for data, model in pairs if any(pair[0] == data and pair[1] != model for pair in pairs)}
     names = {(data, model): f"{data}, {model}" if data in several else data for data, model in pairs}
     return {pair: printable(name) for pair, name in names.items()}
-
-
-def place(loss: str) -> int:
-    return LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER)
 
 
 def unsmoothed(rows: Iterable[Row]) -> list[Row]:

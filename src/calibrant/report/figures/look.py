@@ -10,19 +10,7 @@ import altair as alt
 from altair.utils.schemapi import debug_mode
 
 from calibrant.errors import printable
-from calibrant.report.palette import (
-    DASH_DOT,
-    DASH_DOT_DOT,
-    LONG,
-    LOSS_ORDER,
-    SHORT,
-    SOLID,
-    Dash,
-    colour_of,
-    dash_of,
-    label_of,
-    shape_of,
-)
+from calibrant.report.palette import DASHES, SHAPES, Dash, colour_of, dash_of, label_of, place_of, shape_of
 from calibrant.report.tables import mean_text
 
 COLUMN, PAGE = 320, 670  # pixels: 8.5 cm, the width of a column of text, and 17.7 cm, that of two
@@ -34,8 +22,6 @@ FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
 PERCENT = "~%"
 
 RAMP = ((13, 8, 135), (126, 3, 168), (204, 71, 120), (248, 149, 64))  # colours of no loss, each lighter than the last
-DASHES: tuple[Dash, ...] = (SOLID, LONG, SHORT, DASH_DOT, DASH_DOT_DOT)
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 
 CONFIG: dict[str, Any] = {
     "background": "white",
@@ -141,7 +127,7 @@ def _between(share: float) -> str:
 def losses_of(points: Iterable[Any]) -> list[str]:
     """The losses of points, each once, in the order of tables and keys."""
     found = {point.loss for point in points}
-    return sorted(found, key=lambda loss: (LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER), loss))
+    return sorted(found, key=place_of)
 
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:

@@ -99,12 +99,11 @@
     const marks = all("[data-series-in]")
       .filter((place) => place.dataset.seriesIn === name)
       .flatMap((place) => all("svg [aria-label]", place));
+    const longestFirst = boxes.map((box) => box.value).sort((a, b) => b.length - a.length);
+    const seriesOf = (label) => longestFirst.find((series) => label === series || label.startsWith(`${series}: `));
     const show = () => {
       const off = boxes.filter((box) => !box.checked).map((box) => box.value);
-      for (const mark of marks) {
-        const label = mark.getAttribute("aria-label");
-        mark.classList.toggle("off", off.some((series) => label === series || label.startsWith(`${series}: `)));
-      }
+      for (const mark of marks) mark.classList.toggle("off", off.includes(seriesOf(mark.getAttribute("aria-label"))));
       store.keep(`off ${name}`, off);
     };
     for (const box of boxes) {
