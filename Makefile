@@ -31,7 +31,7 @@ demo: $(READY)  ## the paper's losses on the embedded data under 19 corruptions:
 	$(BIN)/calibrant run experiments/demo.toml
 
 test: check  ## all checks and all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(LEFT_OUT)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet

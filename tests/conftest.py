@@ -14,6 +14,7 @@ settings.load_profile("calibrant")
 # xdist gives whole files to its workers: one of these at the end would keep all others waiting
 LONGEST = (
     "test_cluster.py",
+    "test_sklearn.py",
     "test_intervals.py",
     "test_workers.py",
     "test_compare.py",
@@ -29,6 +30,7 @@ LONGEST = (
     "test_conditional.py",
     "test_sweeps.py",
     "test_faults.py",
+    "test_browser.py",
 )
 
 

@@ -23,7 +23,7 @@ LONG = 30  # rows from which on a table scrolls in a box of its own
 TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
-WIDE = 480  # pixels
+WIDE = 640  # pixels
 LARGER = 1.25  # than on paper: letters of 10 pixels are small on a screen
 BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
@@ -141,3 +141,13 @@ def first_of(names: Iterable[str], most: int = 20) -> list[str]:
     every = list(names)
     rest = len(every) - most
     return every if rest <= 0 else [*every[:most], f"and {rest:,} more"]
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as people list them.
+
+    >>> joined(["a"]), joined(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *most, last = list(names)
+    return f"{', '.join(most)} and {last}" if most else last
