@@ -565,3 +565,19 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(
 def test_a_page_without_the_extra_is_one_line(path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
     audit(path, "--report", path.parent / "audit.html").refused("pip install 'calibrant[report]'")
+
+
+def test_passwords_of_urls_are_shown_neither_in_the_table_nor_in_the_json(
+    path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrant.scan.Scan.files", property(lambda _: ["s3://KEY:sec/ret@bucket/a?sig=1"]))
+    assert audit(path, "--json", "--metrics", "ece").record["files"] == ["s3://…@bucket/a?…"]
+    assert "s3://…@bucket/a?…: 120 rows" in audit(path, "--metrics", "ece").done()
+
+
+def test_the_file_that_lacks_a_column_is_named(tmp_path: Path, audit: Run) -> None:
+    rows = predictions()
+    rows.save(tmp_path / "a.parquet")
+    rows.select(["weight"]).save(tmp_path / "b.parquet")
+    audit(tmp_path, "--by", "site").refused(f"{tmp_path / 'b.parquet'} has no column site")
+    audit(tmp_path, "--by", "sight").refused("unknown column 'sight'")

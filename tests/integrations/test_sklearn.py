@@ -21,7 +21,11 @@ import calibrant as cb
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.integrations.sklearn import CalibratedClassifier
 
-CHECKED = ["temperature", "platt", "isotonic_multiclass"]  # logits, two classes, probabilities: the checks are of the estimator
+CHECKED = [
+    "temperature",
+    "platt",
+    "isotonic_multiclass",
+]  # logits, two classes, probabilities: the checks are of the estimator
 
 
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's estimators on the data of its checks

@@ -10,13 +10,14 @@ from scipy import stats
 
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import outcome_bins
+from calibrant.metrics.compare import holm
 from calibrant.metrics.intervals import share_limits
 from calibrant.metrics.tally import Tally
 from calibrant.report.audit.chances import (
     Part,
     count_limits,
     error_chance,
-    holm,
+    miscalibration_chance,
     share_chance,
 )
 
@@ -92,7 +93,8 @@ def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most()
         confidence = draw.uniform(0.4, 1.0, 200)
         correct = draw.random(200) < confidence
         bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
-        alarms += error_chance(bins) <= 0.05
+        gap = share_chance(float(correct.sum()), 200, float(confidence.mean()))
+        alarms += miscalibration_chance(error_chance(bins), gap) <= 0.05
     assert 0.005 <= alarms / 150 <= 0.08
 
 

@@ -19,6 +19,7 @@ from calibrant.report.audit.numbers import class_trouble, shares_of_classes, sur
 from calibrant.report.audit.reading import read
 from calibrant.report.audit.temperature import temperature_effect, unfit
 from calibrant.report.audit.verdict import Kind, alpha, judge, shares_of
+from calibrant.report.audit.wording import detail, headline
 
 
 def binary(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> Predictions:
@@ -40,8 +41,10 @@ WAVES = SPREAD + np.where((SPREAD * 15).astype(int) % 2, 0.02, 0.0) * 9 - 0.09
         pytest.param(binary(SPREAD, SPREAD - 0.1), "over", id="over"),
         pytest.param(binary(SPREAD, np.minimum(SPREAD + 0.1, 1.0)), "under", id="under"),
         pytest.param(binary(SPREAD, MIXED), "mixed", id="mixed"),
-        pytest.param(Predictions.from_logits([[9.0, 0.0]], [1]), "few", id="one row"),
-        pytest.param(Predictions.from_logits([[9.0, 0.0]] * 29, [1] * 29), "few", id="29 rows"),
+        pytest.param(Predictions.from_logits([[1.0, 0.0]], [1]), "few", id="one row"),
+        pytest.param(Predictions.from_logits([[9.0, 0.0]], [1]), "over", id="one row, nearly certain and wrong"),
+        pytest.param(Predictions.from_logits([[1.0, 0.0]] * 29, [0] * 21 + [1] * 8), "few", id="29 rows"),
+        pytest.param(Predictions.from_logits([[9.0, 0.0]] * 29, [1] * 29), "over", id="29 rows, all wrong"),
         pytest.param(Predictions.from_logits([[1.4, 0.0]] * 50, [0] * 50), "under", id="all right"),
         pytest.param(Predictions.from_logits([[1.4, 0.0]] * 50, [1] * 50), "over", id="all wrong"),
         pytest.param(Predictions.from_logits([[500.0, 0.0]] * 50, [0] * 50), "unproven", id="certain and right"),
@@ -55,8 +58,43 @@ def test_the_kind_of_a_verdict(rows: Predictions, kind: Kind) -> None:
     assert verdict.ece == score(rows).ece
     assert verdict.over + verdict.under == pytest.approx(verdict.ece)
     assert verdict.interval[0] <= verdict.ece <= verdict.interval[1] <= 1
-    if kind != "few":
-        assert verdict.shown == (kind != "unproven")
+    assert verdict.shown == (kind not in ("unproven", "few"))
+
+
+def test_an_error_that_all_bins_share_is_shown_by_the_gap_of_all_rows() -> None:
+    """Each of five bins is off by no more than chance gives it, all of them in one direction."""
+    confidence = np.repeat([0.55, 0.65, 0.75, 0.85, 0.95], 60)
+    right = np.concatenate([np.arange(60) < n for n in (29, 36, 41, 47, 54)])
+    rows = Predictions.from_positive_probs(torch.from_numpy(confidence), torch.from_numpy(right.astype(np.int64)))
+    verdict = judge(score(rows), 0.95, 0)
+    assert verdict is not None
+    low, _ = verdict.shares.gap_interval
+    assert low > 0
+    assert verdict.chances.ece > 0.025
+    assert verdict.chances.gap == pytest.approx(2 * stats.binom.cdf(207, 300, 0.75))
+    assert verdict.p_value == pytest.approx(2 * verdict.chances.gap)
+    assert verdict.kind == "over"
+    assert not verdict.of_one_direction
+    assert headline(verdict) == "Over-confident by 6.0 points on the whole."
+    assert detail(verdict).startswith("This is confidence less accuracy (95 % interval +0.81 to +11.6); the ECE is 6.0")
+
+
+def test_where_the_interval_of_the_gap_excludes_0_and_nothing_is_shown_the_page_says_why() -> None:
+    rows = Predictions.from_positive_probs(torch.full((100,), 0.8, dtype=torch.float64), torch.arange(100) < 71)
+    verdict = judge(score(rows), 0.95, 0)
+    assert verdict is not None
+    assert verdict.shares.gap_interval[0] > 0
+    assert verdict.kind == "unproven"
+    assert "though the 95 % interval of the latter excludes 0 (p = 0.0" in detail(verdict)
+    assert "which would have to be at most 0.025, as two tests are made" in detail(verdict)
+
+
+def test_a_lower_level_narrows_intervals_and_decides_nothing_else() -> None:
+    for accuracy in (SPREAD, SPREAD - 0.02, SPREAD - 0.1, MIXED):
+        found = [judge(score(binary(SPREAD, accuracy)), level, 0) for level in (0.5, 0.95)]
+        low, usual = (verdict for verdict in found if verdict is not None)
+        assert (low.kind, low.wide_interval, low.p_value) == (usual.kind, usual.interval, usual.p_value)
+        assert low.interval != usual.interval
 
 
 def test_both_sides_of_a_mixed_model_are_named_by_the_confidence_that_parts_them() -> None:
@@ -85,13 +123,13 @@ def test_one_direction_needs_its_share_and_its_interval() -> None:
 
 
 def test_no_direction_is_named_where_the_gap_of_all_rows_may_be_none() -> None:
-    """Nine rows in a bin of their own are all wrong, the others as often as they should be."""
-    confidence = torch.tensor([0.999] * 2000 + [0.6] * 9, dtype=torch.float64)
-    labels = torch.tensor([1] * 1998 + [0] * 11)
+    """Ten rows in a bin of their own are all wrong, the others as often as they should be."""
+    confidence = torch.tensor([0.999] * 2000 + [0.6] * 10, dtype=torch.float64)
+    labels = torch.tensor([1] * 1998 + [0] * 12)
     verdict = judge(score(Predictions.from_positive_probs(confidence, labels)), 0.95, 0)
     assert verdict is not None
     assert verdict.over > 0.99 * verdict.ece
-    assert verdict.shares.gap_interval[0] < 0 < verdict.shares.gap_interval[1]
+    assert verdict.chances.ece < 0.025 < verdict.chances.gap
     assert verdict.kind == "unclear"
 
 
@@ -128,6 +166,15 @@ def test_a_false_alarm_is_never_likelier_than_one_in_twenty() -> None:
     assert alpha(0.99) == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("confidence", "right"), [(0.6, 0), (0.6, 1), (0.9, 0), (0.9, 1)])
+def test_no_limit_is_beyond_what_is_possible(confidence: float, right: int) -> None:
+    rows = Predictions.from_positive_probs(torch.tensor([confidence], dtype=torch.float64), torch.tensor([right]))
+    card = score(rows)
+    most = dict.fromkeys(("ece", "mce", "rmsce", "adaece"), confidence)
+    for name, limit in (most | {"overconfidence": confidence, "underconfidence": 1 - confidence}).items():
+        assert card.interval(name)[0] <= card[name] <= card.interval(name)[1] <= limit + 1e-12
+
+
 def test_a_scorecard_without_ece_is_not_judged() -> None:
     assert judge(score(made(), metrics=["nll"]), 0.95, 0) is None
     assert group_table(score(made(), by="site", metrics=["nll"]), 0.95, 0) is None
@@ -152,9 +199,9 @@ def test_groups_are_tested_at_once_and_the_worst_comes_first() -> None:
     assert [table.significant(row) for row in table.rows] == [True, True, False, False, False]
     assert (table.n_groups, table.n_shown_wrong) == (5, 2)
     chances = {row.group: row.p_value for row in table.rows}
-    assert chances["one"] == pytest.approx(0.2)  # that the one row is wrong
+    assert chances["one"] == pytest.approx(0.4)  # twice, for two tests, that the one row is wrong
     mass = [math.comb(12, k) * 0.8**k * 0.2 ** (12 - k) for k in range(13)]
-    assert chances["small"] == pytest.approx(sum(mass[:7]))  # no count of right rows is as far above
+    assert chances["small"] == pytest.approx(2 * sum(mass[:7]))  # no count of right rows is as far above
     small = next(row for row in table.rows if row.group == "small")
     assert small.p_holm == pytest.approx(3 * chances["small"])
     assert small.shares.gap == pytest.approx(0.3)
@@ -166,6 +213,7 @@ def test_groups_are_tested_at_once_and_the_worst_comes_first() -> None:
     [
         ((("a", 500, 0.6), ("b", 500, 0.95)), ("a", "b"), True),
         ((("a", 500, 0.4), ("b", 500, 0.7)), ("a", "b"), False),
+        ((("a", 500, 0.6), ("b", 500, 0.82)), ("a", "b"), False),  # b is not shown to be under-confident
         ((("a", 500, 0.78), ("b", 500, 0.82)), None, None),
         ((("a", 3, 0.0), ("b", 500, 0.8)), None, None),
         ((("a", 60_000, 0.795), ("b", 60_000, 0.805)), None, None),  # beyond chance, and a trifle
@@ -179,6 +227,17 @@ def test_groups_disagree_in_sign_or_size(
     found = table.disagreement
     assert (found and (found.most, found.least)) == apart
     assert (found and found.in_sign) == in_sign
+
+
+def test_groups_that_disagree_are_shown_to_be_wrong_in_the_table_too() -> None:
+    """One is as it should be, the other just beyond chance, or just not."""
+    for right in range(66, 76):
+        rows = grouped(("a", 100, right / 100), ("b", 100_000, 0.8))
+        table = group_table(score(rows, by="site", metrics=["ece"]), 0.95, 0)
+        assert table is not None
+        found = table.disagreement
+        assert found is None or [row.group for row in table.rows if table.significant(row)] == ["a"]
+    assert found is None
 
 
 # Classes
@@ -293,6 +352,7 @@ def test_the_rows_above_nine_tenths() -> None:
     assert (found.n_rows, found.accuracy) == (len(kept), pytest.approx(right / len(kept)))
     ci = stats.binomtest(right, len(kept)).proportion_ci(0.95)
     assert found.interval == pytest.approx((ci.low, ci.high))
+    assert sure_rows(read(made(n=1000)).sure, 0.5) == found  # a lower level decides nothing
     assert sure_rows(read(Predictions.from_logits([[0.0, 0.1]], [0])).sure, 0.95) is None
 
 
@@ -325,13 +385,31 @@ def test_the_effect_of_a_temperature_is_that_of_cross_fitting(weighted: bool) ->
 def test_better_and_worse_are_beyond_chance() -> None:
     change = temperature_effect(made().select([]), 300, weighted=False, n_bins=15, level=0.95, seed=0).nll
     assert change is not None
-    for interval, better, worse in (
-        ((-0.2, -0.1), True, False),
-        ((-0.1, 0.1), False, False),
-        ((0.1, 0.2), False, True),
+    assert change.shown
+    for difference, shown, better, worse in (
+        (-0.2, True, True, False),
+        (-0.2, False, False, False),
+        (0.2, True, False, True),
     ):
-        moved = replace(change, interval=interval)
+        moved = replace(change, difference=difference, shown=shown)
         assert (moved.better, moved.worse) == (better, worse)
+
+
+def test_a_lower_level_calls_no_temperature_better() -> None:
+    """Of calibrated rows; at a level of 50 % every other interval excludes 0."""
+    seen = 0
+    for seed in range(6):
+        rows = made(n=300, seed=seed, scale=1.0).select([])
+        low, usual = (
+            temperature_effect(rows, 300, weighted=False, n_bins=15, level=level, seed=0) for level in (0.5, 0.95)
+        )
+        for change, other in ((low.nll, usual.nll), (low.ece, usual.ece)):
+            assert change is not None
+            assert other is not None
+            assert (change.shown, change.stays) == (other.shown, other.after_interval[0])
+            assert change.shown == (change.p_value <= 0.05)
+            seen += not change.shown and not change.interval[0] <= 0 <= change.interval[1]
+    assert seen > 0
 
 
 @pytest.mark.parametrize(

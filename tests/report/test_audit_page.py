@@ -2,21 +2,23 @@
 
 import re
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_audit_reading import made, saved
 
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.metrics.workers import FileScores
 from calibrant.predictions import Predictions
-from calibrant.report.audit import check_report, write_audit, write_scored
-from calibrant.report.audit.content import without_secrets
+from calibrant.report.audit import check_report, write_audit, write_scored, writing
 from calibrant.report.audit.numbers import Gate
+from calibrant.report.audit.urls import without_secrets
 
 SECTIONS = ["scorecard", "reliability", "confidences", "risk", "classes", "temperature", "todo", "errors", "provenance"]
 HOSTILE = "<script>alert(1)</script>"
@@ -108,10 +110,15 @@ def test_the_lead_says_the_numbers_of_the_scorecard(tmp_path: Path) -> None:
     page, card = page_of(tmp_path, rows, by="site"), score(rows)
     low, high = card.interval("ece")
     lead = page.text("lead")
-    assert lead.startswith(f"Over-confident by {100 * card.ece:.1f} points (ECE; 95 % interval {100 * low:.1f} to ")
+    assert lead.startswith(
+        f"Over-confident by {100 * card.ece:.1f} points. This is the ECE (95 % interval {100 * low:.1f} to "
+    )
     assert f"{100 * high:.1f}; a perfectly calibrated model would show {100 * card.noise_floor('ece'):.1f} on" in lead
     assert f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000" in lead
-    assert "Of 3 groups of site, 3 are miscalibrated beyond chance; the worst is site" in lead
+    assert (
+        "Of 3 groups of site, 3 are miscalibrated beyond chance; the worst by the lower limit of its ECE is site"
+        in lead
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +147,7 @@ def test_the_page_is_whole_at_every_edge(tmp_path: Path, rows: Predictions, opti
 def test_what_was_not_asked_for_is_left_out_with_a_reason(tmp_path: Path) -> None:
     page = page_of(tmp_path, made(), metrics=["nll"], by=["site"])
     reason = "and the audit was asked for nll only."
-    assert "Not judged This needs the metric ece, and the audit was asked for nll only." in " ".join(
+    assert "Not judged: This needs the metric ece, and the audit was asked for nll only." in " ".join(
         page.raw.split()
     ).replace("<strong>", "").replace("</strong>", "")
     for section in ("reliability", "risk", "groups", "classes", "todo"):
@@ -172,7 +179,7 @@ def test_what_a_user_wrote_is_text(tmp_path: Path) -> None:
     path = tmp_path / "audit.html"
     scores = FileScores(score(hostile, metrics=FEW), {HOSTILE: score(hostile, by=HOSTILE, metrics=FEW)})
     gates = [Gate(f"ece > 0 {HOSTILE}", failed=True)]
-    write_scored(path, scan, scores, gates=gates, command=f"calibrant audit '{HOSTILE}'", other_files=[HOSTILE])
+    write_scored(path, scan, scores, gates=gates, command=["calibrant", "audit", HOSTILE], other_files=[HOSTILE])
     page = Page(path)
     assert "<script>alert" not in page.raw
     assert [tag for tag, _ in page.tags].count("script") == 1
@@ -205,7 +212,9 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for batch_rows in (None, 13):
         path = tmp_path / "audit.html"
         now = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
-        write_scored(path, Predictions.scan(paths, batch_rows=batch_rows), scores, now=now, command="calibrant audit x")
+        write_scored(
+            path, Predictions.scan(paths, batch_rows=batch_rows), scores, now=now, command=["calibrant", "audit", "x"]
+        )
         pages.append(path.read_bytes())
     assert pages[0] == pages[1]
     assert b"2026-01-02 03:04 UTC" in pages[0]
@@ -222,13 +231,60 @@ def test_files_are_named_up_to_twenty(tmp_path: Path) -> None:
     ("text", "shown"),
     [
         ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
-        ("https://x.org/a?X-Amz-Signature=abc&b=1 --by 'a?b'", "https://x.org/a?… --by 'a?b'"),
-        ("preds/*.parquet --fail-if 'ece > 0.1'", "preds/*.parquet --fail-if 'ece > 0.1'"),
+        ("s3://KEY:ab/cd@bucket/a", "s3://…@bucket/a"),
+        ("s3://KEY:a?b#c@bucket/a", "s3://…@bucket/a"),
+        ("https://token@x.org/a", "https://…@x.org/a"),
+        ("--compare=s3://key:secret@bucket/a", "--compare=s3://…@bucket/a"),
+        ("simplecache::s3://key:secret@bucket/a", "simplecache::s3://…@bucket/a"),
+        ("zip://a.parquet::https://u:p@x.org/a.zip?sig=1", "zip://a.parquet::https://…@x.org/a.zip?…"),
+        ("https://x.org/a?X-Amz-Signature=a'b&b=1", "https://x.org/a?…"),
+        ("https://x.org/a#access_token=1", "https://x.org/a#…"),
+        ("hf://datasets/me/rows@main/a.parquet", "hf://datasets/me/rows@main/a.parquet"),
+        ("data/year=202?/month=01/*.parquet", "data/year=202?/month=01/*.parquet"),
         ("me@home.org/file?", "me@home.org/file?"),
     ],
 )
 def test_secrets_of_urls_are_not_shown(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+def test_no_secret_of_a_file_is_anywhere_in_the_page(tmp_path: Path) -> None:
+    rows = made()
+    rows.save(tmp_path / "a.parquet")
+    url = "s3://KEY:sec/ret@bucket/a.parquet?sig=it's"
+    scan = Predictions.scan(tmp_path / "a.parquet")
+    footer = replace(scan.footers[0], url=url, parts=tuple(replace(part, url=url) for part in scan.parts))
+    path = tmp_path / "audit.html"
+    scores = FileScores(score(rows, metrics=FEW), {})
+    command = ["calibrant", "audit", url, "data/202?/a=1/*.parquet"]
+    write_scored(path, replace(scan, footers=(footer,)), scores, command=command, other_files=[url])
+    page = Page(path)
+    for secret in ("KEY", "sec/ret", "sig=", "it's", "it&#39;s"):
+        assert secret not in page.raw
+    assert page.raw.count("s3://…@bucket/a.parquet?…") >= 4 + 25  # title, files, command; each error
+    assert "'data/202?/a=1/*.parquet'" in page.text("provenance")
+
+
+def test_torch_has_one_thread_for_the_page_and_its_own_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        for name in ("read", "audit_numbers"):
+            real = getattr(writing, name)
+
+            def counted(*arguments: Any, _real: Any = real, **options: Any) -> Any:
+                seen.append(torch.get_num_threads())
+                return _real(*arguments, **options)
+
+            monkeypatch.setattr(writing, name, counted)
+        page_of(tmp_path, made(n=60))
+        assert (seen, torch.get_num_threads()) == ([1, 1], 3)
+        monkeypatch.setattr(writing, "audit_numbers", lambda *_, **__: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            page_of(tmp_path, made(n=60))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_where_a_page_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,16 @@ def test_prints_on_white_paper(tab: Any, tmp_path: Path) -> None:
     assert tab.evaluate("getComputedStyle(document.querySelector('.drawing svg')).filter") == "none"
 
 
+def test_paper_says_that_a_switch_hides_others(experiment_page: Path, browser: Any) -> None:
+    with opened(browser, experiment_page) as page:
+        assert not page.locator(".only-print:visible").count()
+        page.emulate_media(media="print")
+        assert page.locator(".only-print:visible").count() == page.locator(".only-print").count() > 0
+    with opened(browser, experiment_page, java_script_enabled=False) as page:
+        page.emulate_media(media="print")
+        assert not page.locator(".only-print:visible").count()  # for there all are seen
+
+
 @pytest.mark.parametrize("kind", ["audit_page", "experiment_page"])
 def test_is_whole_without_its_script(kind: str, request: pytest.FixtureRequest, browser: Any) -> None:
     with opened(browser, request.getfixturevalue(kind), java_script_enabled=False) as page:

@@ -150,6 +150,9 @@ def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
     assert set(panels) == {"metric", "severity", "reliability", "heat-map", "learning", "constraints"}
     assert [option["value"] for option in page.all("option")] == [value for found in panels.values() for value in found]
     assert panels["reliability"] == ["all", "0", "1", "3"]
+    for found in panels.values():
+        assert f"One of {len(found)}; the page has the others." in page.text
+    assert page.values("class").count("only-print") == len(panels)
 
 
 def test_pictures_have_words(whole: tuple[Page, str], drawings: Drawings) -> None:
@@ -218,7 +221,9 @@ def test_without_shifted_tests(tmp_path: Path) -> None:
     made.curves = [row for row in made.curves if not row["shifted"]]
     page, _ = paged(tmp_path, made, figures=("severity", "reliability", "heat_map", "feature_norm"))
     assert "None of the tests is shifted" in page.text
-    assert [section["id"] for section in page.all("section")] == ["plan", "figures", "origin"]
+    assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "origin"]
+    assert page.all("section", id="scores")[0]["data-title"] == "Scores without shift"
+    assert "under shift" not in page.text.replace("Calibrators under shift", "")
     assert "Reliability: the figure reliability needs shifted tests" in page.text
 
 

@@ -1,6 +1,9 @@
 """The server of a page that follows an experiment: for this machine alone, and for reading alone."""
 
 import json
+import socket
+import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,8 +87,53 @@ def test_a_page_that_cannot_be_made_says_why() -> None:
         raise NoDataError("there is nothing to see")
 
     with serving(lambda: State("a", ""), page) as server:
-        assert asked(server, "/")[:2] == (500, "there is nothing to see\n")
+        status, text, headers = asked(server, "/")
+        assert (status, text) == (500, "there is nothing to see\n")
+        assert headers["Refresh"] == "3"  # it has no script that would ask again
         assert asked(server, "/state")[0] == 200
+
+
+@pytest.mark.parametrize("fails", ["look", "page"])
+def test_after_a_failure_the_last_page_stays_and_goes_on(fails: str) -> None:
+    words, broken = ["a"], set[str]()
+
+    def look() -> State:
+        if "look" in broken:
+            raise NoDataError("just now it cannot be read")
+        return State(words[-1], "")
+
+    def page(state: State) -> str:
+        if "page" in broken:
+            raise NoDataError("just now it cannot be drawn")
+        return f"page of {state.word}"
+
+    with serving(look, page) as server:
+        assert asked(server, "/")[1] == "page of a"
+        words.append("b")
+        broken.add(fails)
+        assert asked(server, "/")[:2] == (200, "page of a")  # whose script then hears of b
+        assert "Refresh" not in asked(server, "/")[2]
+        broken.clear()
+        assert asked(server, "/")[:2] == (200, "page of b")
+
+
+def test_a_reader_who_has_gone_is_no_error() -> None:
+    asking, gone, errors = threading.Event(), threading.Event(), []
+
+    def page(state: State) -> str:
+        asking.set()
+        assert gone.wait(20)
+        return "page"
+
+    with serving(lambda: State("a", ""), page) as server:
+        server.handle_error = lambda request, address: errors.append(sys.exception())  # type: ignore[method-assign]
+        server.daemon_threads = False  # so that closing waits for them
+        with socket.create_connection(server.server_address[:2], 20) as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
+            reader.sendall(f"GET / HTTP/1.0\r\nHost: {server.hosts[0]}\r\n\r\n".encode())
+            assert asking.wait(20)
+        gone.set()
+    assert errors == []
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

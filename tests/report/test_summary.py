@@ -85,6 +85,13 @@ def test_any_rows_in_any_order_against_loops(values: dict[int, list[float]], dra
         assert found.error == expected
 
 
+def test_tests_that_are_not_shifted_on_demand() -> None:
+    rows = table_of(run_rows({"fog-1": 0.5, "test": 0.125}))
+    assert cells(rows, ["ece"])[KEY].mean == 0.5
+    found = cells(rows, ["ece"], shifted=False)[KEY]
+    assert (found.mean, found.n_tests, found.complete) == (0.125, 1, True)
+
+
 def test_one_seed_has_no_error() -> None:
     found = one_cell(run_rows({"wild": 0.25}))
     assert (found.mean, found.error, found.n_seeds, found.n_tests) == (0.25, None, 1, 1)
@@ -154,6 +161,18 @@ def test_a_lead_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]]) -> No
         return
     p_value = stats.ttest_rel(b, a).pvalue
     assert leads(cell_of(*a), cell_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
+
+
+def test_one_is_significant_only_where_it_leads_every_other() -> None:
+    best, second = cell_of(0.10, 0.20, 0.30), cell_of(0.21, 0.30, 0.41)  # ahead by 0.11, 0.10, 0.11
+    noisy = cell_of(0.05, 0.90, 0.60)  # behind by far, but ahead on one seed
+    assert leads(best, second)
+    assert not leads(best, noisy)
+    assert standings([best, second])[0] == (True, True)
+    assert standings([noisy, best, second]) == [(False, False), (True, False), (False, False)]
+    assert standings([best, second, cell_of(0.9)])[0] == (True, False)  # of one seed nothing is known
+    lacking = cell_of(0.05, 0.90, 0.60, complete=False)
+    assert standings([best, second, lacking])[0] == (True, True)  # it does not compete
 
 
 def test_the_best_is_the_lowest_of_the_complete() -> None:

@@ -82,10 +82,21 @@ def test_best_is_the_highest_accuracy_and_the_lowest_error(rows: pa.Table) -> No
     table = make_table(rows, "1")
     best = [(found.key.loss, found.key.metric) for found in table.entries if found.is_best]
     assert best == [("focal", "ece"), ("focal", "cece"), ("focal", "kse"), ("zeta", "accuracy")]
-    # against the runner-up, MaxEnt M, the two common seeds differ by 0.1 both, but for rounding
-    assert entry(table, "Focal", "ECE").is_significant
-    assert not entry(table, "zeta", "Accuracy").is_significant  # it has one seed
+    assert not any(found.is_significant for found in table.entries)  # zeta has one seed, so that none is ahead of it
     assert "•: best of its column." in render(table, "text")
+
+
+def test_the_mark_of_significance_is_for_one_that_leads_all_others() -> None:
+    focal, near = runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")
+    note = "†: ahead of every other beyond the chance of seeds (paired t-test, 5 %)."
+    alone = make_table(table_of(focal, near), "1")
+    assert entry(alone, "Focal", "ECE").is_significant
+    assert note in alone.footnotes
+    assert {line["significant"] for line in csv.DictReader(io.StringIO(render(alone, "csv")))} == {"True", "False"}
+    noisy = make_table(table_of(focal, near, runs([0.05, 2.5, 1.0], loss="poly")), "1")
+    assert entry(noisy, "Focal", "ECE").is_best
+    assert not entry(noisy, "Focal", "ECE").is_significant
+    assert note not in noisy.footnotes
 
 
 def test_cells_that_lack_tests_are_starred_and_do_not_compete() -> None:
@@ -182,10 +193,20 @@ def test_against_the_paper_its_digits_stand_beside(rows: pa.Table) -> None:
     for label, group in (("zeta", "CIFAR10-C"), ("MaxEnt M (global)", "CIFAR10-C"), ("Focal", "digits")):
         assert entry(table, label, "ECE", group).published is None
     assert entry(make_table(rows, "1"), "Focal", "ECE").published is None
+    table = make_table(
+        table_of(runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")), "1", against="paper"
+    )
     assert "20.0±5.8•† 9.30±0.1" in render(table, "text")
     assert "**20.0±5.8**† (9.30±0.1)" in render(table, "markdown")
     assert r"\textbf{20.0}$\pm$5.8$\dagger$ {\tiny(9.30$\pm$0.1)}" in render(table, "latex")
     assert '<strong>20.0±5.8</strong>† <span class="paper">(9.30±0.1)</span>' in render(table, "html")
+
+
+def test_the_paper_is_said_to_be_of_other_models_where_it_stands_beside(rows: pa.Table) -> None:
+    note = "The paper's numbers are of its own models and training, not of this experiment's."
+    assert note in make_table(rows, "1", against="paper").footnotes
+    assert note not in make_table(rows, "1").footnotes
+    assert note not in make_table(rows, "1", against="paper", data=["digits"]).footnotes  # of which it has none
 
 
 def test_what_is_doubtful_in_the_paper_is_said_where_it_stands(rows: pa.Table) -> None:
@@ -252,7 +273,7 @@ def test_csv_is_tidy_and_has_all_digits(rows: pa.Table) -> None:
     (focal,) = (line for line in lines if (line["data"], line["loss"], line["metric"]) == ("cifar10", "focal", "ece"))
     assert float(focal["mean"]) == pytest.approx(20, abs=1e-12)
     assert float(focal["error"]) == pytest.approx(10 / 3**0.5, abs=1e-12)
-    about = {"table": "1", "calibrator": "none", "n_seeds": "3", "n_tests": "2", "best": "True", "significant": "True"}
+    about = {"table": "1", "calibrator": "none", "n_seeds": "3", "n_tests": "2", "best": "True", "significant": "False"}
     assert about.items() <= focal.items()
     assert (focal["published_mean"], focal["published_error"]) == ("9.3", "0.1")
     (absent,) = (line for line in lines if (line["data"], line["loss"], line["metric"]) == ("digits", "zeta", "ece"))

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from operator import ge, gt, le, lt
@@ -90,6 +89,7 @@ def audit(
     from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
+    from calibrant.report.audit.urls import without_secrets
 
     check_level(level)
     check_whole("seed", seed, 0)
@@ -102,6 +102,7 @@ def audit(
     wanted = None if not metrics else tuple(dict.fromkeys([*metrics, *(gate[0] for gate in gates)]))
     scan = Predictions.scan(paths)
     other = Predictions.scan(compare) if compare else None
+    check_everywhere(scan, by)
     with progress_bar("auditing", scan.n_bytes) as say:
         scores = score_files(
             scan, by=by, metrics=wanted, n_bins=n_bins, weights=weights, jobs=jobs, ray=ray, report=say
@@ -109,9 +110,10 @@ def audit(
     options: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "level": level, "seed": seed}
     differences = {} if other is None else compared(scan, other, by, metrics, cluster=cluster, **options)
     failed = [describe_gate(gate, scores.overall) for gate in gates if gate_fails(gate, scores.overall)]
+    files = list(map(without_secrets, scan.files))
     if as_json:
         record = {
-            "files": scan.files,
+            "files": files,
             **card_record(scores.overall, level, seed),
             "reliability": reliability_record(scores.overall),
             "groups": {name: groups_record(groups, level, seed) for name, groups in scores.groups.items()},
@@ -120,7 +122,7 @@ def audit(
         }
         print(json.dumps(finite(record), indent=2, allow_nan=False))
     else:
-        show(scan.files, scores.overall, scores.groups, differences, level, seed)
+        show(files, scores.overall, scores.groups, differences, level, seed)
     if report is not None:
         judged = [(describe_gate(gate, scores.overall), gate_fails(gate, scores.overall)) for gate in gates]
         other_files = [] if other is None else other.files
@@ -131,6 +133,17 @@ def audit(
         print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
     if failed:
         sys.exit(GATE_FAILED)
+
+
+def check_everywhere(scan: "Scan", columns: Sequence[str]) -> None:
+    """A column that only some files have is not unknown: the first file without it is named."""
+    from calibrant.report.audit.urls import without_secrets
+
+    for name in columns:
+        having = [name in footer.schema.names for footer in scan.footers]
+        if any(having) and not all(having):
+            file = without_secrets(scan.files[having.index(False)])
+            raise InvalidInputError(f"{file} has no column {name}, by which to split; other files have it")
 
 
 def write_page(
@@ -153,7 +166,7 @@ def write_page(
             scores,
             differences=differences,
             gates=[Gate(*gate) for gate in gates],
-            command=shlex.join(["calibrant", *sys.argv[1:]]),
+            command=["calibrant", *sys.argv[1:]],
             other_files=other_files,
             report=say,
             **options,

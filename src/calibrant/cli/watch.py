@@ -11,8 +11,11 @@ from calibrant.cli.show import shown
 from calibrant.errors import NoDataError
 
 if TYPE_CHECKING:
-    from calibrant.experiments.config import Experiment
+    from calibrant.experiments.config import Experiment, Run
+    from calibrant.experiments.evaluate import Measures
     from calibrant.report.serve import State
+
+LOG = "log.jsonl"
 
 
 def serve_page(folder: Path, *, port: int = 0, root: str | Path | None = None) -> None:
@@ -36,6 +39,7 @@ class Watched:
 
     def __init__(self, folder: Path, root: str | Path | None = None) -> None:
         self.folder, self.root = folder, None if root is None else Path(root)
+        self._done: set[tuple[str, str, tuple[int, ...]]] = set()  # what was found done, so that it is read once
         self.experiment()
 
     def experiment(self) -> "Experiment":
@@ -47,21 +51,40 @@ class Watched:
         return read_experiment(self.folder / COPY)
 
     def look(self) -> "State":
-        """How far the experiment is, by the dates of its files."""
+        """How far the experiment is; a run is done or begun where the page says so.
+
+        A line of the log changes the word only where it tells of a failure: the files of a run that is done do already.
+        """
         from calibrant.experiments.config import planned
-        from calibrant.experiments.evaluate import evaluation_files
+        from calibrant.experiments.evaluate import Measures, evaluation_files
         from calibrant.report.serve import State
 
-        runs = [self.folder / run.name for run in planned(self.experiment())]
-        results = [[_date(path) for path in evaluation_files(run)] for run in runs]
-        n_done = sum(all(dates) for dates in results)
-        n_begun = sum(run.is_dir() for run in runs) - n_done
-        log = _date(self.folder / "log.jsonl")
-        last = max([log, *(date for dates in results for date in dates)])
-        word = blake2b(repr(([run.name for run in runs], results, log)).encode(), digest_size=8).hexdigest()
-        said = f"{n_done} of {len(runs)} runs are done" + (f", {n_begun} begun" if n_begun else "")
+        experiment = self.experiment()
+        runs, measures = planned(experiment), Measures.of(experiment)
+        dates = [tuple(map(_date, evaluation_files(self.folder / run.name))) for run in runs]
+        done = [self._is_done(run, measures, found) for run, found in zip(runs, dates, strict=True)]
+        left = [run for run, is_done in zip(runs, done, strict=True) if not is_done]
+        n_begun = sum((self.folder / run.name / "config.json").is_file() for run in left)
+        last = max([_date(self.folder / LOG), *(date for found in dates for date in found)])
+        seen = [run.name for run in runs], dates, done, self._n_failures()
+        word = blake2b(repr(seen).encode(), digest_size=8).hexdigest()
+        said = f"{sum(done)} of {len(runs)} runs are done" + (f", {n_begun} begun" if n_begun else "")
         when = f"; last news {datetime.fromtimestamp(last / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC" if last else ""
         return State(word, f"{said}{when}.")
+
+    def _is_done(self, run: "Run", measures: "Measures", dates: tuple[int, ...]) -> bool:
+        """Whether its files, which are of these dates, are there and measured by the same."""
+        from calibrant.experiments.evaluate import is_evaluated
+
+        key = run.name, measures.digest(run), dates
+        if key not in self._done and all(dates) and is_evaluated(run, self.folder / run.name, measures):
+            self._done.add(key)
+        return key in self._done
+
+    def _n_failures(self) -> int:
+        from calibrant.report.experiment.records import read_records
+
+        return sum(record.get("failure") is not None for record in read_records(self.folder / LOG).records)
 
     def page(self, state: "State") -> str:
         """The page of all that is done."""

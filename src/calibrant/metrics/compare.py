@@ -7,7 +7,7 @@ adds more to the norm of one model than to that of the other; the interval holds
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -164,14 +164,23 @@ def _difference(
 
 
 def _holm(rows: list[Difference]) -> list[Difference]:
-    """The p-values of the groups, each made as large as if all were tested at once (Holm 1979)."""
-    whole, groups = [replace(row, whole=True) for row in rows[:1]], rows[1:]
-    order = sorted(range(len(groups)), key=lambda i: groups[i].p_value)
-    corrected, running = list(groups), 0.0
-    for rank, i in enumerate(order):
-        running = min(max(running, groups[i].p_value * (len(groups) - rank)), 1.0)
-        corrected[i] = replace(groups[i], p_holm=running)
-    return whole + corrected
+    """The p-values of the groups corrected; that of all rows stays."""
+    corrected = holm([row.p_value for row in rows[1:]])
+    groups = [replace(row, p_holm=p_holm) for row, p_holm in zip(rows[1:], corrected, strict=True)]
+    return [replace(row, whole=True) for row in rows[:1]] + groups
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Each p-value made as large as if all were tested at once (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, running = [1.0] * len(chances), 0.0
+    for rank, place in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
+        running = min(max(running, chances[place] * (len(chances) - rank)), 1.0)
+        corrected[place] = running
+    return corrected
 
 
 def _evidence(name: str, pair: list[_Model], cards: list[Scorecard], clusters: Tensor, seed: int) -> _Evidence:

@@ -109,6 +109,16 @@ def holding_gap(limits: tuple[float, float], cells: Tally, norm: Norm, level: fl
     return min(limits[0], least), max(limits[1], *ends)
 
 
+def largest_possible(bins: Tally, norm: Norm, scaled: Callable[[Noise, Tally], Noise] | None = None) -> float:
+    """The norm where all rows of a bin are right, or all are wrong, whichever is further from their confidence."""
+    filled = bins[bins.total > 0]
+    confidence, mass = np.clip(filled.mean_confidence.numpy(), 0.0, 1.0), filled.mass.numpy()
+    wrong, right = -confidence * mass, (1 - confidence) * mass
+    ends = np.stack([wrong, right, np.where(confidence > 0.5, wrong, right)])
+    noise = ends, ends, ends
+    return float(norm((noise if scaled is None else scaled(noise, bins))[0]).max())
+
+
 def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
     """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
 

@@ -106,7 +106,8 @@ def _binned(
             one_sign = norm in (intervals.negative_sum, intervals.positive_sum)
             low, high = intervals.interval(observed, drawn, norm, level, of_one_sign=one_sign)
         low, high = intervals.holding_gap((low, high), bins, norm, level)
-        return min(low, value), max(high, value)  # a value without what chance adds may lie below
+        most = intervals.largest_possible(bins, norm, scaled)
+        return min(low, value), max(min(high, most), value)  # a value without what chance adds may lie below
 
     def noise_floor(card: "Scorecard", seed: int) -> float:
         bins = reading(side(card), card.n_bins)

@@ -2,15 +2,17 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import NamedTuple
 
 from calibrant.errors import CalibrantError, NoDataError
 
 HERE = "127.0.0.1"
+AGAIN = "3"  # seconds until a browser asks again for a page that could not be made
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -57,11 +59,19 @@ class Server(ThreadingHTTPServer):
         return f"{HERE}:{self.server_port}", f"localhost:{self.server_port}"
 
     def page(self) -> str:
-        """The page of the state now, drawn once however many ask for it."""
+        """The page of the state now, drawn once however many ask for it.
+
+        Where it cannot be drawn, as when a file is being written, it is the last that could: its word is old, so that
+        its script asks again. Raises: CalibrantError where there has been none.
+        """
         with self._drawing:
-            state = self.look()
-            if self._drawn is None or self._drawn[0] != state.word:
-                self._drawn = state.word, self._draw(state)
+            try:
+                state = self.look()
+                if self._drawn is None or self._drawn[0] != state.word:
+                    self._drawn = state.word, self._draw(state)
+            except CalibrantError:
+                if self._drawn is None:
+                    raise
             return self._drawn[1]
 
 
@@ -85,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 self._send(HTTPStatus.OK, *self._content(path))
             except CalibrantError as error:
-                self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n")
+                self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n", {"Refresh": AGAIN})
 
     def _content(self, path: str) -> tuple[str, str]:
         if path == "/":
@@ -93,16 +103,15 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.server.look()
         return "application/json", json.dumps({"state": state.word, "said": state.said})
 
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+    def _send(self, status: HTTPStatus, kind: str, text: str, more: Mapping[str, str] = MappingProxyType({})) -> None:
         body = text.encode()
-        self.send_response(status)
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            with suppress(ConnectionError):  # the reader has gone
+        about = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        with suppress(ConnectionError):  # the reader has gone
+            self.send_response(status)
+            for name, value in (HEADERS | about | dict(more)).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:

@@ -41,26 +41,29 @@ class Cell:
     error: float | None  # the standard error, None of one seed
     n_seeds: int
     n_tests: int  # those that any of its runs has
-    complete: bool  # whether each run has every shifted test that any run on these data has
+    complete: bool  # whether each run has every such test that any run on these data has
     per_seed: dict[int, float]  # the scores that are defined
 
 
 Run = dict[str, float | None]  # the value on each test
 
 
-def cells(rows: pa.Table, metrics: Collection[str]) -> dict[Key, Cell]:
-    """The cells of these metrics, over the shifted tests. Raises: InvalidInputError where a value occurs twice."""
-    runs = shifted_runs(rows, metrics)
+def cells(rows: pa.Table, metrics: Collection[str], *, shifted: bool = True) -> dict[Key, Cell]:
+    """The cells of these metrics, over the shifted tests or over the others.
+
+    Raises: InvalidInputError where a value occurs twice.
+    """
+    runs = runs_by_seed(rows, metrics, shifted=shifted)
     tests: dict[tuple[str, str], set[str]] = defaultdict(set)
     for key, by_seed in runs.items():
         tests[key.data, key.model].update(*by_seed.values())
     return {key: cell(key.metric, by_seed, tests[key.data, key.model]) for key, by_seed in runs.items()}
 
 
-def shifted_runs(rows: pa.Table, metrics: Collection[str]) -> dict[Key, dict[int, Run]]:
+def runs_by_seed(rows: pa.Table, metrics: Collection[str], *, shifted: bool = True) -> dict[Key, dict[int, Run]]:
     """The values of each cell by seed and test."""
     wanted = pc.is_in(rows["metric"], pa.array(sorted(metrics), pa.string()))
-    rows = rows.filter(pc.and_(rows["shifted"], wanted))
+    rows = rows.filter(pc.and_(pc.equal(rows["shifted"], shifted), wanted))
     runs: dict[Key, dict[int, Run]] = defaultdict(dict)
     names: dict[tuple[Key, int], str] = {}
     keys = map(Key, *(rows[name].to_pylist() for name in Key._fields))
@@ -127,10 +130,11 @@ def leads(best: Cell, other: Cell, *, higher_is_better: bool = False) -> bool:
 
 
 def standings(candidates: Sequence[Cell | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
-    """Of each cell whether it is the best, and whether it leads the runner-up beyond chance.
+    """Of each cell whether it is the best, and whether it leads every other beyond chance.
 
     Only complete cells compete: the tests that another lacks may be the hard ones. Equals are best together, and one
-    without a rival is not called the best.
+    without a rival is not called the best. To lead the second alone is not enough: the third, whose scores differ more
+    from seed to seed, may be ahead but for chance.
     """
     sign = -1.0 if higher_is_better else 1.0
     able = [(place, c, sign * c.mean) for place, c in enumerate(candidates) if c and c.complete and c.mean is not None]
@@ -142,5 +146,7 @@ def standings(candidates: Sequence[Cell | None], *, higher_is_better: bool = Fal
     for place in ties:
         found[place] = (True, False)
     if len(ties) == 1:
-        found[ties[0]] = (True, leads(ranked[0][1], ranked[1][1], higher_is_better=higher_is_better))
+        (_, best, _), *others = ranked
+        ahead = all(leads(best, other, higher_is_better=higher_is_better) for _, other, _ in others)
+        found[ties[0]] = (True, ahead)
     return found

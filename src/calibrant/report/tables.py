@@ -100,6 +100,7 @@ class Table:
     blocks: tuple[Block, ...]
     footnotes: tuple[str, ...]
     against_paper: bool
+    tests: str = "shifted"  # or unshifted
 
     @property
     def entries(self) -> list[Entry]:
@@ -376,17 +377,18 @@ def footnotes(table: Table) -> Iterator[str]:
     """What a reader must know about this table, whatever the format."""
     there = [entry.cell for entry in table.entries if entry.cell is not None]
     seeds, tests = span([cell.n_seeds for cell in there]), span([cell.n_tests for cell in there])
-    yield f"Mean ± standard error over seeds ({seeds}) of the mean over shifted tests ({tests})."
+    yield f"Mean ± standard error over seeds ({seeds}) of the mean over {table.tests} tests ({tests})."
     if any(entry.improved for entry in table.entries):
         yield "↓: lower than the same loss without it."
     if any(entry.is_significant for entry in table.entries):
-        yield "†: ahead of the runner-up beyond the chance of seeds (paired t-test, 5 %)."
+        yield "†: ahead of every other beyond the chance of seeds (paired t-test, 5 %)."
     if any(entry.is_partial for entry in table.entries):
-        yield "*: some of its runs lack some of the shifted tests; it does not compete for the best."
+        yield f"*: some of its runs lack some of the {table.tests} tests; it does not compete for the best."
     if any(entry.text == MISSING for entry in table.entries):
         yield f"{MISSING}: no such run, or no such score."
-    if table.against_paper:
-        yield from doubts([entry.key for entry in table.entries if entry.published])
+    if beside := [entry.key for entry in table.entries if entry.published]:
+        yield "The paper's numbers are of its own models and training, not of this experiment's."
+        yield from doubts(beside)
 
 
 def doubts(keys: Sequence[Key]) -> Iterator[str]:

@@ -1,16 +1,19 @@
 """What to do after an audit: sentences, each of which follows from a number that it names."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.report.audit.groups import Disagreement
 from calibrant.report.audit.temperature import TemperatureEffect
-from calibrant.report.audit.verdict import Verdict
+from calibrant.report.audit.verdict import Verdict, strict
 from calibrant.report.audit.wording import (
+    chance,
     counted,
     group_name,
     level_text,
     listed,
+    n_rows,
     number,
     percent,
     points,
@@ -29,7 +32,7 @@ class Sure:
 
     n_rows: int
     accuracy: float
-    interval: tuple[float, float]
+    interval: tuple[float, float]  # at a level of at least 95 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,75 +62,132 @@ def advice(situation: Situation) -> list[str]:
     if verdict.kind == "few":
         return [
             f"Collect more rows before anything else: on {counted(verdict.shares)} the ECE may be anything from "
-            f"{to(verdict.interval)} points."
+            f"{to(verdict.wide_interval)} points."
         ]
-    found = [of_error(verdict, situation.temperature) if verdict.shown else of_nothing(verdict)]
+    found = [of_whole(situation)]
     found += [of_groups(by, groups) for by, groups in situation.disagreements]
     if situation.classes is not None:
         found.append(of_classes(situation.classes))
     if situation.sure is not None and situation.sure.interval[1] < 0.9:
         found.append(of_threshold(situation.sure, verdict.level))
-    width = verdict.interval[1] - verdict.interval[0]
+    width = verdict.wide_interval[1] - verdict.wide_interval[0]
     if width > WIDE:
         found.append(of_more_rows(verdict, width))
     return found
 
 
+def of_whole(situation: Situation) -> str:
+    """Of all rows; where groups disagree, nothing that would be done to all of them alike."""
+    verdict = situation.verdict
+    if not verdict.shown:
+        return of_nothing(verdict)
+    if verdict.wide_interval[1] <= SMALL:
+        return of_small(verdict)
+    effect = situation.temperature
+    if situation.disagreements:
+        return of_error_in_groups(verdict, effect, [by for by, _ in situation.disagreements])
+    return of_error(verdict, effect)
+
+
 def of_nothing(verdict: Verdict) -> str:
-    if verdict.interval[1] <= SMALL:
+    if verdict.wide_interval[1] <= SMALL:
         return (
-            f"Nothing needs to be mended on the whole: the ECE is at most {points(verdict.interval[1])} points "
-            f"(upper limit of the {level_text(verdict.level)} interval)."
+            f"Nothing needs to be mended on the whole: the ECE is at most {points(verdict.wide_interval[1])} points "
+            f"({upper_limit(verdict)})."
         )
     return (
-        f"Nothing is shown that a calibrator should mend on the whole: the ECE of {points(verdict.ece)} points is what "
-        f"chance gives a calibrated model ({points(verdict.floor)}), though up to {points(verdict.interval[1])} could "
-        "hide."
+        f"Nothing is shown that a calibrator should mend on the whole: the ECE of {points(verdict.ece)} points is not "
+        f"beyond what chance gives a calibrated model ({points(verdict.floor)} on average; {chance(verdict.p_value)}), "
+        f"though up to {points(verdict.wide_interval[1])} could hide."
     )
+
+
+def of_small(verdict: Verdict) -> str:
+    return (
+        f"On the whole the error is beyond chance but small: an ECE of {points(verdict.ece)} points, at most "
+        f"{points(verdict.wide_interval[1])} ({upper_limit(verdict)}); few uses need more."
+    )
+
+
+def upper_limit(verdict: Verdict) -> str:
+    return f"upper limit of the {level_text(strict(verdict.level))} interval"
+
+
+def what_is_wrong(verdict: Verdict) -> str:
+    """The number that is beyond chance."""
+    if verdict.by_ece:
+        return f"the ECE of {points(verdict.ece)} points is beyond chance"
+    return f"confidence less accuracy of {points(verdict.shares.gap, '+')} points is beyond chance"
 
 
 def of_error(verdict: Verdict, effect: TemperatureEffect | None) -> str:
-    """Of an error beyond chance: whether it matters, and whether one number mends it."""
-    if verdict.interval[1] <= SMALL:
+    """Of an error beyond chance that matters: whether one number mends it."""
+    numbers = what_it_changes(effect)
+    if effect is None or effect.ece is None or not numbers:
         return (
-            f"The error is beyond chance but small: an ECE of {points(verdict.ece)} points, at most "
-            f"{points(verdict.interval[1])} (upper limit of the {level_text(verdict.level)} interval); few uses need "
-            "more."
+            f"Recalibrate: {what_is_wrong(verdict)}. What a temperature would change could not be measured on these "
+            f"rows; fit one on a validation set: {FIT} temperature -o t.json."
         )
-    if effect is None or effect.ece is None or effect.nll is None or effect.temperature is None:
-        return (
-            f"Recalibrate: the ECE of {points(verdict.ece)} points is beyond chance. What a temperature would change "
-            f"could not be measured on these rows; fit one on a validation set: {FIT} temperature -o t.json."
-        )
-    ece, nll = effect.ece, effect.nll
-    numbers = (
-        f"T = {effect.temperature:.3g} moves the ECE from {points(ece.before)} to {points(ece.after)} points and the "
-        f"NLL from {number(nll.before)} to {number(nll.after)} on rows that it was not fitted on"
-    )
-    worse = [name for name, change in (("ECE", ece), ("NLL", nll)) if change.worse]
-    if worse or not (ece.better or nll.better):
-        why = f"the {listed(worse)} is worse" if worse else "neither is better"
+    if why := what_fails(effect):
         return (
             f"A temperature does not mend this: {numbers}, and {why} beyond chance. Try a calibrator with more freedom "
             f"on a validation set: {FIT} spline -o s.json."
         )
     left = ""
-    if ece.after_interval[0] > 0:
-        left = f" At least {points(ece.after_interval[0])} points of ECE would stay."
+    if effect.ece.stays > 0:
+        limit = f"lower limit of the {level_text(strict(verdict.level))} interval"
+        left = f" At least {points(effect.ece.stays)} points of ECE would stay ({limit})."
     return f"Scale by a temperature: {numbers}. Fit it on a separate validation set: {FIT} temperature -o t.json.{left}"
 
 
-def of_groups(by: str, groups: Disagreement) -> str:
-    most, least = (
-        f"{by} {group_name(group)} is {'over' if gap > 0 else 'under'}-confident by {points(abs(gap))} points"
-        for group, gap in ((groups.most, groups.most_gap), (groups.least, groups.least_gap))
+def of_error_in_groups(verdict: Verdict, effect: TemperatureEffect | None, columns: Sequence[str]) -> str:
+    """The same where groups disagree: what one temperature does on the whole is said, and not advised."""
+    numbers = what_it_changes(effect)
+    but = f"but one calibrator is not right for all groups of {listed(columns)}"
+    if effect is None or not numbers:
+        return f"On the whole {what_is_wrong(verdict)}, {but}."
+    why = what_fails(effect)
+    mends = f"does not mend this: {numbers}, and {why} beyond chance" if why else f"would help: {numbers}"
+    return f"On the whole one temperature {mends}; {but}."
+
+
+def what_it_changes(effect: TemperatureEffect | None) -> str:
+    """Empty where it could not be measured."""
+    if effect is None or effect.ece is None or effect.nll is None or effect.temperature is None:
+        return ""
+    ece, nll = effect.ece, effect.nll
+    return (
+        f"T = {effect.temperature:.3g} moves the ECE from {points(ece.before)} to {points(ece.after)} points and the "
+        f"NLL from {number(nll.before)} to {number(nll.after)} on rows that it was not fitted on"
     )
+
+
+def what_fails(effect: TemperatureEffect) -> str:
+    """Why a temperature that was measured is not advised; empty where it is."""
+    changes = [(name, change) for name, change in (("ECE", effect.ece), ("NLL", effect.nll)) if change is not None]
+    worse = [name for name, change in changes if change.worse]
+    if worse:
+        return f"the {listed(worse)} {'is' if len(worse) == 1 else 'are'} worse"
+    return "" if any(change.better for _, change in changes) else "neither is better"
+
+
+def of_groups(by: str, groups: Disagreement) -> str:
+    most = group_finding(by, groups.most, groups.most_gap, shown=groups.most_shown)
+    least = group_finding(by, groups.least, groups.least_gap, shown=groups.least_shown)
     what = "in sign" if groups.in_sign else "in size"
     return (
         f"Recalibrate per {by}: its groups disagree {what} beyond chance: {most} and {least} (confidence less "
         f"accuracy), so one calibrator for all is not right for both; a temperature for each: {FIT} domain_temperature "
         f"--domain {shlex.quote(by)} -o d.json."
     )
+
+
+def group_finding(by: str, group: object, gap: float, *, shown: bool) -> str:
+    """A direction only where the group's own gap is beyond chance."""
+    name = f"{by} {group_name(group)}"
+    if not shown:
+        return f"{name} is not shown to be off in either direction ({points(gap, '+')} points)"
+    return f"{name} is {'over' if gap > 0 else 'under'}-confident by {points(abs(gap))} points"
 
 
 def of_classes(classes: ClassTrouble) -> str:
@@ -140,15 +200,16 @@ def of_classes(classes: ClassTrouble) -> str:
 
 
 def of_threshold(sure: Sure, level: float) -> str:
+    limits = f"{level_text(strict(level))} interval {share_limits_text(sure.interval)}"
     return (
         f"Do not threshold at 0.9 to be right 9 times in 10: of the {sure.n_rows:,} rows with a confidence of at least "
-        f"0.9, {percent(sure.accuracy)} are right ({level_text(level)} interval {share_limits_text(sure.interval)})."
+        f"0.9, {percent(sure.accuracy)} are right ({limits})."
     )
 
 
 def of_more_rows(verdict: Verdict, width: float) -> str:
     rows = verdict.shares.n_rows
     return (
-        f"Collect more rows: the interval of the ECE is {points(width)} points wide on {rows:,} rows; about four times "
-        f"as many ({4 * rows:,}) would halve it."
+        f"Collect more rows: the {level_text(strict(verdict.level))} interval of the ECE is {points(width)} points "
+        f"wide on {n_rows(rows)}; about four times as many ({4 * rows:,}) would halve it."
     )

@@ -6,7 +6,6 @@ Of weighted rows as many count as equal ones would tell as much.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -43,6 +42,15 @@ def error_chance(bins: Tally, part: Part = "all") -> float:
         near = place < GRID
         below = _folded(below, np.bincount(place[near].astype(np.int64), chance[near], GRID).astype(np.float64))
     return min(max(1.0 - float(below.sum()), 0.0), 1.0)
+
+
+def miscalibration_chance(error: float, gap: float) -> float:
+    """That of two tests of one model, each with its p-value: twice the smaller, as two can raise a false alarm.
+
+    >>> miscalibration_chance(0.3, 0.01), miscalibration_chance(0.9, 0.7)
+    (0.02, 1.0)
+    """
+    return min(1.0, 2 * min(error, gap))
 
 
 def _size(gap: Floats, part: Part) -> Floats:
@@ -91,16 +99,3 @@ def _quantile(share: float, n: float, p: float) -> float:
     """The least count that at least so large a share does not exceed."""
     near = float(bdtrik(share, n, p))
     return 0.0 if math.isnan(near) else min(max(math.ceil(near - 1e-9), 0.0), n)
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Each p-value made as large as if all were tested at once (Holm 1979).
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    corrected, running = [1.0] * len(chances), 0.0
-    for rank, place in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
-        running = min(max(running, chances[place] * (len(chances) - rank)), 1.0)
-        corrected[place] = running
-    return corrected

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.metrics.compare import holm
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import holm, share_chance
+from calibrant.report.audit.chances import share_chance
 from calibrant.report.audit.reading import Reading
 
 

@@ -1,6 +1,5 @@
 """The numbers of an audit as what its template shows: sentences, tables and drawings."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from calibrant.metrics.compare import Difference
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS
 from calibrant.report.audit import wording as w
+from calibrant.report.audit.advice import SMALL
 from calibrant.report.audit.charts import histogram_drawing, reliability_drawing, risk_drawing
 from calibrant.report.audit.numbers import AuditNumbers
 from calibrant.report.audit.tables import (
@@ -19,11 +19,11 @@ from calibrant.report.audit.tables import (
     groups_table,
     scorecard_table,
 )
+from calibrant.report.audit.urls import without_secrets
+from calibrant.report.audit.verdict import Verdict
 from calibrant.report.page import first_of
 
 LONGEST = 20_000  # letters of a command
-SECRET = re.compile(r"(?<=://)[^/@\s']+@|(?<=\?)(?=\S*=)[^\s']+")
-LEADS = {"unproven": "good", "few": ""}
 
 
 def content(numbers: AuditNumbers) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def content(numbers: AuditNumbers) -> dict[str, Any]:
         "advice": numbers.advice,
         "level": w.level_text(numbers.level),
         "facts": facts(numbers),
-        "command": without_secrets(numbers.provenance.command)[:LONGEST],
+        "command": numbers.provenance.command[:LONGEST],
         "gates": numbers.gates,
     }
 
@@ -60,15 +60,6 @@ def title(files: Sequence[str]) -> str:
     if not files:
         return "Audit of predictions"
     return f"Audit of {without_secrets(files[0])}" if len(files) == 1 else f"Audit of {len(files):,} files"
-
-
-def without_secrets(text: str) -> str:
-    """Without what stands before the host of a URL, and its query: names, passwords, signatures.
-
-    >>> without_secrets("s3://key:secret@bucket/a.parquet https://x.org/a?sig=1")
-    's3://…@bucket/a.parquet https://x.org/a?…'
-    """
-    return SECRET.sub(lambda found: "…@" if found[0].endswith("@") else "…", text)
 
 
 def _lead(numbers: AuditNumbers) -> dict[str, Any]:
@@ -81,12 +72,19 @@ def _lead(numbers: AuditNumbers) -> dict[str, Any]:
     if failed:
         more.append(f"{failed} of {len(numbers.gates)} conditions of --fail-if hold: the gate fails.")
     return {
-        "kind": "" if verdict is None else LEADS.get(verdict.kind, "bad"),
-        "headline": "Not judged" if verdict is None else w.headline(verdict),
+        "kind": "" if verdict is None else lead_kind(verdict, sum(table.n_shown_wrong for table in tables)),
+        "headline": "Not judged:" if verdict is None else w.headline(verdict),
         "detail": lacking(numbers.card, ["ece"]) if verdict is None else w.detail(verdict),
         "shares": w.shares_sentence(numbers.shares, level),
         "more": more,
     }
+
+
+def lead_kind(verdict: Verdict, n_wrong_groups: int = 0) -> str:
+    """Good only where no error that matters can hide, and no group is miscalibrated beyond chance."""
+    if verdict.shown or n_wrong_groups:
+        return "bad"
+    return "good" if verdict.kind == "unproven" and verdict.wide_interval[1] <= SMALL else ""
 
 
 def lacking(card: Scorecard, names: Sequence[str]) -> str:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from calibrant.metrics.compare import holm
 from calibrant.metrics.intervals import share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
-from calibrant.report.audit.chances import error_chance, holm
-from calibrant.report.audit.verdict import Shares, alpha, shares_of
+from calibrant.report.audit.verdict import Shares, alpha, chances_of, shares_of
 
 MOST_SHOWN = 1_000
 RELEVANT = 0.02  # difference of two groups' gaps that is worth a calibrator of its own
@@ -22,7 +22,7 @@ class GroupRow:
     ece: float
     interval: tuple[float, float]
     floor: float
-    p_value: float  # of being calibrated
+    p_value: float  # of being calibrated, by ECE and gap
     p_holm: float  # the same, corrected for the number of groups
 
 
@@ -32,12 +32,14 @@ class Disagreement:
 
     most: Any
     most_gap: float
+    most_shown: bool  # whether its own gap is beyond chance, too, when those of all groups are tested at once (Holm)
     least: Any
     least_gap: float
+    least_shown: bool
 
     @property
     def in_sign(self) -> bool:
-        return self.most_gap > 0 > self.least_gap
+        return self.most_shown and self.least_shown and self.most_gap > 0 > self.least_gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def group_table(groups: Groups, level: float, seed: int) -> GroupTable | None:
     """The table of a column; None where the scorecards were made without ECE."""
     if "ece" not in groups.overall.names:
         return None
-    chances = [error_chance(card.top_bins) for card in groups.values()]
+    chances = [chances_of(card.top_bins, shares_of(card.top_bins, level)).both for card in groups.values()]
     tested = list(zip(groups.items(), chances, holm(chances), strict=True))
     tested.sort(key=lambda found: (found[2], found[1], -found[0][1]["ece"]))
     rows = [_row(*item, p_value, p_holm, level, seed) for item, p_value, p_holm in tested[:MOST_SHOWN]]
@@ -76,13 +78,22 @@ def _row(group: Any, card: Scorecard, p_value: float, p_holm: float, level: floa
 
 
 def disagreement(groups: Groups, limit: float) -> Disagreement | None:
-    """The two groups furthest apart where their intervals, wide enough for all groups at once, do not meet."""
-    shares = [(group, _widened(shares_of(card.top_bins, 0.5), limit / len(groups))) for group, card in groups.items()]
+    """The two groups furthest apart where their intervals, wide enough for all groups at once, do not meet.
+
+    What is said of a group by itself, half of the chance of its test being that of the ECE, is in the table as well.
+    """
+    outside = limit / len(groups) / 2
+    shares = [(group, _widened(shares_of(card.top_bins, 0.5), outside)) for group, card in groups.items()]
     most, least = max(shares, key=_lower), min(shares, key=_upper)
     apart = most[1].gap - least[1].gap
     if _lower(most) <= _upper(least) or apart < RELEVANT:
         return None
-    return Disagreement(most[0], most[1].gap, least[0], least[1].gap)
+    corrected = holm(
+        [min(1.0, 2 * chances_of(card.top_bins, shares_of(card.top_bins, 0.5)).gap) for card in groups.values()]
+    )
+    shown = {group: p_holm <= limit for group, p_holm in zip(groups, corrected, strict=True)}
+    (upper, over), (lower, under) = most, least
+    return Disagreement(upper, over.gap, shown[upper], lower, under.gap, shown[lower])
 
 
 def _widened(shares: Shares, outside: float) -> Shares:

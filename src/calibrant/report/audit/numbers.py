@@ -13,7 +13,7 @@ from calibrant.report.audit.curves import Bar, ReliableBin, RiskCurve, bars, rel
 from calibrant.report.audit.groups import RELEVANT, GroupTable, group_table
 from calibrant.report.audit.reading import Reading, Share
 from calibrant.report.audit.temperature import TemperatureEffect, temperature_effect
-from calibrant.report.audit.verdict import Shares, Verdict, alpha, judge
+from calibrant.report.audit.verdict import Shares, Verdict, alpha, judge, strict
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def sure_rows(sure: Share, level: float) -> Sure | None:
     if sure.count == 0:
         return None
     accuracy = sure.right / sure.weight
-    return Sure(sure.count, accuracy, share_limits(accuracy * sure.effective, sure.effective, level))
+    return Sure(sure.count, accuracy, share_limits(accuracy * sure.effective, sure.effective, strict(level)))
 
 
 def class_trouble(classes: Sequence[ClassRow], level: float) -> ClassTrouble | None:

@@ -19,6 +19,7 @@ from calibrant.metrics.outcomes import Outcomes, outcomes, rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, row_weights
 from calibrant.predictions import Predictions
 from calibrant.report.audit.sample import Sample
+from calibrant.report.audit.urls import without_secrets
 from calibrant.scan import Scan
 
 N_ERRORS = 25
@@ -126,7 +127,8 @@ def read(
             collected.add(block)
         except InvalidInputError as error:
             where = f", counting rows from {block.first_row}" if block.first_row else ""
-            raise InvalidInputError(f"{block.file}{where}: {error}" if block.file else str(error)) from None
+            file = without_secrets(block.file)
+            raise InvalidInputError(f"{file}{where}: {error}" if file else str(error)) from None
         report(block.n_bytes)
     if collected is None or collected.n_rows == 0:
         raise InvalidInputError(NO_ROWS)

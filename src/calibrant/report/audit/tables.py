@@ -11,9 +11,11 @@ from calibrant.report.audit.classes import ClassRow
 from calibrant.report.audit.groups import GroupRow, GroupTable
 from calibrant.report.audit.reading import Reading
 from calibrant.report.audit.temperature import Change, TemperatureEffect
+from calibrant.report.audit.urls import without_secrets
 from calibrant.report.audit.verdict import alpha
 from calibrant.report.audit.wording import (
     MISSING,
+    NO_WINNER,
     between,
     group_name,
     level_text,
@@ -66,21 +68,25 @@ def scorecard_table(card: Scorecard, level: float, seed: int) -> Shown:
     rows = []
     for name in card.names:
         value = card.get(name)
-        interval = MISSING if value is None else limits(card.interval(name, level=level, seed=seed))
         floor = None if METRICS[name].floor is None else card.noise_floor(name, seed=seed)
         row = [
             Cell(name),
             Cell(METRICS[name].title),
             cell(value, number(value)),
-            Cell(interval),
+            cell(None, MISSING) if value is None else limits_cell(card.interval(name, level=level, seed=seed)),
             cell(floor, number(floor)),
         ]
         rows.append([*row, *([cell(bounds[name], number(bounds[name]))] if some else [])])
     return Shown("Every metric with its interval and noise floor", headings, rows)
 
 
-def limits(pair: tuple[float, float]) -> str:
-    return f"{number(pair[0])} to {number(pair[1])}"
+def limits_cell(pair: tuple[float, float]) -> Cell:
+    return cell(pair[0], f"{number(pair[0])} to {number(pair[1])}")
+
+
+def between_cell(pair: tuple[float, float]) -> Cell:
+    """Limits of a difference; without limits it is sorted to the end."""
+    return Cell(between(pair)) if math.isinf(pair[0]) else cell(pair[0], between(pair))
 
 
 def groups_table(table: GroupTable) -> Shown:
@@ -92,7 +98,9 @@ def groups_table(table: GroupTable) -> Shown:
         Heading("Gap", title="Confidence less accuracy, in points"),
         Heading("ECE", title=f"In points, with its {level_text(table.level)} interval"),
         Heading("Noise floor", title="ECE of a perfectly calibrated model on as many rows, in points"),
-        Heading("p (Holm)", title="Chance of so large an ECE if the group were calibrated, corrected for all groups"),
+        Heading(
+            "p (Holm)", title="Chance of so large an ECE or gap if the group were calibrated, corrected for all groups"
+        ),
     ]
     rows = [_group_row(row, significant=table.significant(row)) for row in table.rows]
     left = table.n_groups - len(rows)
@@ -157,11 +165,11 @@ def _change(name: str, change: Change) -> list[Cell]:
     return [
         Cell(name),
         cell(change.before, number(change.before)),
-        Cell(limits(change.before_interval)),
+        limits_cell(change.before_interval),
         cell(change.after, number(change.after)),
-        Cell(limits(change.after_interval)),
+        limits_cell(change.after_interval),
         cell(change.difference, f"{change.difference:+.4f}", kind),
-        Cell(between(change.interval)),
+        between_cell(change.interval),
         p_cell(change.p_value),
     ]
 
@@ -178,7 +186,7 @@ def error_table(reading: Reading) -> Shown:
     ]
     rows = [
         [
-            *([Cell(_end(row.file), row.file)] if files else []),
+            *([file_cell(row.file)] if files else []),
             count(row.row),
             *(Cell(text) for text in row.ids),
             Cell(reading.class_name(row.label)),
@@ -190,6 +198,11 @@ def error_table(reading: Reading) -> Shown:
     return Shown(
         f"The {n_rows(len(rows))} of highest confidence whose predicted class is not the label", headings, rows
     )
+
+
+def file_cell(file: str) -> Cell:
+    name = without_secrets(file)
+    return Cell(_end(name), name)
 
 
 def _end(path: str) -> str:
@@ -213,7 +226,7 @@ def difference_table(by: str | None, differences: Sequence[Difference], level: f
             cell(row.a, number(row.a)),
             cell(row.b, number(row.b)),
             cell(row.difference, f"{row.difference:+.4f}", _won(row, level)),
-            Cell(between(row.interval)),
+            between_cell(row.interval),
             p_cell(row.p_holm),
         ]
         for row in differences
@@ -223,6 +236,6 @@ def difference_table(by: str | None, differences: Sequence[Difference], level: f
 
 def _won(row: Difference, level: float) -> str:
     """Whether this model is better or worse beyond chance."""
-    if row.p_holm > alpha(level) or math.isinf(row.standard_error):
+    if row.metric in NO_WINNER or row.p_holm > alpha(level) or math.isinf(row.standard_error):
         return ""
     return "good" if (row.difference > 0) == METRICS[row.metric].higher_is_better else "bad"

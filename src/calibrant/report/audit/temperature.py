@@ -16,6 +16,7 @@ from calibrant.metrics.scorecard import row_weights
 from calibrant.metrics.scoring import score
 from calibrant.predictions import Predictions
 from calibrant.report.audit.sample import WEIGHTS
+from calibrant.report.audit.verdict import alpha, strict
 
 MEASURED = ("nll", "ece")
 FOLDS = 5
@@ -32,15 +33,17 @@ class Change:
     difference: float  # after less before, paired by rows
     interval: tuple[float, float]
     p_value: float
+    shown: bool  # whether the difference is beyond chance
+    stays: float  # the lower limit of what is left, at a level of at least 95 %
 
     @property
     def better(self) -> bool:
         """Whether it falls beyond chance."""
-        return self.interval[1] < 0
+        return self.shown and self.difference < 0
 
     @property
     def worse(self) -> bool:
-        return self.interval[0] > 0
+        return self.shown and self.difference > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ def temperature_effect(
     changes = {}
     for row in rows:
         after, before = (card.interval(row.metric, level=level, seed=seed) for card in cards)
-        changes[row.metric] = _change(row, before, after)
+        stays = cards[0].interval(row.metric, level=strict(level), seed=seed)[0]
+        changes[row.metric] = _change(row, before, after, stays, level)
     found = calibrator.temperature, calibrator.standard_error
     return TemperatureEffect(size, n_rows, *found, changes["nll"], changes["ece"])
 
@@ -108,5 +112,8 @@ def _unmeasured(sample: Predictions, n_rows: int, weights: str | None, why: str)
     return TemperatureEffect(len(sample), n_rows, fitted.temperature, fitted.standard_error, failure=failure)
 
 
-def _change(row: Difference, before: tuple[float, float], after: tuple[float, float]) -> Change:
-    return Change(row.b, before, row.a, after, row.difference, row.interval, row.p_value)
+def _change(
+    row: Difference, before: tuple[float, float], after: tuple[float, float], stays: float, level: float
+) -> Change:
+    shown = row.p_value <= alpha(level)
+    return Change(row.b, before, row.a, after, row.difference, row.interval, row.p_value, shown, stays)

@@ -10,7 +10,7 @@ from calibrant.metrics.bins import over, under
 from calibrant.metrics.intervals import RARE, share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import error_chance
+from calibrant.report.audit.chances import error_chance, miscalibration_chance, share_chance
 
 MOST = 0.8  # share of the ECE that makes it of one direction
 FEW = 30  # effective rows below which nothing is said
@@ -47,6 +47,19 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
+class Chances:
+    """How often a perfectly calibrated model with these confidences errs at least as much."""
+
+    ece: float
+    gap: float  # confidence less accuracy of all rows, in either direction
+
+    @property
+    def both(self) -> float:
+        """That it does in one of them, at most."""
+        return miscalibration_chance(self.ece, self.gap)
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """A confidence that parts the bins that err in one direction from those that err in the other."""
 
@@ -62,22 +75,42 @@ class Verdict:
     shares: Shares
     ece: float
     interval: tuple[float, float]
+    wide_interval: tuple[float, float]  # at a level of at least 95 %: what is decided does not rest on a narrow one
     floor: float  # the expected ECE of a perfectly calibrated model
-    p_value: float  # of an ECE at least as large under perfect calibration
+    chances: Chances
     over: float  # the part of the ECE from bins with confidence above accuracy
     under: float
     split: Split | None  # of a mixed one, if there is one
     level: float
 
     @property
+    def p_value(self) -> float:
+        return self.chances.both
+
+    @property
     def shown(self) -> bool:
         """Whether it is miscalibrated beyond chance."""
         return self.p_value <= alpha(self.level)
+
+    @property
+    def by_ece(self) -> bool:
+        """Whether the ECE is beyond chance by itself."""
+        return self.chances.ece <= alpha(self.level) / 2
+
+    @property
+    def of_one_direction(self) -> bool:
+        """Whether the ECE is beyond chance, and nearly all of it of one direction."""
+        return self.by_ece and max(self.over, self.under) >= MOST * self.ece
 
 
 def alpha(level: float) -> float:
     """The chance of a false alarm that a test takes: 1 − level, and never more than 5 %."""
     return min(1 - level, STRICTEST) + 1e-12  # 1 − 0.95 is a little less than 0.05
+
+
+def strict(level: float) -> float:
+    """The level of intervals that something is decided by: never less than 95 %."""
+    return max(level, 1 - STRICTEST)
 
 
 def judge(card: Scorecard, level: float, seed: int) -> Verdict | None:
@@ -87,29 +120,33 @@ def judge(card: Scorecard, level: float, seed: int) -> Verdict | None:
     bins = card.top_bins
     shares = shares_of(bins, level)
     too_much, too_little = float(over(bins)), float(under(bins))
-    p_value = error_chance(bins)
-    split = None
-    if shares.effective < FEW:
-        kind: Kind = "few"
-    elif p_value > alpha(level):
-        kind = "unproven"
-    else:
-        kind = direction(bins, shares, too_much, too_little, level)
-        split = split_of(bins) if kind == "mixed" else None
-    interval, floor = card.interval("ece", level=level, seed=seed), card.noise_floor("ece", seed=seed)
-    return Verdict(kind, shares, card["ece"], interval, floor, p_value, too_much, too_little, split, level)
+    chances = chances_of(bins, shares)
+    kind: Kind = "few" if shares.effective < FEW else "unproven"
+    if chances.both <= alpha(level):
+        kind = direction(bins, shares, chances, level)
+    split = split_of(bins) if kind == "mixed" else None
+    interval, wide = (card.interval("ece", level=at, seed=seed) for at in (level, strict(level)))
+    floor = card.noise_floor("ece", seed=seed)
+    return Verdict(kind, shares, card["ece"], interval, wide, floor, chances, too_much, too_little, split, level)
 
 
-def direction(bins: Tally, shares: Shares, too_much: float, too_little: float, level: float) -> Kind:
-    """Of a miscalibrated model; mixed only where each direction is beyond chance by itself."""
-    low, high = shares.gap_interval
-    ece = too_much + too_little
-    if too_much >= MOST * ece and low > 0:
-        return "over"
-    if too_little >= MOST * ece and high < 0:
-        return "under"
-    both = all(error_chance(bins, part) <= alpha(level) / 2 for part in ("over", "under"))
-    return "mixed" if both else "unclear"
+def chances_of(bins: Tally, shares: Shares) -> Chances:
+    expected = min(max(shares.confidence, 0.0), 1.0)
+    return Chances(error_chance(bins), share_chance(shares.accuracy * shares.effective, shares.effective, expected))
+
+
+def direction(bins: Tally, shares: Shares, chances: Chances, level: float) -> Kind:
+    """Of a miscalibrated model: that of its whole gap; mixed only where each direction is beyond chance by itself."""
+    limit = alpha(level) / 2
+    too_much, too_little = float(over(bins)), float(under(bins))
+    one_sided = max(too_much, too_little) >= MOST * (too_much + too_little)
+    whole = chances.gap <= limit
+    both = all(error_chance(bins, part) <= limit for part in ("over", "under"))
+    if both and not (whole and one_sided):
+        return "mixed"
+    if not whole:
+        return "unclear"
+    return "over" if shares.gap > 0 else "under"
 
 
 def shares_of(bins: Tally, level: float) -> Shares:

@@ -7,9 +7,10 @@ from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.audit.curves import RiskCurve
 from calibrant.report.audit.groups import GroupTable
-from calibrant.report.audit.verdict import Shares, Verdict, alpha
+from calibrant.report.audit.verdict import Shares, Verdict, alpha, strict
 
 MISSING = "–"
+NO_WINNER = ("confidence", "entropy")  # neither more nor less of them is better
 MOST_DIGITS = 6
 
 
@@ -96,14 +97,21 @@ def evidence(verdict: Verdict) -> str:
 
 def headline(verdict: Verdict) -> str:
     if verdict.kind == "over":
-        return f"Over-confident by {points(verdict.ece)} points"
+        return f"Over-confident by {size(verdict)}."
     if verdict.kind == "under":
-        return f"Under-confident by {points(verdict.ece)} points"
+        return f"Under-confident by {size(verdict)}."
     if verdict.kind == "unclear":
-        return f"Miscalibrated by {points(verdict.ece)} points, in no clear direction"
+        return f"Miscalibrated by {points(verdict.ece)} points, in no clear direction."
     if verdict.kind == "mixed":
-        return mixed(verdict)
-    return "No miscalibration can be shown" if verdict.kind == "unproven" else "Too few rows to say"
+        return f"{mixed(verdict)}."
+    return "No miscalibration can be shown." if verdict.kind == "unproven" else "Too few rows to say."
+
+
+def size(verdict: Verdict) -> str:
+    """Of an error in one direction: the ECE where that shows it, else the gap of all rows."""
+    if verdict.of_one_direction:
+        return f"{points(verdict.ece)} points"
+    return f"{points(abs(verdict.shares.gap))} points on the whole"
 
 
 def mixed(verdict: Verdict) -> str:
@@ -117,21 +125,36 @@ def mixed(verdict: Verdict) -> str:
 def detail(verdict: Verdict) -> str:
     """What the headline rests on."""
     ece = points(verdict.ece)
+    parts = f"{points(verdict.over)} of them over-confident, {points(verdict.under)} under-confident"
     if verdict.kind in ("over", "under"):
-        return f"(ECE; {evidence(verdict)})."
+        if verdict.of_one_direction:
+            return f"This is the ECE ({evidence(verdict)})."
+        gap = f"{level_text(verdict.level)} interval {to(verdict.shares.gap_interval, '+')}"
+        return f"This is confidence less accuracy ({gap}); the ECE is {ece} points, {parts} ({evidence(verdict)})."
     if verdict.kind in ("mixed", "unclear"):
-        parts = f"{points(verdict.over)} of them over-confident, {points(verdict.under)} under-confident"
-        return f"(ECE {ece} points, {parts}; {evidence(verdict)})."
+        return f"The ECE is {ece} points, {parts} ({evidence(verdict)})."
     if verdict.kind == "unproven":
         return (
             f"The ECE is {ece} points, and a perfectly calibrated model would show {points(verdict.floor)} on as many "
-            f"rows ({chance(verdict.p_value)}). An error of up to {points(verdict.interval[1])} points could still "
-            f"hide (the upper limit of the {level_text(verdict.level)} interval)."
+            f"rows; neither it nor confidence less accuracy is beyond chance ({chance(verdict.p_value)})"
+            f"{nearly(verdict)}. An error of up to {points(verdict.wide_interval[1])} points could still hide (the "
+            f"upper limit of the {level_text(strict(verdict.level))} interval)."
         )
-    rarely = ", which it would rarely exceed by so much" if verdict.shown else ""
     return (
         f"The ECE of {ece} points is measured on {counted(verdict.shares)}; a perfectly calibrated model would show "
-        f"{points(verdict.floor)} on as many{rarely} ({chance(verdict.p_value)})."
+        f"{points(verdict.floor)} on as many, and neither it nor confidence less accuracy is beyond chance "
+        f"({chance(verdict.p_value)}){nearly(verdict)}."
+    )
+
+
+def nearly(verdict: Verdict) -> str:
+    """Why nothing is shown though an interval on the same page excludes 0."""
+    low, high = verdict.shares.gap_interval
+    if low <= 0 <= high:
+        return ""
+    return (
+        f", though the {level_text(verdict.level)} interval of the latter excludes 0 ({chance(verdict.chances.gap)} "
+        f"by itself, which would have to be at most {alpha(verdict.level) / 2:.3g}, as two tests are made)"
     )
 
 
@@ -163,7 +186,7 @@ def group_sentence(table: GroupTable) -> str:
             f"None of {many} is miscalibrated beyond chance when all are tested at once; the least likely is {found}."
         )
     wrong = f"{table.n_shown_wrong:,} {'is' if table.n_shown_wrong == 1 else 'are'}"
-    return f"Of {many}, {wrong} miscalibrated beyond chance; the worst is {found}."
+    return f"Of {many}, {wrong} miscalibrated beyond chance; the worst by the lower limit of its ECE is {found}."
 
 
 def group_name(group: object) -> str:
@@ -178,6 +201,9 @@ def difference_sentence(row: Difference, level: float) -> str:
         f"this one has {number(row.a)}, the other {number(row.b)}, difference {row.difference:+.4f} "
         f"({level_text(level)} interval {between(row.interval)}; {chance(row.p_value)})"
     )
+    if row.metric in NO_WINNER:
+        differ = "differ" if row.p_value <= alpha(level) else "do not differ"
+        return f"In {name} the two models {differ} beyond chance: {numbers}."
     if row.p_value > alpha(level):
         return f"Neither this model nor the other is better in {name} beyond chance: {numbers}."
     better = "this model" if (row.difference > 0) == metric.higher_is_better else "the other model"

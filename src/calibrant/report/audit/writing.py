@@ -1,10 +1,14 @@
 """Writing the page of an audit, from predictions or from what the verb has already scored."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+
+import torch
 
 import calibrant
 from calibrant._checks import check_level, check_path, check_whole
@@ -16,6 +20,7 @@ from calibrant.metrics.workers import FileScores, score_files
 from calibrant.predictions import Predictions
 from calibrant.report.audit.numbers import Gate, Provenance, audit_numbers
 from calibrant.report.audit.reading import read
+from calibrant.report.audit.urls import without_secrets
 from calibrant.report.page import EXTRA, write_page
 from calibrant.scan import Scan
 
@@ -98,15 +103,17 @@ def write_scored(
     weights: str | None = None,
     level: float = 0.95,
     seed: int = 0,
-    command: str = "",
+    command: Sequence[str] = (),
     other_files: Sequence[str] = (),
     now: datetime | None = None,
     report: Callable[[float], None] = lambda _: None,
 ) -> None:
-    """The same where the rows have been scored: they are read once more. report: as of `score_files`."""
+    """The same where the rows have been scored: they are read once more. report: as of `score_files`.
+
+    command: the arguments that made it.
+    """
     from calibrant.report.audit.content import content
 
-    reading = read(predictions, weights=weights, seed=seed, report=report)
     provenance = Provenance(
         files=tuple(predictions.files) if isinstance(predictions, Scan) else (),
         columns=tuple(predictions.column_names if isinstance(predictions, Scan) else predictions.columns.column_names),
@@ -114,8 +121,21 @@ def write_scored(
         seed=seed,
         version=calibrant.__version__,
         time=(now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        command=command,
+        command=shlex.join(map(without_secrets, command)),
         other_files=tuple(other_files),
     )
-    numbers = audit_numbers(scores, reading, provenance, level=level, differences=differences, gates=gates)
+    with one_thread():
+        reading = read(predictions, weights=weights, seed=seed, report=report)
+        numbers = audit_numbers(scores, reading, provenance, level=level, differences=differences, gates=gates)
     write_page(path, "audit.html.j2", **content(numbers))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Thousands of small steps, as of fitting a temperature: threads would wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -99,6 +99,7 @@ def read_learning(folder: Path, runs: Sequence[PlannedRun]) -> Learning:
     logs: Logs = defaultdict(list)
     broken: list[str] = []
     without: list[str] = []
+    odd: list[str] = []
     plain = [run for run in runs if run.kind.label_smoothing == 0]
     for run in sorted(plain, key=lambda run: (run.kind.place, run.seed)):
         records, n_broken = read_records(run_file(folder, run.name, "log.jsonl"))
@@ -106,6 +107,7 @@ def read_learning(folder: Path, runs: Sequence[PlannedRun]) -> Learning:
         n_broken += sum(_epoch(record) is None for record in records)
         if n_broken:
             broken.append(f"{count(n_broken, 'line')} of {run.name}")
+        odd += _odd(log, run.name)
         if log:
             logs[run.kind].append(log)
         else:
@@ -113,18 +115,33 @@ def read_learning(folder: Path, runs: Sequence[PlannedRun]) -> Learning:
     panels = panels_of({"data": kind.data, "model": kind.model} for kind in logs)
     points = [point for kind, found in logs.items() for point in _points(panels[kind[:2]], kind, found)]
     moments = [point for kind, found in logs.items() for point in _moments(panels[kind[:2]], kind, found)]
-    return Learning(tuple(points), tuple(moments), tuple(_notes(logs, broken, without)))
+    return Learning(tuple(points), tuple(moments), tuple(_notes(logs, broken, without, odd)))
 
 
-def _notes(logs: Logs, broken: Sequence[str], without: Sequence[str]) -> Iterable[str]:
+def _notes(logs: Logs, broken: Sequence[str], without: Sequence[str], odd: Sequence[str]) -> Iterable[str]:
     if broken:
         yield f"Lines of log.jsonl that cannot be read are left out: {', '.join(first_of(broken))}."
+    if odd:
+        yield f"There is no number of {', '.join(first_of(odd))}."
     if without and logs:
         yield f"Without a log of epochs: {', '.join(first_of(without))}."
     uneven = [kind.label for kind, found in logs.items() if len({max(log) for log in found}) > 1]
     if uneven:
         names = ", ".join(first_of(dict.fromkeys(uneven)))
         yield f"Seeds of {names} are at different epochs; where one has no number, the mean is of the others."
+
+
+def _odd(log: Log, run: str) -> Iterable[str]:
+    """What is named in a log, but is no number, as where a run has diverged."""
+    for name in (*LEARNING, *CONSTRAINTS, *MOMENTS):
+        n_odd = sum(name in record and not _is_number(record[name]) for record in log.values())
+        if n_odd:
+            yield f"{name} at {count(n_odd, 'epoch')} of {run}"
+
+
+def _is_number(value: object) -> bool:
+    """Or a list of them."""
+    return all(number(part) is not None for part in (value if isinstance(value, list) else [value]))
 
 
 def _epoch(record: Mapping[str, Any]) -> int | None:

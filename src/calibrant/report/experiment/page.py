@@ -20,7 +20,7 @@ from calibrant.report.experiment.progress import (
     progress_words,
     runs_of,
 )
-from calibrant.report.experiment.scores import page_tables, remedy_tables, score_tables
+from calibrant.report.experiment.scores import is_shifted, page_tables, remedy_tables, score_tables
 from calibrant.report.experiment.words import findings
 from calibrant.report.page import first_of, page_html
 
@@ -71,6 +71,7 @@ def experiment_page(
         "plan": _plan(progress, [*progress.missing, *missing]),
         "not_drawn": [f"{_figure_name(name)}: {reason}" for name, reason in drawn.reasons.items()],
         "tables": page_tables(tables),
+        "scores_title": "Scores under shift" if is_shifted(rows) else "Scores without shift",
         "remedies": remedy_tables(rows) if tables else [],
         "drawn": drawn,
         "origin": origin_of(folder, rows, [run.name for run in runs_of(rows)], made=made),
@@ -101,7 +102,7 @@ def _sections(content: dict[str, Any]) -> list[tuple[str, str]]:
     drawn: Drawings = content["drawn"]
     every = [
         ("plan", "Plan and progress", True),
-        ("scores", "Scores under shift", content["tables"]),
+        ("scores", content["scores_title"], content["tables"]),
         ("remedies", "Calibrators and label smoothing", content["remedies"]),
         ("severity", "As the shift grows", drawn.severity),
         ("reliability", "Reliability", drawn.reliability),

@@ -1,7 +1,7 @@
 """What an experiment was to do and what is done of it: its runs, those that are missing or failed, and the time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -65,7 +65,7 @@ class Progress:
     planned: tuple[PlannedRun, ...]
     done: frozenset[str]
     begun: frozenset[str]
-    failures: dict[str, str]  # the reason, by the name of the run
+    failures: dict[str, str]  # of runs that are not done: the reason, by the name of the run
     seconds: dict[str, float]  # by the name of the run
     total_seconds: float  # of all that was done, also in vain
     n_broken: int  # lines of the log that cannot be read
@@ -98,7 +98,9 @@ def progress_of(folder: Path, rows: pa.Table, planned: Sequence[PlannedRun]) -> 
         planned=tuple(asked.values()),
         done=done,
         begun=frozenset(name for name, config in left.items() if config is not None and config.is_file()),
-        failures={name: said.failure for name, said in outcomes.items() if said.failure is not None},
+        failures={
+            name: said.failure for name, said in outcomes.items() if said.failure is not None and name not in done
+        },
         seconds={name: said.seconds for name, said in outcomes.items() if said.seconds is not None},
         total_seconds=total,
         n_broken=n_broken,
@@ -171,13 +173,3 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
-def joined(names: Iterable[str]) -> str:
-    """Names as people list them.
-
-    >>> joined(["a"]), joined(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *most, last = list(names)
-    return f"{', '.join(most)} and {last}" if most else last

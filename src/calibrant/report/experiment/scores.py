@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from calibrant.errors import NoDataError
 from calibrant.experiments.rows import RAW
@@ -13,6 +14,7 @@ from calibrant.report.palette import label_of
 from calibrant.report.published import printed
 from calibrant.report.summary import Key, cells, standings
 from calibrant.report.tables import (
+    DATA_TITLES,
     Block,
     Cells,
     Entry,
@@ -46,25 +48,44 @@ class PageTable:
 
 
 def score_tables(rows: pa.Table) -> dict[str, Table]:
-    """Table 1 for each metric of the experiment alone, loss by data set; of a metric without scores there is none."""
-    metrics = metrics_of(rows)
-    found = cells(rows, metrics)  # one pass over the rows for all metrics
+    """Table 1 for each metric of the experiment alone, loss by data set; of a metric without scores there is none.
+
+    Of an experiment without shifted tests, the scores are those of the unshifted one.
+    """
+    metrics, shifted = metrics_of(rows), is_shifted(rows)
+    found = cells(rows, metrics, shifted=shifted)  # one pass over the rows for all metrics
     places = [place for block in places_of(found, rows) for place in block]
-    tables = {metric: _score_table(metric, found, places) for metric in metrics}
+    if not shifted:
+        places = [_by_own_name(place) for place in places]
+    tables = {metric: _score_table(metric, found, places, shifted=shifted) for metric in metrics}
     return {metric: table for metric, table in tables.items() if any(entry.cell for entry in table.entries)}
 
 
-def _score_table(metric: str, found: Cells, places: Sequence[Place]) -> Table:
+def _by_own_name(place: Place) -> Place:
+    """Without the paper's title, which is that of the shifted data."""
+    return place._replace(title=place.title.replace(DATA_TITLES.get(place.data, place.data), place.data, 1))
+
+
+def is_shifted(rows: pa.Table) -> bool:
+    """Whether any test is."""
+    return bool(pc.any(rows["shifted"]).as_py())
+
+
+def _score_table(metric: str, found: Cells, places: Sequence[Place], *, shifted: bool) -> Table:
     keys = [key for key in found if key.metric == metric and is_plain(key)]
     here = [place for place in places if any(key[:2] == place[:2] for key in keys)]
     losses = losses_of(keys)
     columns = [_column([Key(*place[:2], *loss, 0.0, RAW, metric) for loss in losses], found) for place in here]
+    if shifted:  # as are the tests of the paper
+        columns = [[_beside_paper(entry) for entry in column] for column in columns]
     lines = [Line(label_of(*loss), tuple(line)) for loss, *line in zip(losses, *columns, strict=True)]
     measure = measure_of(metric)
     unit = " (%)" if measure.in_percent else ""
     block = Block(tuple(Group(place.title, (measure.heading,)) for place in here), tuple(lines))
     with_paper = any(entry.published for column in columns for entry in column)
-    table = Table("1", f"{measure.heading}{unit} under shift", "Loss", "column", (block,), (), with_paper)
+    title = f"{measure.heading}{unit} {'under shift' if shifted else 'without shift'}"
+    tests = "shifted" if shifted else "unshifted"
+    table = Table("1", title, "Loss", "column", (block,), (), with_paper, tests)
     return replace(table, footnotes=tuple(footnotes(table))) if lines else table
 
 
@@ -76,7 +97,7 @@ def _column(keys: Sequence[Key], found: Cells) -> list[Entry]:
         ranks = standings([entry.cell for entry in entries], higher_is_better=measure.higher_is_better)
         pairs = zip(entries, ranks, strict=True)
         entries = [replace(entry, is_best=best, is_significant=leads) for entry, (best, leads) in pairs]
-    return [_beside_paper(entry) for entry in entries]
+    return entries
 
 
 def _beside_paper(entry: Entry) -> Entry:

@@ -4,16 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from calibrant.errors import CalibrantError
 from calibrant.report.experiment.measures import measure_of
-from calibrant.report.experiment.progress import count, joined
+from calibrant.report.experiment.progress import count
+from calibrant.report.experiment.scores import is_shifted
 from calibrant.report.figures.averages import Mean, chosen, run_means, shared_tests, step_of, unsmoothed
 from calibrant.report.figures.look import percent
+from calibrant.report.page import joined
 from calibrant.report.palette import label_of, place_of
 from calibrant.report.summary import Cell
-from calibrant.report.tables import DATA_TITLES, Block, Entry, Table
+from calibrant.report.tables import DATA_TITLES, Block, Entry, Table, span
 
 TOLD = ("ece", "accuracy")  # the metrics whose best is told
 MOST_NAMES = 5  # seeds and data sets are counted where there are more
@@ -27,7 +28,7 @@ def findings(rows: pa.Table, tables: Mapping[str, Table]) -> list[str]:
     for metric in TOLD:
         if metric in tables:
             said += who_leads(metric, tables[metric])
-    if not pc.any(rows["shifted"]).as_py():
+    if not is_shifted(rows):
         said.append("None of the tests is shifted, so that nothing can be said of shift.")
     return [*said, *what_shift_does(rows)]
 
@@ -63,11 +64,11 @@ class Rival(NamedTuple):
 
 
 def who_leads(metric: str, table: Table) -> list[str]:
-    """For each data set the best loss over the shifted tests, as the table marks it."""
+    """For each data set the best loss over the tests of the table, as it marks it."""
     (block,) = table.blocks
     found = []
     for at, group in enumerate(block.groups):
-        said = _leader(metric, list(_rivals(block, at)))
+        said = _leader(metric, list(_rivals(block, at)), table.tests)
         found += [f"{group.title}: {said}" if len(block.groups) > 1 else said] if said else []
     return found
 
@@ -80,7 +81,7 @@ def _rivals(block: Block, at: int) -> Iterator[Rival]:
             yield Rival(line.label, entry, entry.cell, entry.cell.mean)
 
 
-def _leader(metric: str, scored: Sequence[Rival]) -> str:
+def _leader(metric: str, scored: Sequence[Rival], tests: str) -> str:
     measure = measure_of(metric)
     sign = -1 if measure.higher_is_better else 1
     able = sorted((rival for rival in scored if rival.cell.complete), key=lambda rival: sign * rival.mean)
@@ -88,13 +89,14 @@ def _leader(metric: str, scored: Sequence[Rival]) -> str:
     most = f"{'highest' if measure.higher_is_better else 'lowest'} {noun(metric)}"
     said = [_incomparable([rival.label for rival in scored if not rival.cell.complete])]
     if able:
-        over = f"over the {count(able[0].cell.n_tests, 'shifted test')}"
+        n_tests = able[0].cell.n_tests
+        over = f"over the {n_tests:,} {tests} tests" if n_tests > 1 else f"over the {tests} test"
         if not best:
             said.insert(0, f"{able[0].label} alone can be judged {over}: its {noun(metric)} is {_score(able[0])}.")
         elif len(best) > 1:
             said.insert(0, f"{joined(r.label for r in best)} share the {most} {over}, {_score(best[0])}.")
         else:
-            said.insert(0, f"{best[0].label} has the {most} {over}, {_score(best[0])}; {_margin(best[0], able[1])}")
+            said.insert(0, f"{best[0].label} has the {most} {over}, {_score(best[0])}; {_margin(*able)}")
     return " ".join(filter(None, said))
 
 
@@ -116,16 +118,20 @@ def _score(rival: Rival) -> str:
     return f"{rival.entry.text}{unit}"
 
 
-def _margin(best: Rival, second: Rival) -> str:
-    next_best = f"{second.label} is next with {_score(second)}"
-    n_seeds = len(best.cell.per_seed.keys() & second.cell.per_seed.keys())
-    if n_seeds < 2:
-        known = "one seed" if n_seeds else "no seed in common"
+def _margin(best: Rival, *others: Rival) -> str:
+    next_best = f"{others[0].label} is next with {_score(others[0])}"
+    n_seeds = [len(best.cell.per_seed.keys() & other.cell.per_seed.keys()) for other in others]
+    if max(n_seeds) < 2:
+        known = "one seed" if max(n_seeds) else "no seed in common"
         return f"{next_best}. With {known}, nothing can be said of chance."
-    how = f"(paired t-test over {n_seeds} seeds, 5 %)"
-    if best.entry.is_significant:
-        return f"{next_best}, and the lead is beyond the chance of seeds {how}."
-    return f"{next_best}, and the lead is within the chance of seeds {how}."
+    if min(n_seeds) < 2:
+        few = joined(other.label for other, n in zip(others, n_seeds, strict=True) if n < 2)
+        return (
+            f"{next_best}. With fewer than two seeds in common with {few}, the lead over all others cannot be tested."
+        )
+    lead = "the lead over all others" if len(others) > 1 else "the lead"
+    verb = "is" if best.entry.is_significant else "is not"
+    return f"{next_best}, and {lead} {verb} beyond the chance of seeds (paired t-test over {span(n_seeds)} seeds, 5 %)."
 
 
 def what_shift_does(rows: pa.Table) -> list[str]:
@@ -134,7 +140,7 @@ def what_shift_does(rows: pa.Table) -> list[str]:
         kept = unsmoothed(chosen(rows, metric=("accuracy", "ece")))
     except CalibrantError:
         return []
-    tests, _ = shared_tests({**row, "step": step_of(row)} for row in kept)
+    tests, note = shared_tests({**row, "step": step_of(row)} for row in kept)
     graded = {row["panel"] for row in tests if row["severity"] > 0}
     means = run_means(tests, "panel", "loss", "step", "metric")
     found = []
@@ -144,7 +150,7 @@ def what_shift_does(rows: pa.Table) -> list[str]:
         said = _change(label_of(loss), own, graded=panel in graded)
         several = len({key[0] for key in means}) > 1
         found += [f"{DATA_TITLES.get(panel, panel)}: {said}" if several else said] if said else []
-    return found
+    return [*found, f"What the shift does is told of fewer tests ({note})."] if found and note else found
 
 
 def _change(label: str, means: Mapping[tuple[int, str], Mean], *, graded: bool) -> str:
