@@ -329,3 +329,12 @@ def test_metrics_that_a_stream_reads_from_a_histogram_say_how_far_off_they_may_b
     table = {row[0]: row for row in page.rows("scorecard-table")}
     assert table["Metric"][5] == "Off by at most"
     assert (table["kse"][5], table["ece"][5]) == (f"{bound:.4f}", "0.0000")
+
+
+def test_files_of_several_shifts_may_show_the_same_pictures(tmp_path: Path) -> None:
+    rows = made(n=100)
+    for number in range(2):
+        shifted = Predictions.from_logits(rows.logits, rows.labels, columns={"corruption": ["fog"] * 100})
+        shifted.save(tmp_path / f"fog-{number}.parquet")
+    assert "not independent" in page_of(tmp_path, Predictions.scan(tmp_path)).raw
+    assert "not independent" not in page_of(tmp_path, Predictions.scan(tmp_path / "fog-0.parquet")).raw

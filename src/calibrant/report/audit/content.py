@@ -23,6 +23,11 @@ from calibrant.report.audit.urls import without_secrets
 from calibrant.report.audit.verdict import Verdict
 from calibrant.report.page import first_of
 
+SHIFT = "corruption"  # the column of predictions under shift
+POOLED = (
+    "These files are of several shifts. If they show the same pictures, the rows are not independent, and the numbers "
+    "of all of them together are less certain than the intervals say; audit each file by itself, or read the groups."
+)
 LONGEST = 20_000  # letters of a command
 
 
@@ -68,6 +73,8 @@ def _lead(numbers: AuditNumbers) -> dict[str, Any]:
     more = [w.group_sentence(table) for table in tables]
     compared = [row for row in whole_rows(numbers) if row.metric == "nll" or not numbers.shares.rare]
     more += [w.difference_sentence(row, level) for row in decisive(compared)]
+    if len(numbers.provenance.files) > 1 and SHIFT in numbers.provenance.columns:
+        more.append(POOLED)
     failed = sum(gate.failed for gate in numbers.gates)
     if failed:
         more.append(f"{failed} of {len(numbers.gates)} conditions of --fail-if hold: the gate fails.")
