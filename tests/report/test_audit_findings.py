@@ -444,3 +444,23 @@ def test_labels_that_do_not_follow_the_logits_have_no_temperature() -> None:
     )
     assert effect.temperature is None
     assert "the labels do not follow the logits" in effect.failure
+
+
+def test_two_groups_disagree_where_limits_for_both_at_once_do_not_meet() -> None:
+    """On either side of the border: A is right 60 times of 100, and B so often that the limits just meet, or do not."""
+
+    def limits(right: int) -> tuple[float, float]:
+        outside = 0.05 / 2 / 2 / 2  # of two groups, for a test that is one of two, on either side
+        return float(stats.beta.ppf(outside, right, 101 - right)), float(
+            stats.beta.isf(outside, right + 1, 100 - right)
+        )
+
+    first = next(right for right in range(60, 100) if limits(right)[0] > limits(60)[1])
+    for right, apart in ((first - 1, False), (first, True)):
+        correct = torch.cat([torch.arange(100) < 60, torch.arange(100) < right])
+        probs = torch.full((200,), 0.8, dtype=torch.float64)
+        sites = ["A"] * 100 + ["B"] * 100
+        rows = Predictions.from_positive_probs(probs, correct.long(), columns={"site": sites})
+        table = group_table(score(rows, by="site"), 0.95, 0)
+        assert table is not None
+        assert (table.disagreement is not None) == apart
