@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, norm
+from scipy.stats import binom, binomtest, norm
 from torch import Tensor
 
 import calibrant
@@ -327,10 +327,12 @@ def test_few_wrong_rows_have_intervals_that_hold(n: int, confidence: float, accu
     assert max(outside.values()) <= 0.05, outside
 
 
-def test_few_surprises_among_many_classes_have_intervals_that_hold() -> None:
-    """Fifty rows that are all but always right, by a model that says 80 %: what chance has not shown counts too."""
+@pytest.mark.parametrize("n_wrong", [0, 1])
+def test_few_surprises_among_many_classes_have_intervals_that_hold(n_wrong: int) -> None:
+    """Fifty rows of ten classes by a model that is certain: a wrong row is two surprises, of a tenth of a row each."""
     top = torch.arange(50) % 10
-    probs = torch.full((50, 10), 0.2 / 9).scatter_(1, top.unsqueeze(1), 0.8)
-    low, high = calibrant.score(calibrant.Predictions.from_probs(probs, top), metrics=["cece"]).interval("cece")
-    assert low <= 0.038 <= high  # of rows that are right 99 times in 100: (0.19 + 9 · 0.19 / 9) / 10
-    assert high - low > 0.01
+    labels = torch.where(torch.arange(50) < n_wrong, (top + 1) % 10, top)
+    probs = torch.nn.functional.one_hot(top, 10).double()
+    low, high = calibrant.score(calibrant.Predictions.from_probs(probs, labels), metrics=["cece"]).interval("cece")
+    exact = binomtest(n_wrong, 50).proportion_ci(method="exact")
+    assert (low, high) == pytest.approx((2 / 10 * exact.low, 2 / 10 * exact.high))
