@@ -127,6 +127,8 @@ def test_is_whole_and_small_enough_to_mail(tab: Any) -> None:
 def test_can_be_read(scheme: str, paper: str, tab: Any) -> None:
     tab.emulate_media(color_scheme=scheme)
     assert paper_of(tab) == paper
+    drawn = tab.evaluate("getComputedStyle(document.querySelector('.drawing svg')).filter")
+    assert drawn.startswith("invert") == (scheme == "dark")
     ratio, text = least_contrast(tab)
     assert ratio >= 4.5, text
 
