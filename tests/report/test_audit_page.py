@@ -12,13 +12,13 @@ import pytest
 import torch
 from test_audit_reading import made, saved
 
+from calibrant._files import without_secrets
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.metrics.workers import FileScores
 from calibrant.predictions import Predictions
 from calibrant.report.audit import check_report, write_audit, write_scored, writing
 from calibrant.report.audit.numbers import Gate
-from calibrant.report.audit.urls import without_secrets
 
 SECTIONS = ["scorecard", "reliability", "confidences", "risk", "classes", "temperature", "todo", "errors", "provenance"]
 HOSTILE = "<script>alert(1)</script>"

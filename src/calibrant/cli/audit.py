@@ -86,10 +86,10 @@ def audit(
         raise InvalidInputError("give either --jobs or --ray")
     gates = [parse_gate(text) for text in fail_if]
     from calibrant._checks import check_choice, check_level, check_whole
+    from calibrant._files import without_secrets
     from calibrant.metrics.table import METRICS
     from calibrant.metrics.workers import score_files
     from calibrant.predictions import Predictions
-    from calibrant.report.audit.urls import without_secrets
 
     check_level(level)
     check_whole("seed", seed, 0)
@@ -137,7 +137,7 @@ def audit(
 
 def check_everywhere(scan: "Scan", columns: Sequence[str]) -> None:
     """A column that only some files have is not unknown: the first file without it is named."""
-    from calibrant.report.audit.urls import without_secrets
+    from calibrant._files import without_secrets
 
     for name in columns:
         having = [name in footer.schema.names for footer in scan.footers]

@@ -1,6 +1,6 @@
 """`calibrant report`: the figures of an experiment as files, and all that it found in one page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,39 +54,46 @@ def report(
     print(printable(f"open {page}"))
 
 
-def write_page(
-    folder: Path, *, figures: Sequence[str] = (ALL,), missing: Sequence[str] = (), root: str | Path | None = None
-) -> Path:
-    """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter.
-
-    figures: those to draw. missing: runs that are known to be missing, beside those that the folder tells of. root:
-    the folder of the data sets.
-    """
+def write_page(folder: Path, *, figures: Sequence[str] = (ALL,), root: str | Path | None = None) -> Path:
+    """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter. root: the folder of the data sets."""
     check_figures(figures)
     from calibrant._files import replacing
     from calibrant.experiments.rows import read_rows
-    from calibrant.report.experiment import draw_experiment, experiment_page
 
-    rows, curves, planned = read_rows(folder), curves_of(folder), planned_runs(folder)
-    place = None if root is None else Path(root)
     with steps("drawing") as say:
-        drawings = draw_experiment(
-            folder,
-            rows,
-            curves,
-            planned=planned,
-            figures=figures,
-            pictures=lambda: sample_pictures(rows, place),
-            report=say,
-        )
-    _write_figures(folder / "figures", drawings.files)
-    title = str(read_said(folder).get("title") or "")
-    page = experiment_page(
-        folder, rows, curves, title=title, planned=planned, missing=missing, figures=figures, drawings=drawings
-    )
+        page, files = drawn_page(folder, read_rows(folder), curves_of(folder), figures=figures, root=root, report=say)
+    _write_figures(folder / "figures", files)
     with replacing(folder / PAGE) as file:
         file.write(page.encode())
     return folder / PAGE
+
+
+def drawn_page(
+    folder: Path,
+    rows: "pa.Table",
+    curves: "pa.Table | None",
+    *,
+    figures: Sequence[str],
+    root: str | Path | None,
+    state: str = "",
+    report: Callable[[str], None] = lambda name: None,
+) -> tuple[str, dict[str, str]]:
+    """The page of an experiment, and its figures by name as SVG; see `experiment_page`."""
+    from calibrant.report.experiment import draw_experiment, experiment_page
+
+    planned, place = planned_runs(folder), None if root is None else Path(root)
+    drawings = draw_experiment(
+        folder,
+        rows,
+        curves,
+        planned=planned,
+        figures=figures,
+        pictures=lambda: sample_pictures(rows, place),
+        report=report,
+    )
+    title = str(read_said(folder).get("title") or "")
+    page = experiment_page(folder, rows, drawings, title=title, planned=planned, state=state)
+    return page, drawings.files
 
 
 def _write_figures(folder: Path, files: dict[str, str]) -> None:

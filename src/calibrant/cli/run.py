@@ -11,6 +11,7 @@ from calibrant.cli.figure import ALL, check_figures
 from calibrant.cli.report import write_page
 from calibrant.cli.show import new_table, shown, working
 from calibrant.errors import CalibrantError, FailedRunsError, InvalidInputError, NoDataError
+from calibrant.report.page import duration
 
 try:
     from calibrant.experiments.config import read_experiment
@@ -148,13 +149,7 @@ def _about(plan: "Plan", n_jobs: int) -> str:
     except (CalibrantError, RuntimeError) as error:  # torch's, where the memory does not suffice for a step
         return f"; the time is not known: {first_line(error)}"
     where = f" in {n_jobs} processes" if n_jobs > 1 else ""
-    return f", about {_duration(seconds)}{where}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    return f", about {duration(seconds)}{where}"
 
 
 def _carried_out(console: "Console", plan: "Plan", file: Path, *, redo: bool, backend: "Backend") -> "Result":
@@ -192,7 +187,7 @@ class Progress:
     def heard(self, outcome: "Outcome") -> None:
         self.ended += 1
         self.report(outcome.run, 1.0)
-        how = f"failed: {outcome.failure}" if outcome.failure else f"done in {_duration(outcome.seconds)}"
+        how = f"failed: {outcome.failure}" if outcome.failure else f"done in {duration(outcome.seconds)}"
         said = "; ".join([how, *outcome.notes])
         self.console.print(shown(f"{self.ended}/{self.total} {outcome.run} {said}"), soft_wrap=True)
 
@@ -209,7 +204,7 @@ def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
         console.print(shown(f"{outcome.run} failed: {outcome.failure} ({where})"), style="red", soft_wrap=True)
     if result.n_done or ALL not in plan.experiment.figures:
         root = next((run.settings.root for run in plan.chosen), None)
-        page = write_page(result.folder, figures=plan.experiment.figures, missing=result.missing, root=root)
+        page = write_page(result.folder, figures=plan.experiment.figures, root=root)
         console.print(shown(f"rows are in {page.with_name('rows.parquet')}, figures in {page.with_name('figures')}"))
         console.print(shown(f"open {page} in a browser: {page.absolute().as_uri()}"), soft_wrap=True)
     if result.failures:

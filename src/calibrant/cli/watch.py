@@ -5,8 +5,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant.cli.figure import sample_pictures
-from calibrant.cli.report import planned_runs, read_said
+from calibrant.cli.report import drawn_page
 from calibrant.cli.show import shown
 from calibrant.errors import NoDataError
 
@@ -38,7 +37,7 @@ class Watched:
     """The folder of an experiment that a sweep writes to; here it is only read."""
 
     def __init__(self, folder: Path, root: str | Path | None = None) -> None:
-        self.folder, self.root = folder, None if root is None else Path(root)
+        self.folder, self.root = folder, root
         self._done: set[tuple[str, str, tuple[int, ...]]] = set()  # what was found done, so that it is read once
         self.experiment()
 
@@ -91,29 +90,11 @@ class Watched:
         from calibrant.experiments.config import planned
         from calibrant.experiments.evaluate import Measures
         from calibrant.experiments.run import gathered
-        from calibrant.report.experiment import draw_experiment, experiment_page
 
-        experiment, runs = self.experiment(), planned_runs(self.folder)
+        experiment = self.experiment()
         found = gathered(self.folder, planned(experiment), Measures.of(experiment))
-        drawings = draw_experiment(
-            self.folder,
-            found.rows,
-            found.curves,
-            planned=runs,
-            figures=experiment.figures,
-            pictures=lambda: sample_pictures(found.rows, self.root),
-        )
-        title = str(read_said(self.folder).get("title") or "")
-        return experiment_page(
-            self.folder,
-            found.rows,
-            found.curves,
-            title=title,
-            planned=runs,
-            figures=experiment.figures,
-            drawings=drawings,
-            state=state.word,
-        )
+        figures = experiment.figures
+        return drawn_page(self.folder, found.rows, found.curves, figures=figures, root=self.root, state=state.word)[0]
 
 
 def _date(path: Path) -> int:

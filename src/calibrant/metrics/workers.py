@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -102,11 +103,17 @@ Run = Callable[[_Job, list[Part], Report], Iterator[list[Any] | None]]
 
 
 def _in_process(job: _Job, parts: list[Part], report: Report) -> Iterator[list[Any] | None]:
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the workers: another number adds in another order
-    try:
+    with one_thread():  # as in the workers: another number adds in another order
         for part in parts:
             yield job(part, report)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(n_threads)
 

@@ -151,3 +151,14 @@ def joined(names: Iterable[str]) -> str:
     """
     *most, last = list(names)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def duration(seconds: float) -> str:
+    """In the unit that people would use.
+
+    >>> [duration(seconds) for seconds in (0.4, 89, 90, 3600, 7200)]
+    ['0.4 s', '89 s', '2 min', '60 min', '2.0 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

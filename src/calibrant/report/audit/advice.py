@@ -12,7 +12,6 @@ from calibrant.report.audit.wording import (
     counted,
     group_name,
     level_text,
-    listed,
     n_rows,
     number,
     percent,
@@ -20,6 +19,7 @@ from calibrant.report.audit.wording import (
     share_limits_text,
     to,
 )
+from calibrant.report.page import joined
 
 WIDE = 0.04  # width of an interval of the ECE that deserves more rows
 SMALL = 0.01  # an upper limit that deserves nothing more
@@ -143,7 +143,7 @@ def of_error(verdict: Verdict, effect: TemperatureEffect | None) -> str:
 def of_error_in_groups(verdict: Verdict, effect: TemperatureEffect | None, columns: Sequence[str]) -> str:
     """The same where groups disagree: what one temperature does on the whole is said, and not advised."""
     numbers = what_it_changes(effect)
-    but = f"but one calibrator is not right for all groups of {listed(columns)}"
+    but = f"but one calibrator is not right for all groups of {joined(columns)}"
     if effect is None or not numbers:
         return f"On the whole {what_is_wrong(verdict)}, {but}."
     why = what_fails(effect)
@@ -167,7 +167,7 @@ def what_fails(effect: TemperatureEffect) -> str:
     changes = [(name, change) for name, change in (("ECE", effect.ece), ("NLL", effect.nll)) if change is not None]
     worse = [name for name, change in changes if change.worse]
     if worse:
-        return f"the {listed(worse)} {'is' if len(worse) == 1 else 'are'} worse"
+        return f"the {joined(worse)} {'is' if len(worse) == 1 else 'are'} worse"
     return "" if any(change.better for _, change in changes) else "neither is better"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from calibrant._files import without_secrets
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS
@@ -19,7 +20,6 @@ from calibrant.report.audit.tables import (
     groups_table,
     scorecard_table,
 )
-from calibrant.report.audit.urls import without_secrets
 from calibrant.report.audit.verdict import Verdict
 from calibrant.report.page import first_of
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled, check_choice, check_whole
+from calibrant._files import without_secrets
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, row_weights
 from calibrant.predictions import Predictions
 from calibrant.report.audit.sample import Sample
-from calibrant.report.audit.urls import without_secrets
 from calibrant.scan import Scan
 
 N_ERRORS = 25

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from calibrant._files import without_secrets
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS
@@ -11,7 +12,6 @@ from calibrant.report.audit.classes import ClassRow
 from calibrant.report.audit.groups import GroupRow, GroupTable
 from calibrant.report.audit.reading import Reading
 from calibrant.report.audit.temperature import Change, TemperatureEffect
-from calibrant.report.audit.urls import without_secrets
 from calibrant.report.audit.verdict import alpha
 from calibrant.report.audit.wording import (
     MISSING,

@@ -1,7 +1,6 @@
 """Numbers and findings of an audit in words that stay true at 0, at 1 and for a single row."""
 
 import math
-from collections.abc import Sequence
 
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
@@ -247,11 +246,3 @@ def threshold(confidence: float) -> str:
         return "1"
     digits = 3 if confidence < 0.999 else 6
     return f"{math.floor(confidence * 10**digits) / 10**digits:.{digits}f}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -2,25 +2,21 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-import torch
-
 import calibrant
 from calibrant._checks import check_level, check_path, check_whole
-from calibrant._files import replacing
+from calibrant._files import replacing, without_secrets
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scoring import score
-from calibrant.metrics.workers import FileScores, score_files
+from calibrant.metrics.workers import FileScores, one_thread, score_files
 from calibrant.predictions import Predictions
 from calibrant.report.audit.numbers import Gate, Provenance, audit_numbers
 from calibrant.report.audit.reading import read
-from calibrant.report.audit.urls import without_secrets
 from calibrant.report.page import EXTRA, write_page
 from calibrant.scan import Scan
 
@@ -124,18 +120,7 @@ def write_scored(
         command=shlex.join(map(without_secrets, command)),
         other_files=tuple(other_files),
     )
-    with one_thread():
+    with one_thread():  # of thousands of small steps: threads would wait for each other most of the time
         reading = read(predictions, weights=weights, seed=seed, report=report)
         numbers = audit_numbers(scores, reading, provenance, level=level, differences=differences, gates=gates)
     write_page(path, "audit.html.j2", **content(numbers))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Thousands of small steps, as of fitting a temperature: threads would wait for each other most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -45,30 +45,25 @@ def draw_experiment(
 def experiment_page(
     folder: Path,
     rows: pa.Table,
-    curves: pa.Table | None,
+    drawn: Drawings,
     *,
     title: str = "",
     planned: Sequence[PlannedRun] = (),
-    missing: Sequence[str] = (),
-    figures: Collection[str] = (ALL,),
-    drawings: Drawings | None = None,
     made: datetime | None = None,
     state: str = "",
 ) -> str:
     """The page of an experiment; nothing is written.
 
-    folder: what is in it beside the tables: logs, environments, the configuration. planned: the runs that the
-    experiment asks for, by default those that it has. missing: names of others that are known to be missing. drawings:
-    its charts, by default they are drawn now, those of these figures. made: when, by default now. state: of a page that
-    is served, see `page_html`.
+    folder: what is in it beside the tables: logs, environments, the configuration. drawn: its charts. planned: the runs
+    that the experiment asks for, by default those that it has. made: when, by default now. state: of a page that is
+    served, see `page_html`.
     """
     progress = progress_of(folder, rows, planned)
-    drawn = drawings or draw_experiment(folder, rows, curves, planned=planned, figures=figures)
     tables = score_tables(rows)
     content: dict[str, Any] = {
         "title": title or str(folder),
         "findings": findings(rows, tables),
-        "plan": _plan(progress, [*progress.missing, *missing]),
+        "plan": _plan(progress),
         "not_drawn": [f"{_figure_name(name)}: {reason}" for name, reason in drawn.reasons.items()],
         "tables": page_tables(tables),
         "scores_title": "Scores under shift" if is_shifted(rows) else "Scores without shift",
@@ -83,7 +78,7 @@ def _figure_name(name: str) -> str:
     return TITLES.get(name, name.replace("_", " ").capitalize())
 
 
-def _plan(progress: Progress, missing: Sequence[str]) -> dict[str, Any]:
+def _plan(progress: Progress) -> dict[str, Any]:
     failures = [f"{name}: {reason}" for name, reason in progress.failures.items()]
     verb = "is" if progress.n_broken == 1 else "are"
     unread = f"{count(progress.n_broken, 'line')} of log.jsonl cannot be read and {verb} left out."
@@ -91,7 +86,7 @@ def _plan(progress: Progress, missing: Sequence[str]) -> dict[str, Any]:
         "said": progress_words(progress),
         "headings": HEADINGS,
         "rows": plan_rows(progress),
-        "missing": first_of(dict.fromkeys(missing), MOST_NAMES),
+        "missing": first_of(progress.missing, MOST_NAMES),
         "failures": first_of(failures, MOST_NAMES),
         "notes": [unread] if progress.n_broken else [],
     }

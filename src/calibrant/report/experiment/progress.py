@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from calibrant.report.experiment.records import number, read_records, run_file
-from calibrant.report.page import Cell, Heading
+from calibrant.report.page import Cell, Heading, duration
 from calibrant.report.palette import label_of, place_of
 
 HEADINGS = [
@@ -162,14 +162,3 @@ def count(number: int, noun: str, plural: str = "") -> str:
     ('1 run', '2,000 runs', '9 losses')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def duration(seconds: float) -> str:
-    """In the unit that people would use.
-
-    >>> [duration(seconds) for seconds in (0.4, 89, 90, 3600, 7200)]
-    ['0.4 s', '89 s', '2 min', '60 min', '2.0 h']
-    """
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
