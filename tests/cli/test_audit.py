@@ -452,7 +452,7 @@ def test_a_comparison_with_other_rows_is_refused(tmp_path: Path, path: Path, aud
 
 def test_ray_that_is_not_installed_is_one_line(path: Path, audit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    audit(path, "--ray", "local").refused("--ray needs Ray: pip install 'calibrant[ray]'")
+    audit(path, "--ray", "local").refused("--ray needs the extra ray: pip install 'calibrant[ray]'")
 
 
 # Gates

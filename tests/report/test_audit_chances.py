@@ -10,16 +10,16 @@ from scipy import stats
 
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import outcome_bins
-from calibrant.metrics.compare import holm
-from calibrant.metrics.intervals import share_limits
-from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import (
+from calibrant.metrics.exact import (
     Part,
+    combined_p_value,
     count_limits,
-    error_chance,
-    miscalibration_chance,
-    share_chance,
+    ece_p_value,
+    holm,
+    share_limits,
+    share_p_value,
 )
+from calibrant.metrics.tally import Tally
 
 PARTS: list[Part] = ["all", "over", "under"]
 
@@ -59,7 +59,7 @@ def every_outcome(bins: list[tuple[int, float, int]], part: Part, share: float =
     ],
 )
 def test_the_chance_of_an_error_is_a_sum_over_all_outcomes(bins: list[tuple[int, float, int]], part: Part) -> None:
-    found = error_chance(tally_of(bins), part)
+    found = ece_p_value(tally_of(bins), part)
     assert found >= every_outcome(bins, part) - 1e-12  # never too small,
     assert found <= every_outcome(bins, part, share=0.995) + 1e-12  # and too large by no more than the grid
 
@@ -73,17 +73,17 @@ def test_the_chance_agrees_with_the_draws_behind_the_noise_floor(weighted: bool)
     bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
     gap, perfect, _ = intervals.gaps(bins, 0, n_draws=20_000)
     for part, norm in zip(PARTS, (intervals.absolute_sum, intervals.negative_sum, intervals.positive_sum), strict=True):
-        assert error_chance(bins, part) == pytest.approx(float((norm(perfect) >= norm(gap)).mean()), abs=0.015)
+        assert ece_p_value(bins, part) == pytest.approx(float((norm(perfect) >= norm(gap)).mean()), abs=0.015)
 
 
 def test_a_certain_model_that_errs_cannot_be_calibrated_and_one_that_does_not_can() -> None:
-    assert error_chance(tally_of([(50, 1.0, 49)])) == 0.0
-    assert error_chance(tally_of([(50, 1.0, 50)])) == 1.0
+    assert ece_p_value(tally_of([(50, 1.0, 49)])) == 0.0
+    assert ece_p_value(tally_of([(50, 1.0, 50)])) == 1.0
 
 
 def test_many_rows_need_no_draws_to_be_sure() -> None:
-    assert error_chance(tally_of([(10**7, 0.9, 8_990_000)])) < 1e-12
-    assert error_chance(tally_of([(10**7, 0.9, 9_000_100)])) == pytest.approx(2 * stats.norm.sf(100 / 948.7), abs=0.01)
+    assert ece_p_value(tally_of([(10**7, 0.9, 8_990_000)])) < 1e-12
+    assert ece_p_value(tally_of([(10**7, 0.9, 9_000_100)])) == pytest.approx(2 * stats.norm.sf(100 / 948.7), abs=0.01)
 
 
 def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most() -> None:
@@ -93,8 +93,8 @@ def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most()
         confidence = draw.uniform(0.4, 1.0, 200)
         correct = draw.random(200) < confidence
         bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
-        gap = share_chance(float(correct.sum()), 200, float(confidence.mean()))
-        alarms += miscalibration_chance(error_chance(bins), gap) <= 0.05
+        gap = share_p_value(float(correct.sum()), 200, float(confidence.mean()))
+        alarms += combined_p_value(ece_p_value(bins), gap) <= 0.05
     assert 0.005 <= alarms / 150 <= 0.08
 
 
@@ -108,7 +108,7 @@ def test_limits_of_a_share_are_clopper_and_pearsons(right: int, n: int, level: f
 @pytest.mark.parametrize(("right", "n", "p"), [(0, 5, 0.5), (5, 5, 0.9), (3, 10, 0.7), (7, 10, 0.7), (50, 60, 0.95)])
 def test_the_chance_of_a_share_is_twice_the_smaller_tail(right: int, n: int, p: float) -> None:
     mass = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
-    assert share_chance(right, n, p) == pytest.approx(min(1.0, 2 * min(sum(mass[right:]), sum(mass[: right + 1]))))
+    assert share_p_value(right, n, p) == pytest.approx(min(1.0, 2 * min(sum(mass[right:]), sum(mass[: right + 1]))))
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 0.5), (7, 0.999), (40, 0.3), (1000, 0.97), (12, 0.0), (12, 1.0)])

@@ -1,18 +1,12 @@
 """Runs on a Ray cluster, each a task of Ray's; one whose node is lost goes on elsewhere, from its last checkpoint."""
 
-import logging
 import os
-import signal
-import socket
-import threading
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 from filelock import FileLock, Timeout
@@ -21,9 +15,9 @@ from calibrant._checks import check_number, check_positive, check_whole
 from calibrant._files import data_folder, first_line, make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.work import Outcome, Report, Task, work
+from calibrant.parallel import ray_session
 
 GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
-KNOCK = 10.0  # seconds in which something must listen at the address of a cluster
 LET_GO = 60.0  # seconds in which a process on a lost node must let go of the folder
 
 
@@ -50,7 +44,7 @@ class RayBackend:
                 raise InvalidInputError(f"gpus must be a share of one, or a whole number, got {self.gpus}")
 
     def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
-        with _session(self.address) as ray:
+        with ray_session(self.address) as ray:
             do, began = self._remote(ray), time.perf_counter()
             pending: dict[Any, Task] = {}
             try:
@@ -143,76 +137,3 @@ def _unfinished(ray: Any, pending: list[Any]) -> list[Any]:
     """Those that have not ended after the time of grace."""
     left: list[Any] = ray.wait(pending, num_returns=len(pending), timeout=GRACE)[1] if pending else []
     return left
-
-
-# The session
-
-
-@contextmanager
-def _session(address: str) -> Iterator[Any]:
-    """Ray, connected: by whoever uses this process already, or from here on, and then no longer than needed."""
-    ray = _import_ray(address)
-    if ray.is_initialized():
-        yield ray
-        return
-    try:
-        _knock(address)
-        _connect(ray, address)
-    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        raise NoDataError(f"there is no Ray cluster at {address}: {first_line(error)}") from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _import_ray(address: str) -> Any:
-    # Ray reads it when it is imported, and with its default tries for a quarter of an hour where nothing answers
-    with _environment({} if address == "local" else {"RAY_NUM_REDIS_GET_RETRIES": "1"}):
-        try:
-            import ray
-        except ImportError:
-            raise NoDataError("--ray needs the extra ray: pip install 'calibrant[ray]'") from None
-    return ray
-
-
-def _knock(address: str) -> None:
-    """Raises: OSError or ValueError where the address names a port at which nothing listens, which Ray says late."""
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or address
-    where = urlsplit("//" + address.removeprefix("ray://"))
-    if where.hostname and where.port:
-        socket.create_connection((where.hostname, where.port), timeout=KNOCK).close()
-
-
-def _connect(ray: Any, address: str) -> None:
-    """Connect, or start a cluster, without a word."""
-    ours = {"include_dashboard": False} if address == "local" else {}
-    with _environment({"RAY_USAGE_STATS_ENABLED": "0"} if ours else {}), _signals_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # changes of its defaults that it announces
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **ours)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables, where the user has not set them, for a while."""
-    added = [name for name in values if name not in os.environ]
-    os.environ.update({name: values[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself: give it back to whom it belonged."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                if handler is not None:  # it was not set from Python
-                    signal.signal(number, handler)

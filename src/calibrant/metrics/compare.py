@@ -7,7 +7,7 @@ adds more to the norm of one model than to that of the other; the interval holds
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from calibrant.errors import InvalidInputError
 from calibrant.metrics import intervals
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, keys_of, strata_numbers
+from calibrant.metrics.exact import holm
 from calibrant.metrics.means import COLUMNS
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding
 from calibrant.metrics.ranking import aurc_influence
@@ -168,19 +169,6 @@ def _holm(rows: list[Difference]) -> list[Difference]:
     corrected = holm([row.p_value for row in rows[1:]])
     groups = [replace(row, p_holm=p_holm) for row, p_holm in zip(rows[1:], corrected, strict=True)]
     return [replace(row, whole=True) for row in rows[:1]] + groups
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Each p-value made as large as if all were tested at once (Holm 1979).
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    corrected, running = [1.0] * len(chances), 0.0
-    for rank, place in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
-        running = min(max(running, chances[place] * (len(chances) - rank)), 1.0)
-        corrected[place] = running
-    return corrected
 
 
 def _evidence(name: str, pair: list[_Model], cards: list[Scorecard], clusters: Tensor, seed: int) -> _Evidence:

@@ -19,9 +19,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlog1py, xlogy
+from scipy.special import gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from calibrant.metrics.cells import strata
+from calibrant.metrics.exact import share_limits
 from calibrant.metrics.smooth import Floats, cosines, fixed_width, smoothed
 from calibrant.metrics.tally import Tally
 
@@ -117,18 +118,6 @@ def largest_possible(bins: Tally, norm: Norm, scaled: Callable[[Noise, Tally], N
     ends = np.stack([wrong, right, np.where(confidence > 0.5, wrong, right)])
     noise = ends, ends, ends
     return float(norm((noise if scaled is None else scaled(noise, bins))[0]).max())
-
-
-def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
-
-    >>> share_limits(0, 1, 0.95)
-    (0.0, 0.975)
-    """
-    outside = (1 - level) / 2
-    low = 0.0 if right <= 0 else float(betaincinv(right, n - right + 1, outside))
-    high = 1.0 if right >= n else float(betaincinv(right + 1, n - right, 1 - outside))
-    return low, high
 
 
 def lower_limit(observed: float, least: float, one_sided: float, two_sided: float) -> float:

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.metrics.compare import holm
+from calibrant.metrics.exact import holm, share_p_value
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import share_chance
 from calibrant.report.audit.reading import Reading
 
 
@@ -39,7 +38,7 @@ def class_rows(reading: Reading, classes: Tally | None) -> tuple[ClassRow, ...]:
     chances = [1.0] * n_classes
     for k in np.flatnonzero(found.weight):
         right, confidence = found.right[k] / found.weight[k], found.confidence[k] / found.weight[k]
-        chances[k] = share_chance(right * effective[k], effective[k], min(confidence, 1.0))
+        chances[k] = share_p_value(right * effective[k], effective[k], min(confidence, 1.0))
     errors = [None] * n_classes if classes is None else class_errors(classes)
     rows = [
         ClassRow(

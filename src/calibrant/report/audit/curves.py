@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.metrics.intervals import share_limits
+from calibrant.metrics.exact import count_limits, share_limits
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import count_limits
 from calibrant.report.audit.reading import Reading
 
 KEPT = (0.95, 0.8, 0.5)  # shares of the rows of which the error is said in words

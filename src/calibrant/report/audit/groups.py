@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calibrant.metrics.compare import holm
-from calibrant.metrics.intervals import share_limits
+from calibrant.metrics.exact import holm, share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
 from calibrant.report.audit.verdict import Shares, alpha, chances_of, shares_of

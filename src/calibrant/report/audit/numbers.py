@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calibrant.metrics.compare import Difference
-from calibrant.metrics.intervals import share_limits
+from calibrant.metrics.exact import share_limits
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.workers import FileScores
 from calibrant.report.audit.advice import ClassTrouble, Situation, Sure, advice

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bins import over, under
-from calibrant.metrics.intervals import RARE, share_limits
+from calibrant.metrics.exact import combined_p_value, ece_p_value, share_limits, share_p_value
+from calibrant.metrics.intervals import RARE
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.tally import Tally
-from calibrant.report.audit.chances import error_chance, miscalibration_chance, share_chance
 
 MOST = 0.8  # share of the ECE that makes it of one direction
 FEW = 30  # effective rows below which nothing is said
@@ -56,7 +56,7 @@ class Chances:
     @property
     def both(self) -> float:
         """That it does in one of them, at most."""
-        return miscalibration_chance(self.ece, self.gap)
+        return combined_p_value(self.ece, self.gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def judge(card: Scorecard, level: float, seed: int) -> Verdict | None:
 
 def chances_of(bins: Tally, shares: Shares) -> Chances:
     expected = min(max(shares.confidence, 0.0), 1.0)
-    return Chances(error_chance(bins), share_chance(shares.accuracy * shares.effective, shares.effective, expected))
+    return Chances(ece_p_value(bins), share_p_value(shares.accuracy * shares.effective, shares.effective, expected))
 
 
 def direction(bins: Tally, shares: Shares, chances: Chances, level: float) -> Kind:
@@ -141,7 +141,7 @@ def direction(bins: Tally, shares: Shares, chances: Chances, level: float) -> Ki
     too_much, too_little = float(over(bins)), float(under(bins))
     one_sided = max(too_much, too_little) >= MOST * (too_much + too_little)
     whole = chances.gap <= limit
-    both = all(error_chance(bins, part) <= limit for part in ("over", "under"))
+    both = all(ece_p_value(bins, part) <= limit for part in ("over", "under"))
     if both and not (whole and one_sided):
         return "mixed"
     if not whole:

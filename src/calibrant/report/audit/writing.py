@@ -13,7 +13,8 @@ from calibrant._files import replacing, without_secrets
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scoring import score
-from calibrant.metrics.workers import FileScores, one_thread, score_files
+from calibrant.metrics.workers import FileScores, score_files
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 from calibrant.report.audit.numbers import Gate, Provenance, audit_numbers
 from calibrant.report.audit.reading import read

@@ -1,16 +1,17 @@
-"""Exact chances: how often a calibrated model would err so much, and within what limits a count stays.
+"""Exact tests and limits of binomial counts: p-values of calibration, limits of a share, Holm's correction.
 
-Nothing is drawn. Rows are taken as independent, and as right as often as the mean confidence of their bin says; that
-rows of a bin differ in confidence makes their number of right ones vary less, so every chance is a little too large.
-Of weighted rows as many count as equal ones would tell as much.
+Nothing is drawn. Rows are taken as independent, and as correct as often as the mean confidence of their bin says. That
+rows of a bin differ in confidence makes the number of correct ones vary less, so every p-value is a little too large.
+Weighted rows count as many as equal ones would tell as much.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrik, betainc, gammaln, xlog1py, xlogy
+from scipy.special import bdtrik, betainc, betaincinv, gammaln, xlog1py, xlogy
 
 from calibrant.metrics.tally import Tally
 
@@ -21,7 +22,7 @@ Part = Literal["all", "over", "under"]  # of the gaps: confidence above accuracy
 Floats = NDArray[np.float64]
 
 
-def error_chance(bins: Tally, part: Part = "all") -> float:
+def ece_p_value(bins: Tally, part: Part = "all") -> float:
     """How often a calibrated model with these confidences has an ECE, or such a part of it, at least as large.
 
     The sizes of the gaps are put on a grid, rounded up, and the distributions of the bins are folded into that of
@@ -44,13 +45,13 @@ def error_chance(bins: Tally, part: Part = "all") -> float:
     return min(max(1.0 - float(below.sum()), 0.0), 1.0)
 
 
-def miscalibration_chance(error: float, gap: float) -> float:
+def combined_p_value(ece: float, gap: float) -> float:
     """That of two tests of one model, each with its p-value: twice the smaller, as two can raise a false alarm.
 
-    >>> miscalibration_chance(0.3, 0.01), miscalibration_chance(0.9, 0.7)
+    >>> combined_p_value(0.3, 0.01), combined_p_value(0.9, 0.7)
     (0.02, 1.0)
     """
-    return min(1.0, 2 * min(error, gap))
+    return min(1.0, 2 * min(ece, gap))
 
 
 def _size(gap: Floats, part: Part) -> Floats:
@@ -76,10 +77,10 @@ def binomial(n: float, p: float) -> tuple[Floats, Floats]:
     return count, chance / chance.sum()
 
 
-def share_chance(right: float, n: float, expected: float) -> float:
+def share_p_value(right: float, n: float, expected: float) -> float:
     """How often a share that is as expected is seen so far off: twice the smaller tail of the binomial.
 
-    >>> share_chance(0, 3, 0.5)
+    >>> share_p_value(0, 3, 0.5)
     0.25
     """
     at_least = 1.0 if right <= 0 else float(betainc(right, n - right + 1, expected))
@@ -99,3 +100,28 @@ def _quantile(share: float, n: float, p: float) -> float:
     """The least count that at least so large a share does not exceed."""
     near = float(bdtrik(share, n, p))
     return 0.0 if math.isnan(near) else min(max(math.ceil(near - 1e-9), 0.0), n)
+
+
+def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
+    """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
+
+    >>> share_limits(0, 1, 0.95)
+    (0.0, 0.975)
+    """
+    outside = (1 - level) / 2
+    low = 0.0 if right <= 0 else float(betaincinv(right, n - right + 1, outside))
+    high = 1.0 if right >= n else float(betaincinv(right + 1, n - right, 1 - outside))
+    return low, high
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Each p-value made as large as if all were tested at once (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, running = [1.0] * len(chances), 0.0
+    for rank, place in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
+        running = min(max(running, chances[place] * (len(chances) - rank)), 1.0)
+        corrected[place] = running
+    return corrected

@@ -1,0 +1,193 @@
+"""Numbers as people read them: the only module that turns one into text for tables, sentences and the terminal."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+MISSING = "–"
+MAX_DECIMALS = 6
+
+
+def percent(share: float, *, unit: str = " %") -> str:
+    """A share in three digits; more where fewer would make it 0 or 100 though it is neither.
+
+    >>> percent(0.8333), percent(0.0512), percent(0.99996), percent(1.0), percent(1e-12)
+    ('83.3 %', '5.12 %', '99.996 %', '100 %', '< 0.000001 %')
+    """
+    if share <= 0 or share >= 1:
+        return f"{0 if share <= 0 else 100}{unit}"
+    for decimals in range(2 if share < 0.09995 else 1, MAX_DECIMALS + 1):
+        text = f"{100 * share:.{decimals}f}"
+        if 0 < float(text) < 100:
+            return text + unit
+    least = 10.0**-MAX_DECIMALS
+    return f"< {least:.{MAX_DECIMALS}f}{unit}" if share < 0.5 else f"> {100 - least:.{MAX_DECIMALS}f}{unit}"
+
+
+def percent_limits(limits: tuple[float, float]) -> str:
+    """
+    >>> percent_limits((0.812, 0.853))
+    '81.2 to 85.3 %'
+    """
+    return f"{percent(limits[0], unit='')} to {percent(limits[1])}"
+
+
+def points(difference: float, sign: str = "") -> str:
+    """A difference of shares in percentage points; small ones have more digits.
+
+    >>> points(0.0412), points(0.00412), points(0.0), points(-0.05, "+"), points(1e-9)
+    ('4.1', '0.41', '0', '-5.0', '< 0.001')
+    """
+    size = 100 * abs(difference)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        return "< 0.001" if not sign else "0.000"
+    decimals = 3 if size < 0.0995 or 99.95 <= size < 100 else 2 if size < 0.995 else 1
+    return f"{100 * difference:{sign}.{decimals}f}"
+
+
+def points_limits(limits: tuple[float, float], sign: str = "") -> str:
+    """
+    >>> points_limits((0.031, 0.0512))
+    '3.1 to 5.1'
+    """
+    return f"{points(limits[0], sign)} to {points(limits[1], sign)}"
+
+
+def number(value: float | None, sign: str = "") -> str:
+    """
+    >>> number(0.04123), number(None), number(0.000123), number(float("inf")), number(0.5, "+")
+    ('0.0412', '–', '1.23e-04', 'infinite', '+0.5000')
+    """
+    if value is None:
+        return MISSING
+    if math.isinf(value):
+        return "infinite" if value > 0 else "minus infinite"
+    return f"{value:{sign}.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:{sign}.2e}"
+
+
+def limits(pair: tuple[float, float], sign: str = "") -> str:
+    """
+    >>> limits((0.031, 0.0512)), limits((float("-inf"), float("inf")))
+    ('0.0310 to 0.0512', 'without limits')
+    """
+    return "without limits" if all(map(math.isinf, pair)) else f"{number(pair[0], sign)} to {number(pair[1], sign)}"
+
+
+def p_number(p_value: float) -> str:
+    """
+    >>> p_number(0.0312), p_number(1e-9)
+    ('0.0312', '< 0.0001')
+    """
+    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
+
+
+def p_text(p_value: float) -> str:
+    """
+    >>> p_text(0.0312), p_text(0.0004), p_text(1e-9)
+    ('p = 0.031', 'p = 0.0004', 'p < 0.0001')
+    """
+    if p_value < 1e-4:
+        return "p < 0.0001"
+    return f"p = {p_value:.3f}" if p_value >= 0.000995 else f"p = {p_value:.4f}"
+
+
+def level_text(level: float) -> str:
+    """
+    >>> level_text(0.95), level_text(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * level:.10g} %"
+
+
+def threshold(confidence: float) -> str:
+    """A confidence rounded down, so that rows of this confidence reach it.
+
+    >>> threshold(0.72039), threshold(0.99999876), threshold(1.0)
+    ('0.720', '0.999998', '1')
+    """
+    if confidence >= 1:
+        return "1"
+    decimals = 3 if confidence < 0.999 else 6
+    return f"{math.floor(confidence * 10**decimals) / 10**decimals:.{decimals}f}"
+
+
+def mean_text(value: float, in_percent: bool) -> str:
+    """A mean in a table: three digits of a percentage, never more than two decimals; three decimals of another number.
+
+    >>> [mean_text(value, True) for value in (0.4, 8.7, 9.996, 14.46, 99.97)], mean_text(3.3294, False)
+    (['0.40', '8.70', '10.0', '14.5', '100'], '3.329')
+    """
+    if not in_percent:
+        return f"{value:.3f}"
+    return next(text for text in (f"{value:.2f}", f"{value:.1f}", f"{value:.0f}") if len(text) <= 4 or "." not in text)
+
+
+def error_text(value: float) -> str:
+    """A standard error in a table: one decimal, or one digit where that would be zero and the value is not.
+
+    >>> [error_text(value) for value in (0.0, 0.23, 0.0996, 0.04, 0.004, 1e-9, 12.8)]
+    ['0.0', '0.2', '0.1', '0.04', '0.004', '<0.0001', '12.8']
+    """
+    if 0 < value < 1e-4:
+        return "<0.0001"
+    return f"{value:.1f}" if value >= 0.1 or value == 0 else f"{value:.1g}"
+
+
+def change(before: float, after: float) -> str:
+    """
+    >>> change(0.852, 0.79), change(0.05, 0.05000001)
+    ('falls from 85.2 % to 79.0 %', 'stays at 5.00 %')
+    """
+    if percent(before) == percent(after):
+        return f"stays at {percent(after)}"
+    return f"{'rises' if after > before else 'falls'} from {percent(before)} to {percent(after)}"
+
+
+def count(n: int, noun: str, plural: str = "") -> str:
+    """
+    >>> count(1, "run"), count(2000, "run"), count(9, "loss", "losses")
+    ('1 run', '2,000 runs', '9 losses')
+    """
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def span(counts: Sequence[int]) -> str:
+    """
+    >>> span([3, 3]), span([5, 2, 3])
+    ('3', '2 to 5')
+    """
+    least, most = min(counts), max(counts)
+    return f"{most}" if least == most else f"{least} to {most}"
+
+
+def duration(seconds: float) -> str:
+    """In the unit that people would use.
+
+    >>> [duration(seconds) for seconds in (0.4, 89, 90, 3600, 7200)]
+    ['0.4 s', '89 s', '2 min', '60 min', '2.0 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as people list them.
+
+    >>> joined(["a"]), joined(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *most, last = list(names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def first_of(names: Iterable[str], most: int = 20) -> list[str]:
+    """The first names, and how many more there are.
+
+    >>> first_of(["a", "b", "c"], 2)
+    ['a', 'b', 'and 1 more']
+    """
+    every = list(names)
+    rest = len(every) - most
+    return every if rest <= 0 else [*every[:most], f"and {rest:,} more"]
