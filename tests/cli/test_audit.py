@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
 
 import calibrant
 from calibrant.cli.audit import parse_gate
@@ -22,6 +21,7 @@ from calibrant.metrics.workers import FileScores
 from calibrant.metrics.workers import score_files as in_workers
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
+from made.cli import Run, in_this_process, run_process
 
 OPTIONS = (
     "--by",

@@ -1,4 +1,4 @@
-"""What help and the manual page say beside the options: examples of every verb, and what its exit codes mean."""
+"""What help says beside the options: examples of every verb, and what its exit codes mean."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "": {
         "calibrant run": "the demonstration: nine losses under 19 corruptions, in minutes",
         "calibrant audit test.parquet": "how honest a model's probabilities are",
-        "calibrant fit val.parquet -o t.json": "a calibrator that mends them",
-        "calibrant --install-completion": "verbs, options and names by the tab key",
+        "calibrant fit val.parquet -o t.json": "a calibrator for them",
+        "calibrant --install-completion": "verbs, options and files by the tab key",
     },
     "apply": {
-        "calibrant apply t.json test.parquet -o honest.parquet": "one file",
-        "calibrant apply t.json 's3://bucket/day=*/' -o honest.parquet": "many, in bounded memory",
+        "calibrant apply t.json test.parquet -o calibrated.parquet": "one file",
+        "calibrant apply t.json 's3://bucket/day=*/' -o calibrated.parquet": "many, in bounded memory",
     },
     "audit": {
         "calibrant audit test.parquet": "all metrics, with intervals and noise floors",
@@ -93,9 +93,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "--install-completion": {
         "calibrant --install-completion": "for the shell that runs it",
         "calibrant --install-completion --shell zsh": "for another",
-    },
-    "--show-completion": {
-        "calibrant --show-completion bash": "for packagers: it goes to share/bash-completion/completions",
     },
 }
 
