@@ -83,7 +83,7 @@ assert "numpy" not in sys.modules and dir(calibrant) and calibrant.__version__ a
 from calibrant.cli import app
 app.help_print([])
 app.help_print(["solve"])
-slow = {"torch", "numpy", "pyarrow", "pydantic", "calibrant.cli.train", "cyclopts.completion.bash"}
+slow = {"torch", "numpy", "pyarrow", "pydantic", "fsspec", "calibrant.cli.train", "cyclopts.completion.bash"}
 assert not slow & set(sys.modules), slow & set(sys.modules)
 """
 

@@ -9,8 +9,9 @@ from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.options import File, Files, Json, Words
-from calibrant.cli.output import as_text, chance, finite, limits, new_table, number, progress_bar, shown
+from calibrant.cli.output import as_text, finite, new_table, progress_bar, shown
 from calibrant.errors import InvalidInputError, UndefinedMetricError, printable
+from calibrant.report.numbers import limits, number, p_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -345,6 +346,12 @@ def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", 
     ]
     table = new_table(title, headings, n_left=1 + len(group))
     for row in rows:
-        cells = [number(row.a), number(row.b), f"{row.difference:+.4f}", limits(row.interval, "+"), chance(row.p_holm)]
+        cells = [
+            number(row.a),
+            number(row.b),
+            f"{row.difference:+.4f}",
+            limits(row.interval, "+"),
+            p_number(row.p_holm),
+        ]
         table.add_row(row.metric, *(shown(row.group) for _ in group), *cells)
     return table

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.options import File, Json, Switch, Words
-from calibrant.cli.output import finite, limits, new_table, number, shown, working
+from calibrant.cli.output import finite, new_table, shown, working
+from calibrant.report.numbers import limits, number
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Comparison

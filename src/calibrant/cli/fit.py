@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from calibrant.cli.options import File, Files, Json, Output, Words
-from calibrant.cli.output import finite, new_table, number, working
+from calibrant.cli.output import finite, new_table, working
 from calibrant.errors import InvalidInputError
+from calibrant.report.numbers import number
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator

@@ -46,18 +46,6 @@ def as_text(group: object) -> str | None:
     return None if group is None else str(group)
 
 
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def limits(pair: tuple[float, float], sign: str = "") -> str:
-    return f"{pair[0]:{sign}.4f} … {pair[1]:{sign}.4f}"
-
-
-def chance(p_value: float) -> str:
-    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
-
-
 @contextmanager
 def working(task: str) -> Iterator[Callable[[str], None]]:
     """A sign of life on standard error, where that is a terminal; call what it yields with the name of each step."""

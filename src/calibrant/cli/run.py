@@ -9,7 +9,7 @@ from calibrant.cli.options import File, Output, Switch
 from calibrant.cli.output import new_table, shown, working
 from calibrant.cli.report import write_page
 from calibrant.errors import CalibrantError, FailedRunsError, InvalidInputError, NoDataError
-from calibrant.report.page import duration
+from calibrant.report.numbers import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

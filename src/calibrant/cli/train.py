@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, ge
 from cyclopts import Parameter
 
 from calibrant.cli.options import File, Json, Output, integer
-from calibrant.cli.output import finite, new_table, number, shown
+from calibrant.cli.output import finite, new_table, shown
+from calibrant.report.numbers import number
 
 try:
     from pydantic_core import PydanticUndefined
