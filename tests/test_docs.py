@@ -3,7 +3,6 @@
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -258,9 +257,3 @@ def test_files_of_ci_are_yaml() -> None:
     gate = next(step["run"] for step in workflow["jobs"]["audit"]["steps"] if "--fail-if" in step.get("run", ""))
     for line in (gate, hooks["repos"][0]["hooks"][0]["entry"]):
         cli.app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
-
-
-def test_make_lists_its_targets() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("demo", "test", "check", "bench", "docs", "clean"):
-        assert f"make {target}" in listed
