@@ -80,11 +80,11 @@ def test_parts_are_the_row_groups(batch_rows: int, tmp_path: Path) -> None:
     parts = read_footer(path).parts
     assert [(part.first_row, part.n_rows) for part in parts] == [(0, 4), (4, 4), (8, 2)]
     assert sum(part.n_bytes for part in parts) < os.path.getsize(path)
-    chunks = [chunk for part in parts for chunk in read_part(part, None, batch_rows)]
-    assert [chunk.first_row for chunk in chunks] == [chunk.batch["label"][0].as_py() for chunk in chunks]
-    assert max(chunk.batch.num_rows for chunk in chunks) <= batch_rows
-    assert pa.Table.from_batches([chunk.batch for chunk in chunks]).equals(TABLE)
-    assert next(read_part(parts[0], ["name"], batch_rows)).batch.schema.names == ["name"]
+    batches = [batch for part in parts for batch in read_part(part, None, batch_rows)]
+    assert [first_row for first_row, _ in batches] == [batch["label"][0].as_py() for _, batch in batches]
+    assert max(batch.num_rows for _, batch in batches) <= batch_rows
+    assert pa.Table.from_batches([batch for _, batch in batches]).equals(TABLE)
+    assert next(read_part(parts[0], ["name"], batch_rows))[1].schema.names == ["name"]
 
 
 def test_tables_there_and_back(tmp_path: Path) -> None:

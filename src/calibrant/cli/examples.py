@@ -27,10 +27,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant compare-calibrators val.parquet test.parquet --methods spline": "one of them",
     },
     "corrupt": {
-        "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of pictures",
+        "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of images",
         "calibrant corrupt photos --all -o photos-c": "all corruptions at all severities",
         "calibrant corrupt data --all --layout cifar-c -o CIFAR-10-C": "the files of CIFAR-10-C",
-        "calibrant corrupt --sheet photo.jpg": "one picture under everything",
+        "calibrant corrupt --sheet photo.jpg": "one image under everything",
     },
     "data": {
         "calibrant data list": "which there are, and which are here",
@@ -43,7 +43,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "data check": {
         "calibrant data check cifar10": "sizes, sums and rows",
-        "calibrant data check camelyon17 --deep": "decode every picture as well",
+        "calibrant data check camelyon17 --deep": "decode every image as well",
     },
     "data where": {"calibrant data where": "the folder, and who says so"},
     "figure": {
@@ -105,8 +105,8 @@ EXITS: dict[str, dict[int, str]] = {
     "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
     "corrupt": {1: "with --verify, a file differs from the published one"},
-    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command goes on"},
-    "train": {130: "stopped; the same command goes on"},
+    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command resumes"},
+    "train": {130: "stopped; the same command resumes"},
 }
 
 
