@@ -23,7 +23,7 @@ def names(paths: Any) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.parquet", "a.parquet", "deep/day=1/c.parquet", "run [1].parquet", "_SUCCESS", "notes.txt"):
+    for name in ("b.parquet", "a.parquet", "day [1]/c.parquet", "run [1].parquet", "_SUCCESS", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     return tmp_path
@@ -34,7 +34,7 @@ def test_paths_globs_and_folders_name_files_once(folder: Path, monkeypatch: pyte
     odd = folder / "run [1].parquet"
     assert names(folder) == names(str(folder)) == names(f"{folder}/") == every
     assert names(f"{folder}/[ab].parquet") == ["a.parquet", "b.parquet"]
-    assert names(f"{folder}/**/c.parquet") == ["c.parquet"]
+    assert names(f"{folder}/**/c.parquet") == names(folder / "day [1]") == ["c.parquet"]
     assert names(odd) == names(str(odd)) == [odd.name]  # a file wins over the glob that it looks like
     assert names([folder / "b.parquet", folder, f"{folder}/*.parquet"]) == ["b.parquet", "a.parquet", *every[2:]]
     if sys.platform != "win32":

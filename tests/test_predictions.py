@@ -234,7 +234,7 @@ def test_ignored_rows_take_columns_and_features_along() -> None:
         slice(-2, None),
         slice(0, 0),
         torch.tensor([True, False, False, True, False, False, False, True, True, False]),
-        torch.tensor([9, 0, 0, 4]),
+        torch.tensor([9, 0, 0, 4, -1, -10]),
         torch.tensor([5], dtype=torch.int32),
     ],
     ids=str,
@@ -614,6 +614,18 @@ def test_the_schema_is_as_promised(tmp_path: Path) -> None:
     assert header["class_names"] == ["cat", "dog", "żółw"]
     assert header["metadata"] == {"epoch": 3}
     assert header["fingerprint"] == preds.fingerprint
+
+
+def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are hashed and written a few at a time."""
+    preds = example(features=rows_of()[0])
+    monkeypatch.setattr("calibrant.predictions.BATCH_ELEMENTS", 4 * N_CLASSES)
+    monkeypatch.setattr("calibrant._arrays.HASHED_WORDS", 7)
+    again = example(features=rows_of()[0])
+    again.save(tmp_path / "x.parquet")
+    assert pq.ParquetFile(tmp_path / "x.parquet").num_row_groups == 3
+    assert_same(again, preds)
+    assert_same(Predictions.load(tmp_path / "x.parquet"), preds)
 
 
 def test_save_leaves_one_file_and_may_replace_what_was_loaded(tmp_path: Path) -> None:

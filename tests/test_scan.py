@@ -287,6 +287,11 @@ def test_files_without_rows(tmp_path: Path) -> None:
     example()[:0].save(tmp_path / "x.parquet")
     loaded = Predictions.load(tmp_path / "x.parquet")
     assert (len(loaded), loaded.n_classes, loaded.columns.column_names) == (0, 3, ["hospital", "severity"])
+    pq.write_table(
+        pa.table({"label": pa.array([], pa.int32()), "positive_probs": pa.array([], pa.float32())}),
+        tmp_path / "x.parquet",
+    )
+    assert Predictions.load(tmp_path / "x.parquet").n_classes == 2
     empty = pa.table({"label": pa.array([], pa.int32()), "logits": pa.array([], pa.list_(pa.float32()))})
     pq.write_table(empty, tmp_path / "x.parquet")
     with pytest.raises(CorruptFileError, match=r"x\.parquet has no rows, and its column does not say how many classes"):
