@@ -6,12 +6,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from operator import ge, gt, le, lt
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import as_text, chance, finite, limits, new_table, number, progress_bar, shown
+from calibrant.cli.options import File, Files, Json, Words
+from calibrant.cli.output import as_text, finite, new_table, progress_bar, shown
 from calibrant.errors import InvalidInputError, UndefinedMetricError, printable
+from calibrant.report.numbers import limits, number, p_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,20 +26,20 @@ IN_GROUPS = ("accuracy", "ece", "nll")  # what the table by groups shows unless 
 
 
 def audit(
-    *paths: str,
-    by: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    compare: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    *paths: File,
+    by: Words = (),
+    compare: Files = (),
     cluster: str | None = None,
-    metrics: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    metrics: Words = (),
     n_bins: int = 15,
     weights: str | None = None,
     level: float = 0.95,
     seed: int = 0,
-    fail_if: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    fail_if: Words = (),
     jobs: int = 1,
     ray: str | None = None,
-    report: str | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    report: File | None = None,
+    as_json: Json = False,
 ) -> None:
     """Say how honest the probabilities in prediction files are.
 
@@ -346,6 +346,12 @@ def differences_table(title: str, by: str | None, rows: "Sequence[Difference]", 
     ]
     table = new_table(title, headings, n_left=1 + len(group))
     for row in rows:
-        cells = [number(row.a), number(row.b), f"{row.difference:+.4f}", limits(row.interval, "+"), chance(row.p_holm)]
+        cells = [
+            number(row.a),
+            number(row.b),
+            f"{row.difference:+.4f}",
+            limits(row.interval, "+"),
+            p_number(row.p_holm),
+        ]
         table.add_row(row.metric, *(shown(row.group) for _ in group), *cells)
     return table
