@@ -96,7 +96,7 @@ def test_torchrun(tmp_path: Path, alone: Path) -> None:
         [sys.executable, *launch, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
