@@ -4,8 +4,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,21 +40,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("start") / "weights.safetensors"
     save_file(build_model("mlp", 10, image_size=8, channels=1).double().state_dict(), path)
     return path
-
-
-@pytest.fixture
-def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs in float64: processors take sums in different orders, which in float32 shows after a few steps."""
-
-    def normalised(images: Tensor, mean: float, std: float) -> Tensor:
-        return (images.double() / 255 - mean) / std
-
-    for module in ("loop", "outputs"):
-        monkeypatch.setattr(f"calibrant.training.{module}.normalised", normalised)
-    monkeypatch.setattr("calibrant.training.run.own_state", nullcontext)  # which would set float32
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def assert_same_weights(run: Path, expected: dict[str, Tensor]) -> None:
