@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 2, "batc
 TOP: dict[str, Any] = {"metrics": ["accuracy", "ece", "nll"], "intervals": ["ece"], "calibrators": ["temperature"]}
 TWO: dict[str, Any] = {"loss": ["cross_entropy", "focal"]}
 NAMES = ("digits-mlp-cross_entropy-0", "digits-mlp-focal-0")  # of the runs of TWO
-PATIENCE = 30  # seconds for what other processes do at once
+PATIENCE = 600  # seconds for what other processes do at once
 
 Values = Mapping[str, Any]
 

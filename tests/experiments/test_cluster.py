@@ -25,7 +25,7 @@ from calibrant.experiments.run import run_experiment
 from calibrant.experiments.work import Outcome, Report, Task, work
 from calibrant.training import Settings
 
-SECONDS_TO_START = 30
+SECONDS_TO_START = 600
 MEMORY = 80 * 2**20
 MEASURES = Measures(("temperature",), (), ("accuracy", "ece"), ())
 SWEEP = """
@@ -275,8 +275,15 @@ class TestCluster:
 
     @pytest.mark.usefixtures("nodes")
     def test_what_does_not_stop_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cluster, "GRACE", 2.0)
         task, quick = a_task(tmp_path, "never"), a_task(tmp_path, "quick")
+        unfinished = cluster._unfinished
+
+        def once_asked(*arguments: Any) -> list[Any]:
+            wait_for(lambda: "asked" in notes(task), "run that is asked to stop")
+            return unfinished(*arguments)
+
+        monkeypatch.setattr(cluster, "GRACE", 0.2)
+        monkeypatch.setattr(cluster, "_unfinished", once_asked)
         outcomes = RayBackend("auto", work=first_quick)([quick, task], unheard)
         next(outcomes)
         wait_for(lambda: bool(notes(task)), "run that begins")

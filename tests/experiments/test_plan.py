@@ -173,7 +173,7 @@ def test_seconds_are_of_the_runs_that_are_left_and_chosen(done: Path) -> None:
     plan = plan_of(done, {"loss": ["cross_entropy", "focal", "poly"]}, settings={"epochs": 1}, only={"loss": "focal"})
     (seconds,) = plan.seconds().values()
     assert seconds is not None
-    assert 0 < seconds < 60
+    assert 0 < seconds < 600
     assert [run.settings.loss for run in plan.seconds()] == ["focal"]
 
 

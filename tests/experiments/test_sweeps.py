@@ -53,7 +53,7 @@ def runs_in(folder: Path) -> list[str]:
 def test_a_sweep_leaves_its_file_its_log_and_its_rows(whole: Path) -> None:
     assert (whole / "experiment.toml").read_bytes() == whole.with_suffix(".toml").read_bytes()
     assert [(line["run"], line["failure"]) for line in log_of(whole)] == [(name, None) for name in NAMES]
-    assert all(0 < line["seconds"] < 60 for line in log_of(whole))
+    assert all(0 < line["seconds"] < 600 for line in log_of(whole))
     assert runs_in(whole) == list(NAMES)
     assert [path for path in whole.rglob("*") if path.suffix == ".tmp" or path.name == "error.log"] == []
 
