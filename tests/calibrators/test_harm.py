@@ -47,7 +47,7 @@ def test_fresh_rows_of_a_calibrated_model_stay_nearly_so(
     for seed in range(3):
         calibrator = CALIBRATORS[name].fit(draw(n, k, seed, spread=spread, factor=factor))
         truth = mean_nll(draw(5000, k, 100 + seed, spread=spread))
-        fresh = mean_nll(calibrator.mend(draw(5000, k, 100 + seed, spread=spread, factor=factor)))
+        fresh = mean_nll(calibrator.calibrate(draw(5000, k, 100 + seed, spread=spread, factor=factor)))
         if name != "identity" or factor == 1:
             assert fresh - truth < allowed + (0.05 if name in ("histogram", "bbq") else 0)
 
@@ -56,27 +56,27 @@ def test_fresh_rows_of_a_calibrated_model_stay_nearly_so(
 @pytest.mark.parametrize("factor", [0.02, 50.0])
 def test_logits_of_another_scale_are_mended(name: str, factor: float) -> None:
     calibrator = CALIBRATORS[name].fit(draw(1000, 10, 0, spread=3, factor=factor))
-    fresh = mean_nll(calibrator.mend(draw(5000, 10, 1, spread=3, factor=factor)))
+    fresh = mean_nll(calibrator.calibrate(draw(5000, 10, 1, spread=3, factor=factor)))
     assert fresh - mean_nll(draw(5000, 10, 1, spread=3)) < 0.06
 
 
 @pytest.mark.parametrize("name", ["platt", "beta"])
 def test_log_odds_of_another_scale_are_mended(name: str) -> None:
     calibrator = CALIBRATORS[name].fit(draw(200, 2, 0, factor=0.02))
-    assert mean_nll(calibrator.mend(draw(5000, 2, 1, factor=0.02))) - mean_nll(draw(5000, 2, 1)) < 0.03
+    assert mean_nll(calibrator.calibrate(draw(5000, 2, 1, factor=0.02))) - mean_nll(draw(5000, 2, 1)) < 0.03
 
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_one_row_does_not_decide_a_matrix(name: str) -> None:
     calibrator = CALIBRATORS[name].fit(cb.Predictions.from_logits([[1.0, 0.0, 0.0]], [1]))
-    probs = calibrator.mend(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs()
+    probs = calibrator.calibrate(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs()
     assert probs.max() < 0.95
 
 
 def test_a_near_tie_does_not_push_the_other_classes_out() -> None:
     calibrator = CALIBRATORS["spline"].fit(draw(2000, 10, 0, spread=3, factor=0.5))
     tie = cb.Predictions.from_probs([[0.4002, 0.4001, *[0.024962] * 8]])
-    assert calibrator.mend(tie).probs().min() > 1e-12
+    assert calibrator.calibrate(tie).probs().min() > 1e-12
 
 
 def test_rows_that_hardly_overlap_carry_no_temperature_over() -> None:
@@ -95,21 +95,23 @@ def test_bins_of_equal_mass_end_where_ties_do() -> None:
     labels = ([1] * 5 + [0] * 45) + ([0] * 5 + [1] * 45)
     rows = cb.Predictions.from_probs(probs, labels)
     for name in ("histogram", "bbq", "isotonic"):
-        mended = CALIBRATORS[name].fit(rows).mend(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs()
+        mended = CALIBRATORS[name].fit(rows).calibrate(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs()
         assert mended.diagonal().numpy() == pytest.approx([0.9, 0.9], abs=0.03)
 
 
 def test_a_bin_without_rows_keeps_its_middle() -> None:
     rows = cb.Predictions.from_probs([[0.4, 0.6], [0.6, 0.4]] * 50, [1, 0] * 50)
     calibrator = CALIBRATORS["histogram"].fit(rows, n_bins=10, equal_width=True)  # type: ignore[call-arg]
-    assert calibrator.mend(cb.Predictions.from_probs([[0.03, 0.97]])).probs()[0, 1] == pytest.approx(0.95, abs=0.01)
+    assert calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs()[0, 1] == pytest.approx(
+        0.95, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_saturated_models_are_no_trouble(name: str) -> None:
     for k in (2,) if CALIBRATORS[name].two_classes_only else (2, 10):
         calibrator = CALIBRATORS[name].fit(draw(1000, k, 0, spread=30))
-        assert not calibrator.mend(draw(500, k, 1, spread=30)).logits.isnan().any()
+        assert not calibrator.calibrate(draw(500, k, 1, spread=30)).logits.isnan().any()
         single = calibrator.module().float()(draw(500, k, 1, spread=30).logits)
         assert not single.isnan().any()
 
@@ -119,14 +121,14 @@ def test_a_class_of_probability_0_stays_so_and_moves_no_other(name: str) -> None
     calibrator = CALIBRATORS[name].fit(draw(1000, 5, 0))
     least = float(draw(1000, 5, 0).logits.min())
     rows = torch.tensor([[2.0, 1.0, 0.0, -1.0, 2 + least], [2.0, 1.0, 0.0, -1.0, -math.inf]])
-    near, masked = calibrator.mend(cb.Predictions.from_logits(rows)).probs()
+    near, masked = calibrator.calibrate(cb.Predictions.from_logits(rows)).probs()
     assert masked[4] == 0
     torch.testing.assert_close(masked[:4], near[:4], atol=0.1, rtol=0)
 
 
 def test_an_ensemble_gives_no_class_less_than_its_temperature_does() -> None:
     calibrator = CALIBRATORS["ensemble_temperature"].fit(draw(2000, 3, 0, factor=1.05))
-    assert calibrator.mend(cb.Predictions.from_logits([[0.0, -1.0, -900.0]])).logits.isfinite().all()
+    assert calibrator.calibrate(cb.Predictions.from_logits([[0.0, -1.0, -900.0]])).logits.isfinite().all()
 
 
 # The order of rows
@@ -145,7 +147,9 @@ def test_the_order_of_tied_rows_and_of_groups_does_not_count(name: str) -> None:
     }
     rows = cb.Predictions.from_probs(probs, labels, features=features, columns=columns)
     new = cb.Predictions.from_probs([[0.6, 0.3, 0.1], [0.7, 0.2, 0.1]], features=torch.ones(2, 3))
-    found = [CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).mend(new).probs() for _ in range(3)]
+    found = [
+        CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).calibrate(new).probs() for _ in range(3)
+    ]
     for probs in found[1:]:
         torch.testing.assert_close(probs, found[0], atol=1e-6, rtol=0)
 
@@ -192,7 +196,7 @@ def test_domains_are_told_apart_by_their_values() -> None:
     found = CALIBRATORS["domain_temperature"].fit(of(None, "None"))
     assert len(found.temperatures) == 2  # type: ignore[attr-defined]
     whole = CALIBRATORS["domain_temperature"].fit(of(1, 2))
-    torch.testing.assert_close(whole.mend(of(1.0, 2.0)).logits, whole.mend(of(1, 2)).logits)
+    torch.testing.assert_close(whole.calibrate(of(1.0, 2.0)).logits, whole.calibrate(of(1, 2)).logits)
 
 
 # Files
@@ -309,7 +313,7 @@ def test_rows_without_their_labels_are_recognised() -> None:
 def test_no_calibrator_mends_twice() -> None:
     calibrator = TemperatureScaling.fit(draw(500, 4, 0))
     mended = calibrator(draw(100, 4, 1))
-    with pytest.raises(InvalidInputError, match="already mended"):
+    with pytest.raises(InvalidInputError, match="already calibrated"):
         calibrator(mended)
     other = CALIBRATORS["vector"].fit(draw(500, 4, 2))(mended)
     assert other.metadata["calibrator"]["after"]["method"] == "temperature"

@@ -137,7 +137,7 @@ def test_a_method_is_fitted_without_one_type(folder: Path, name: str, unseen: st
     else:
         options = {"target": test} if name == "transcal" else {}
         wanted = CALIBRATORS[name].fit(load(folder, "val"), **options)
-    assert torch.allclose(found.mend(test).logits, wanted.mend(test).logits, rtol=1e-9)
+    assert torch.allclose(found.calibrate(test).logits, wanted.calibrate(test).logits, rtol=1e-9)
 
 
 def test_a_method_that_would_be_left_with_nothing_is_refused(folder: Path) -> None:
