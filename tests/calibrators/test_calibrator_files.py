@@ -98,6 +98,7 @@ RECORDS: list[tuple[str, Any, str]] = [
     *(("n_classes", value, "") for value in (REMOVED, None, "three", 1, 0, -3, 2.5, [3], True)),
     *(("fitted", value, "") for value in (REMOVED, {}, [], None, "240 rows")),
     *((f"fitted.{part}", REMOVED, part) for part in ("n_rows", "nll_before", "nll_after", "rows")),
+    ("fitted.n_rows", True, "n_rows"),
     ("fitted.rows.sample", [-1], "sample"),
     ("fitted.rows.sample", [2**64], "sample"),
     *(("parameters", value, "") for value in (REMOVED, {}, [], None, 3)),
