@@ -20,7 +20,9 @@ BASES = {"NamedTuple", "TypedDict", "BaseModel"}
 def is_value_type(node: ast.AST) -> bool:
     if not isinstance(node, ast.ClassDef):
         return False
-    words = {word for part in (*node.decorator_list, *node.bases) for word in ast.unparse(part).split("(")[0].split(".")}
+    words = {
+        word for part in (*node.decorator_list, *node.bases) for word in ast.unparse(part).split("(")[0].split(".")
+    }
     return bool(words & (BASES | {"dataclass"}))
 
 

@@ -333,7 +333,7 @@ class Predictions:
         return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for rows in blocks(len(self), self.n_classes, BATCH_ELEMENTS):
+        for rows in blocks(len(self), self.n_classes, size=BATCH_ELEMENTS):
             labels = self.labels[rows].numpy()
             arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), as_lists(as_float32(self.logits[rows]))]
             arrays += [] if self.features is None else [as_lists(self.features[rows])]

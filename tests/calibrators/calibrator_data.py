@@ -269,3 +269,14 @@ def scored_rows(n: int, *, seed: int, rising: bool) -> Truth:
     seen = 3.0 * normal(n, 4, generator=generator)
     inverse = 0.25 + 0.75 * (noise if rising else 1 - noise)
     return drawn(seen, (seen * inverse[:, None]).softmax(1), generator, columns={"noise": noise.tolist()})
+
+
+def draw(
+    n: int, temperature: float | Tensor = 2.0, seed: int = 0, *, spread: float = 2.0, n_classes: int = 3, **options: Any
+) -> Predictions:
+    """Rows whose best temperature is the one given, for all or for each of them."""
+    generator = generator_of(seed)
+    true = spread * normal(n, n_classes, generator=generator)
+    labels = true.softmax(1).multinomial(1, generator=generator)[:, 0]
+    scale = torch.as_tensor(temperature, dtype=torch.float64).reshape(-1, 1)
+    return Predictions.from_logits(true * scale, labels, **options)

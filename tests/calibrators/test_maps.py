@@ -1,6 +1,5 @@
 """The other maps of one row's logits, each against an oracle of scipy, scikit-learn or numpy."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from calibrant.calibrators import (
     DirichletCalibration,
     EnsembleTemperature,
     HistogramBinning,
-    Identity,
     IsotonicCalibration,
     MatrixScaling,
     MulticlassIsotonic,
@@ -30,7 +28,6 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -69,7 +66,7 @@ def curved(n: int, truth: Callable[[Floats], Floats], seed: int = 0) -> tuple[Ro
     return Rows(logits, (random.random(n) < true).astype(np.int64)), true
 
 
-def mended(calibrator: Calibrator, rows: Rows) -> Floats:
+def calibrated(calibrator: Calibrator, rows: Rows) -> Floats:
     """Probabilities of rows, though the calibrator was fitted on them."""
     found: Floats = calibrator(rows.predictions(), allow_same_rows=True).probs().double().numpy()
     assert found.sum(1) == pytest.approx(np.ones(len(found)), abs=1e-9)
@@ -84,18 +81,6 @@ def numbers(values: object) -> Floats:
 
 def mean_nll(probs: Floats, labels: Labels) -> float:
     return -float(np.log(probs[np.arange(len(labels)), labels]).mean())
-
-
-# Identity
-
-
-def test_identity_changes_nothing() -> None:
-    rows = skewed(50, 3)
-    found = Identity.fit(rows.predictions())
-    torch.testing.assert_close(
-        found(skewed(20, 3, 1).predictions()).log_probs(), skewed(20, 3, 1).predictions().log_probs()
-    )
-    assert found.fitted.nll_after == pytest.approx(found.fitted.nll_before, abs=1e-12)
 
 
 # Ensemble temperature scaling
@@ -130,7 +115,7 @@ def test_ensemble_weights_meet_the_conditions_of_an_optimum(n_classes: int, nois
     slopes = (likelihoods / (likelihoods @ weights)[:, None]).mean(0)
     assert slopes.max() <= 1 + 1e-5
     assert np.abs(weights * (1 - slopes)).max() <= 1e-5
-    assert mended(found, rows) == pytest.approx(parts @ weights, abs=1e-6)
+    assert calibrated(found, rows) == pytest.approx(parts @ weights, abs=1e-6)
     plain = TemperatureScaling.fit(rows.predictions())
     assert found.fitted.nll_after <= plain.fitted.nll_after + 1e-9
 
@@ -186,7 +171,7 @@ def test_linear_maps_are_the_unregularised_fit_where_data_are_plenty(
     inputs = log_softmax(rows.logits, axis=1) if normal else rows.logits
     wanted = logistic(inputs, rows.labels, diagonal=diagonal)
     found = cls.fit(rows.predictions(), strength=TINY)
-    assert mended(found, rows) == pytest.approx(wanted, abs=1e-3)
+    assert calibrated(found, rows) == pytest.approx(wanted, abs=1e-3)
     assert found.fitted.nll_after == pytest.approx(mean_nll(wanted, rows.labels), abs=1e-5)
     assert found.fitted.nll_after < found.fitted.nll_before - 0.01
 
@@ -209,7 +194,7 @@ def test_dirichlet_acts_on_log_probabilities() -> None:
     rows, other = skewed(1000, 3), skewed(40, 3, seed=1)
     found = DirichletCalibration.fit(rows.predictions())
     moved = other._replace(logits=other.logits + np.linspace(-50, 50, 40)[:, None])
-    assert mended(found, moved) == pytest.approx(mended(found, other), abs=1e-9)
+    assert calibrated(found, moved) == pytest.approx(calibrated(found, other), abs=1e-9)
 
 
 PRIORS: dict[type[Calibrator], int] = {
@@ -225,27 +210,11 @@ PRIORS: dict[type[Calibrator], int] = {
 def test_a_strong_prior_is_temperature_scaling(cls: type[Calibrator]) -> None:
     rows = skewed(500, PRIORS[cls])
     before = softmax(rows.logits / cb.TemperatureScaling.fit(rows.predictions()).temperature, axis=1)
-    strong, weak = (mended(cls.fit(rows.predictions(), strength=strength), rows) for strength in (1e9, TINY))
+    strong, weak = (calibrated(cls.fit(rows.predictions(), strength=strength), rows) for strength in (1e9, TINY))
     assert strong == pytest.approx(before, abs=1e-3)
     assert np.abs(weak - before).max() > 0.05
-    between = mended(cls.fit(rows.predictions(), strength=3.0), rows)
+    between = calibrated(cls.fit(rows.predictions(), strength=3.0), rows)
     assert mean_nll(weak, rows.labels) <= mean_nll(between, rows.labels) + 1e-9 <= mean_nll(strong, rows.labels) + 2e-9
-
-
-@pytest.mark.parametrize("cls", PRIORS, ids=lambda cls: cls.name)
-def test_there_is_a_fit_even_where_classes_are_separated_or_missing(cls: type[Calibrator]) -> None:
-    rows = skewed(60, PRIORS[cls])
-    for labels in (rows.logits.argmax(1), rows.logits.argmin(1), np.zeros(60, dtype=np.int64)):
-        found = cls.fit(cb.Predictions.from_logits(rows.logits, labels))
-        assert np.isfinite(mended(found, Rows(rows.logits, labels))).all()
-        assert found.fitted.nll_after <= found.fitted.nll_before
-
-
-@pytest.mark.parametrize("cls", PRIORS, ids=lambda cls: cls.name)
-@pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf], ids=str)
-def test_a_bad_strength_is_refused(cls: type[Calibrator], strength: float) -> None:
-    with pytest.raises(InvalidInputError, match=f"strength.*{strength:g}"):
-        cls.fit(skewed(50, PRIORS[cls]).predictions(), strength=strength)
 
 
 # Two classes
@@ -257,7 +226,7 @@ def test_platt_is_logistic_regression_on_the_log_odds() -> None:
     other = LogisticRegression(C=1e8, tol=1e-10, max_iter=1000).fit(odds, rows.labels)
     found = PlattScaling.fit(rows.predictions(), strength=TINY)
     assert (found.a, found.b) == pytest.approx((other.coef_.item(), other.intercept_.item()), abs=1e-3)
-    assert mended(found, rows) == pytest.approx(other.predict_proba(odds), abs=1e-3)
+    assert calibrated(found, rows) == pytest.approx(other.predict_proba(odds), abs=1e-3)
 
 
 def test_platt_sees_the_difference_of_the_logits_alone() -> None:
@@ -295,13 +264,7 @@ def test_beta_calibration_is_the_bounded_fit(a: float, b: float, c: float) -> No
     assert min(found.a, found.b) >= 0
     assert (found.a, found.b, found.c) == pytest.approx(tuple(wanted), abs=5e-3)
     probs = expit(wanted[0] * np.log(given) - wanted[1] * np.log1p(-given) + wanted[2])
-    assert mended(found, rows)[:, 1] == pytest.approx(probs, abs=1e-3)
-
-
-@pytest.mark.parametrize("cls", [PlattScaling, BetaCalibration], ids=lambda cls: cls.name)
-def test_methods_of_two_classes_refuse_three(cls: type[Calibrator]) -> None:
-    with pytest.raises(InvalidInputError, match="3"):
-        cls.fit(skewed(50, 3).predictions())
+    assert calibrated(found, rows)[:, 1] == pytest.approx(probs, abs=1e-3)
 
 
 # Bins
@@ -326,7 +289,7 @@ def test_histogram_is_the_mean_of_bins_of_equal_mass(n_classes: int, n_bins: int
         ranks = probs[:, label].argsort().argsort()
         wanted[:, label] = binned(probs[:, label], rows.labels == label, ranks * n_bins // n)
     wanted /= wanted.sum(1, keepdims=True)
-    found = mended(HistogramBinning.fit(rows.predictions(), n_bins=n_bins), rows)
+    found = calibrated(HistogramBinning.fit(rows.predictions(), n_bins=n_bins), rows)
     assert np.quantile(np.abs(found - wanted).max(1), 0.95) < 0.02
 
 
@@ -341,21 +304,15 @@ def test_histogram_of_equal_width() -> None:
     counts = np.stack([np.bincount(index[:, c], minlength=n_bins)[index[:, c]] for c in range(n_classes)], 1)
     full = counts.min(1) >= 100
     assert full.mean() > 0.8
-    found = mended(HistogramBinning.fit(rows.predictions(), n_bins=n_bins, equal_width=True), rows)
+    found = calibrated(HistogramBinning.fit(rows.predictions(), n_bins=n_bins, equal_width=True), rows)
     assert np.abs(found - wanted)[full].max() < 0.03
-    assert np.abs(mended(HistogramBinning.fit(rows.predictions(), n_bins=n_bins), rows) - found).max() > 0.05
-
-
-@pytest.mark.parametrize("n_bins", [0, -3, 2.5])
-def test_a_bad_number_of_bins_is_refused(n_bins: float) -> None:
-    with pytest.raises(InvalidInputError, match=f"n_bins.*{n_bins}"):
-        HistogramBinning.fit(skewed(50, 3).predictions(), n_bins=n_bins)
+    assert np.abs(calibrated(HistogramBinning.fit(rows.predictions(), n_bins=n_bins), rows) - found).max() > 0.05
 
 
 def test_bayesian_binning_is_near_the_truth_and_within_the_histograms() -> None:
     rows, truth = curved(6000, lambda p: p**2)
     given = softmax(rows.logits, axis=1)[:, 1]
-    found = mended(BayesianBinning.fit(rows.predictions()), rows)[:, 1]
+    found = calibrated(BayesianBinning.fit(rows.predictions()), rows)[:, 1]
     assert np.abs(found - truth).mean() < 0.03
     assert np.abs(given - truth).mean() > 0.1
     ranks = given.argsort().argsort()
@@ -363,13 +320,6 @@ def test_bayesian_binning_is_near_the_truth_and_within_the_histograms() -> None:
     low, high = np.min(means), np.max(means)
     assert low - 0.02 < found.min() < 0.1
     assert 0.8 < found.max() < high + 0.02
-
-
-def test_bayesian_binning_of_three_classes_mends_them() -> None:
-    rows, other = skewed(5000, 3), skewed(5000, 3, seed=1)
-    found = BayesianBinning.fit(rows.predictions())(other.predictions())
-    before, after = cb.score(other.predictions(), metrics=["cece"]), cb.score(found, metrics=["cece"])
-    assert after.cece < 0.6 * before.cece
 
 
 # Isotonic regression
@@ -384,17 +334,9 @@ def test_isotonic_is_that_of_scikit_learn_up_to_smoothing_at_the_ends() -> None:
     inner = ((wanted > 0.03) & (wanted < 0.97)).all(1)
     assert inner.mean() > 0.3
     wanted /= wanted.sum(1, keepdims=True)
-    error = np.abs(mended(IsotonicCalibration.fit(rows.predictions()), rows) - wanted).max(1)
+    error = np.abs(calibrated(IsotonicCalibration.fit(rows.predictions()), rows) - wanted).max(1)
     assert np.median(error[inner]) < 0.01
     assert np.quantile(error, 0.9) < 0.04
-
-
-def test_isotonic_of_two_classes_is_monotone_and_near_the_truth() -> None:
-    rows, truth = curved(5000, lambda p: 0.2 + 0.6 * p**2)
-    order = softmax(rows.logits, axis=1)[:, 1].argsort()
-    found = mended(IsotonicCalibration.fit(rows.predictions()), rows)[order, 1]
-    assert np.diff(found).min() >= -1e-9
-    assert np.abs(found - truth[order]).mean() < 0.03
 
 
 def test_multiclass_isotonic_is_one_strictly_increasing_map() -> None:
@@ -407,7 +349,7 @@ def test_multiclass_isotonic_is_one_strictly_increasing_map() -> None:
     hot = np.eye(4)[rows.labels]
     wanted = IsotonicRegression().fit_transform(pooled.ravel(), hot.ravel()).reshape(-1, 4)
     wanted /= wanted.sum(1, keepdims=True)
-    error = np.abs(mended(found, rows) - wanted).max(1)
+    error = np.abs(calibrated(found, rows) - wanted).max(1)
     assert np.median(error) < 0.01
     assert np.quantile(error, 0.9) < 0.04
     assert cb.score(found(other.predictions())).nll < cb.score(other.predictions()).nll - 0.02
@@ -448,15 +390,6 @@ def top_label(n: int, seed: int) -> Rows:
     return Rows(np.log(probs), np.where(right, top, others))
 
 
-def test_a_spline_mends_the_top_label() -> None:
-    rows, other = top_label(10_000, seed=8), top_label(10_000, seed=9)
-    before = cb.score(other.predictions(), metrics=["kse", "ece"])
-    after = cb.score(SplineCalibration.fit(rows.predictions())(other.predictions()), metrics=["kse", "ece"])
-    assert before.kse > 0.08
-    assert after.kse < 0.015
-    assert after.ece < 0.25 * before.ece
-
-
 def test_a_spline_divides_each_row_by_a_temperature() -> None:
     rows, other = top_label(3000, seed=10), top_label(200, seed=11)
     before = other.predictions()
@@ -476,9 +409,3 @@ def test_a_spline_maps_the_confidence_smoothly_to_the_truth() -> None:
     found = SplineCalibration.fit(rows.predictions())(cb.Predictions.from_logits(grid)).probs()[:, 0].numpy()
     assert np.abs(found - confidence**2 - 0.05).max() < 0.06
     assert np.abs(np.diff(found)).max() < 0.05
-
-
-@pytest.mark.parametrize("n_knots", [0, -2, 3.5])
-def test_a_bad_number_of_knots_is_refused(n_knots: float) -> None:
-    with pytest.raises(InvalidInputError, match=f"n_knots.*{n_knots}"):
-        SplineCalibration.fit(top_label(100, seed=13).predictions(), n_knots=n_knots)

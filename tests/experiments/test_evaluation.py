@@ -15,11 +15,9 @@ sys.path.append(str(Path(__file__).parents[1] / "data"))
 from painted import paint
 
 from calibrant import Predictions, score
-from calibrant.calibrators import CALIBRATORS, PAPER_GRID, Calibrator, TemperatureScaling
-from calibrant.calibrators.comparison import fit_unseen
+from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
-from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments import read_curves, read_rows
 from calibrant.experiments.config import PAPER_METRICS
 
@@ -60,8 +58,7 @@ def load(folder: Path, *names: str) -> Predictions:
 def refitted(folder: Path, name: str, test: str) -> Calibrator:
     """By hand, without the corruption that the test is under."""
     if name in ("temperature", "temperature_grid"):
-        options: dict[str, Any] = {"grid": PAPER_GRID} if name == "temperature_grid" else {}
-        return TemperatureScaling.fit(load(folder, "val"), **options)
+        return CALIBRATORS[name].fit(load(folder, "val"))
     seen = [corruption for corruption in CALIBRATION if corruption != test.split("-")[0]]
     shifted = [f"val+{corruption}-{severity}" for corruption in seen for severity in range(1, 6)]
     kind = SetTemperature if name == "set_temperature" else PerturbedTemperature
@@ -116,36 +113,6 @@ def test_unseen_corruptions_are_left_out_and_others_are_not(folder: Path, rows: 
         assert rows[test, "perturbed_temperature", "nll"]["value"] != pytest.approx(seen, rel=1e-6)
     unseen = score(everything(load(folder, "brightness-2")), metrics=["nll"]).values()["nll"]
     assert rows["brightness-2", "perturbed_temperature", "nll"]["value"] == pytest.approx(unseen, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "unseen"),
-    [
-        *((name, unseen) for name in FITTED[2:] for unseen in (None, "none", "fog", "brightness")),
-        ("temperature", "fog"),
-        ("transcal", "fog"),
-    ],
-)
-def test_a_method_is_fitted_without_one_type(folder: Path, name: str, unseen: str | None) -> None:
-    """One that is not made for corrupted rows sees the clean ones alone."""
-    shifted = [f"val+{kind}-{severity}" for kind in CALIBRATION for severity in range(1, 6)]
-    test = load(folder, "brightness-2")
-    found = fit_unseen(name, load(folder, "val", *shifted), "corruption", unseen, target=test)
-    if CALIBRATORS[name].fits_shifts:
-        kept = [part for part in shifted if unseen is None or f"+{unseen}-" not in part]
-        wanted = CALIBRATORS[name].fit(load(folder, "val", *kept))
-    else:
-        options = {"target": test} if name == "transcal" else {}
-        wanted = CALIBRATORS[name].fit(load(folder, "val"), **options)
-    assert torch.allclose(found.mend(test).logits, wanted.mend(test).logits, rtol=1e-9)
-
-
-def test_a_method_that_would_be_left_with_nothing_is_refused(folder: Path) -> None:
-    validation = load(folder, "val", "val+fog-1", "val+fog-2")
-    with pytest.raises(InvalidInputError, match="must hold types of corruption other than fog, which test has"):
-        fit_unseen("perturbed_temperature", validation, "corruption", "fog")
-    with pytest.raises(UnknownNameError, match="did you mean 'temperature'"):
-        fit_unseen("temprature", validation, "corruption")
 
 
 def test_every_test_has_every_calibrator_and_metric(rows: dict[Any, Any]) -> None:

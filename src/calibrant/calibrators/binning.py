@@ -56,6 +56,7 @@ class HistogramBinning(StepCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
     name: ClassVar[str] = "histogram"
+    usual: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:

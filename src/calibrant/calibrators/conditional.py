@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from calibrant._arrays import blocks
 from calibrant._checks import (
     check_feature_count,
     check_known_features,
@@ -19,11 +20,11 @@ from calibrant._checks import (
     check_shape,
     check_whole,
 )
-from calibrant.calibrators.base import BLOCK_ELEMENTS, Calibrator, check_validation
+from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.maps import entropy, logit_norm
 from calibrant.calibrators.modules import DividedByDistance, DividedByScore
-from calibrant.calibrators.neighbours import Bank
+from calibrant.calibrators.neighbours import bank_distances, feature_bank, neighbour_count, own_distances
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -43,6 +44,7 @@ class ConditionalTemperature(Calibrator):
     name: ClassVar[str] = "conditional_temperature"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     score: str
     knots: Tensor  # (m,) scores
@@ -95,6 +97,7 @@ class DensityAwareScaling(Calibrator):
     name: ClassVar[str] = "density_aware"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = True
 
     w0: float
     w1: float
@@ -116,16 +119,17 @@ class DensityAwareScaling(Calibrator):
         """
         check_validation(validation)
         features = check_known_features(cls.name, validation.features, "validation")
+        known, argument = (validation, "validation") if reference is None else (reference, "reference")
+        bank, members = feature_bank(cls.name, check_predictions(argument, known), argument)
+        check_feature_count(cls.name, bank.shape[1], features.shape[1])
+        k = neighbour_count(k, len(bank), argument)
         if reference is None:
-            bank = Bank.of(cls.name, validation, k, "validation")
-            distances = bank.own_distances(features)
+            distances = own_distances(features, bank, members, k)
         else:
-            bank = Bank.of(cls.name, check_predictions("reference", reference), k, "reference")
-            check_feature_count(cls.name, bank.features.shape[1], features.shape[1])
-            distances = bank.distances(features)
+            distances = bank_distances(features, bank, k)
         rows = Likelihood(validation.logits, validation.labels)
         nll, w0, w1 = distance_weights(rows, distances, solve_scale(rows, BOUNDS).temperature)
-        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank.features, k=bank.k)
+        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
 
     @property
     def n_features(self) -> int:
@@ -138,9 +142,8 @@ class DensityAwareScaling(Calibrator):
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, of the logits or from a column."""
     if score in OF_LOGITS:
-        step = max(1, BLOCK_ELEMENTS // predictions.n_classes)
-        blocks = [OF_LOGITS[score](block.double()) for block in predictions.logits.split(step)]
-        return torch.cat(blocks)
+        logits = predictions.logits
+        return torch.cat([OF_LOGITS[score](logits[rows].double()) for rows in blocks(*logits.shape)])
     values = predictions.numbers("score", score)
     if not bool(values.isfinite().all()):
         raise InvalidInputError(

@@ -64,6 +64,7 @@ class MulticlassIsotonic(IncreasingCalibrator):
 
     name: ClassVar[str] = "isotonic_multiclass"
     keeps_argmax: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:

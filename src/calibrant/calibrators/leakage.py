@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from calibrant._arrays import Hashes
 
 SAMPLE = 1024  # rows that are remembered, by hash
-MOST_REPEATS = 0.1  # share of rows that repeat, from which on equal rows are no sign of a leak
-LEAST_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from which on they are a leak
+MAX_REPEATS = 0.1  # share of rows that repeat, from which on equal rows are no sign of a leak
+MIN_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from which on they are a leak
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,25 @@ class Rows:
         hashes = np.sort(predictions.row_hashes[0])
         distinct = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
         repeats = 1 - len(distinct) / max(1, len(hashes))
-        sample = distinct[:SAMPLE].tolist() if repeats <= MOST_REPEATS else []
+        sample = distinct[:SAMPLE].tolist() if repeats <= MAX_REPEATS else []
         return cls(predictions.fingerprint, tuple(sample), repeats)
 
+    def check_unlike(self, predictions: Predictions) -> None:
+        """Raises: InvalidInputError where the predictions hold these rows."""
+        leak = LeakCheck(self)
+        leak.add(predictions)
+        leak.check()
 
-class Watch:
-    """Looks at rows, batch by batch, for those of a calibrator's validation set."""
+
+class LeakCheck:
+    """Looks for the rows of a calibrator's validation set in others, batch by batch."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.fingerprints: list[str] = []
         self.small: list[Hashes] = []
 
-    def see(self, predictions: Predictions) -> None:
+    def add(self, predictions: Predictions) -> None:
         self.fingerprints.append(predictions.fingerprint)
         if self.rows.sample:
             hashes = predictions.row_hashes[0]
@@ -68,7 +74,7 @@ class Watch:
         if len(distinct) == 0:
             return
         found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64)).sum())
-        if found / min(len(distinct), len(self.rows.sample)) > LEAST_SHARE + 3 * self.rows.repeats:
+        if found / min(len(distinct), len(self.rows.sample)) > MIN_SHARE + 3 * self.rows.repeats:
             raise InvalidInputError(_message("rows that it was fitted on"))
 
 

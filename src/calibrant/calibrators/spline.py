@@ -29,6 +29,7 @@ class SplineCalibration(Calibrator):
 
     name: ClassVar[str] = "spline"
     keeps_argmax: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become

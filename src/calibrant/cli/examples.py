@@ -53,8 +53,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "fit": {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
-        "calibrant fit val.parquet --method spline --knots 8 -o s.json": "another method, an option of it",
-        "calibrant fit val.parquet --grid 1.25 1.5 1.75 2 -o g.json": "as the paper does it",
+        "calibrant fit val.parquet --method spline --n-knots 8 -o s.json": "another method, an option of it",
+        "calibrant fit val.parquet --method temperature_grid -o g.json": "as the paper does it",
     },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",

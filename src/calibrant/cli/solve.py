@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from calibrant.cli.options import Json
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,16 +48,15 @@ def solve(
     """
     if not form:
         raise InvalidInputError("--form needs at least one form")
-    if (prior is None) == (counts is None):
+    path = prior or counts
+    if path is None or None not in (prior, counts):
         raise InvalidInputError("give either --prior or --counts, a JSON file with one number per class")
-    names, numbers = read_classes(prior or counts)  # type: ignore[arg-type]
-    import calibrant
-    from calibrant._checks import check_counts, check_prior
+    from calibrant.maxent import read_prior
+    from calibrant.maxent import solve as solved
 
-    probabilities = check_prior(numbers) if counts is None else check_counts(numbers)
+    names, probabilities = read_prior(path, counts=prior is None)
     solutions = {
-        name: calibrant.solve(probabilities, name, gibbs=gibbs, local=local, label_smoothing=label_smoothing)
-        for name in form
+        name: solved(probabilities, name, gibbs=gibbs, local=local, label_smoothing=label_smoothing) for name in form
     }
     if as_json:
         print(json.dumps({name: _record(names, solution) for name, solution in solutions.items()}, indent=2))
@@ -67,29 +66,6 @@ def solve(
     console = Console()
     for name, solution in solutions.items():
         console.print(_table(name, gibbs, names, probabilities.tolist(), solution))
-
-
-def read_classes(path: Path) -> tuple[list[str], list[float]]:
-    """Class names and one number for each, from a JSON list or object.
-
-    Raises: NoDataError or CorruptFileError.
-    """
-    if not path.is_file():
-        raise NoDataError(f"there is no file {path}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
-    if not isinstance(content, list | tuple):
-        raise CorruptFileError(f"{path} must hold a list or an object of numbers, got {content!r}")
-    pairs = list(content if isinstance(content, tuple) else enumerate(content))
-    for name, number in pairs:
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise CorruptFileError(f"{path} must give each class a number, got {number!r} for class {name}")
-    names = [str(name) for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise CorruptFileError(f"{path} gives the class {max(names, key=names.count)} twice")
-    return names, [number for _, number in pairs]
 
 
 def _record(names: list[str], solution: "Solution") -> dict[str, object]:

@@ -15,7 +15,6 @@ from calibrant.training.settings import Settings, check_settings, validated
 from calibrant.training.toml import one_line, read_toml
 
 AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
-GRID_TEMPERATURE = "temperature_grid"  # the calibrator of the paper's tables, beside those of CALIBRATORS
 COPY = "experiment.toml"  # of the file, in the folder of all that comes of it
 PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
 
@@ -156,7 +155,7 @@ def _check_names(experiment: Experiment) -> None:
     from calibrant.metrics import METRICS
 
     known: dict[str, Iterable[str]] = {
-        "calibrators": (*CALIBRATORS, GRID_TEMPERATURE),
+        "calibrators": CALIBRATORS,
         "calibration_shifts": CORRUPTIONS,
         "metrics": METRICS,
         "intervals": experiment.metrics if "intervals" in experiment.model_fields_set else METRICS,
@@ -167,7 +166,7 @@ def _check_names(experiment: Experiment) -> None:
             check_choice(f"name in {key}", word, names)
         if len(set(words)) < len(words):
             raise InvalidInputError(f"{key} must name each once, got {', '.join(words)}")
-    learning = [name for name in experiment.calibrators if name in CALIBRATORS and CALIBRATORS[name].fits_shifts]
+    learning = [name for name in experiment.calibrators if CALIBRATORS[name].fits_shifts]
     if learning and not experiment.calibration_shifts:
         raise InvalidInputError(
             f"calibration_shifts must name the corruptions that {learning[0]} learns from, got none"

@@ -14,11 +14,10 @@ import torch
 
 import calibrant
 from calibrant._parquet import write_table
-from calibrant.calibrators import CALIBRATORS, PAPER_GRID, Calibrator, TemperatureScaling
-from calibrant.calibrators.comparison import fit_unseen
+from calibrant.calibrators import CALIBRATORS, UnseenFits
 from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import CalibrantError
-from calibrant.experiments.config import GRID_TEMPERATURE, Experiment, Run
+from calibrant.experiments.config import Experiment, Run
 from calibrant.experiments.rows import CURVES, RAW, ROWS, UNSHIFTED
 from calibrant.metrics import score
 from calibrant.metrics.bins import outcome_bins
@@ -56,7 +55,7 @@ class Measures:
     @property
     def corrupted_validation(self) -> list[str]:
         """The corruptions of validation images that any of the calibrators learns from."""
-        learns = any(name in CALIBRATORS and CALIBRATORS[name].fits_shifts for name in self.calibrators)
+        learns = any(CALIBRATORS[name].fits_shifts for name in self.calibrators)
         wanted = self.calibration_shifts if learns else ()
         return [shift for shift in CORRUPTED if shift.rsplit("-", 1)[0] in wanted]
 
@@ -94,7 +93,7 @@ def evaluate(run: Run, folder: Path, measures: Measures) -> tuple[str, ...]:
     if not all(files.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(folder, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], files.predictions, skip=True)
-    fits = Fits(Predictions.concat(Predictions.load(files.prediction(name)) for name in validation))
+    fits = Fits(UnseenFits(Predictions.concat(Predictions.load(files.prediction(name)) for name in validation)))
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name in tests:
@@ -118,27 +117,16 @@ def tests_of(data: DataSet, settings: Settings) -> list[str]:
 
 @dataclass
 class Fits:
-    """Calibrators fitted to validation rows, each once for every type of corruption that it may not have seen."""
+    """Calibrators fitted to validation rows, and what could not be fitted."""
 
-    validation: Predictions
-    fitted: dict[tuple[str, Any], Calibrator | None] = field(default_factory=dict)
+    fits: UnseenFits
     failures: dict[str, None] = field(default_factory=dict)  # an ordered set
 
     def mended(self, name: str, test: Predictions) -> Predictions | None:
-        """A test, which is of one type of corruption, mended by what has not seen it; None where nothing fits."""
-        unseen = test.column("corruption")[0].as_py()
-        known = unseen != UNSHIFTED and unseen in self.validation.column("corruption").unique().to_pylist()
-        key = (name, unseen if known else None)
-        if key not in self.fitted or name == "transcal":  # which looks at the rows of the test
-            self.fitted[key] = self._fit(name, unseen, test)
-        calibrator = self.fitted[key]
-        return None if calibrator is None else calibrator(test)
-
-    def _fit(self, name: str, unseen: Any, test: Predictions) -> Calibrator | None:
+        """A test, calibrated by what has not seen its type of corruption; None where nothing fits."""
+        self.fits.check_unlike(test)
         try:
-            if name == GRID_TEMPERATURE:
-                return TemperatureScaling.fit(self.validation.where(corruption=UNSHIFTED), grid=PAPER_GRID)
-            return fit_unseen(name, self.validation, "corruption", unseen, target=test)
+            return self.fits.calibrated(name, test)
         except CalibrantError as error:
             self.failures[f"{name} could not be fitted: {error}"] = None
             return None
