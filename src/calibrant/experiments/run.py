@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -203,48 +203,54 @@ def carry_out(
         for left in folder.path.glob(".*.tmp"):
             left.unlink()  # what a sweep was writing when it was killed
         folder.copy_experiment(file)
-        tasks, failures = plan.tasks(redo=redo), []
-        keys = {task.name: task.key for task in tasks}
+        tasks = plan.tasks(redo=redo)
+        keys, failures = {task.name: task.key for task in tasks}, list[Outcome]()
         tables: Tables = {}
-        _gather(plan, tables, plan.states.keys() - keys.values())  # what is damaged is told before hours of training
+        for key in plan.states:  # what is damaged, and not made again, is told before hours of training
+            with suppress(CorruptFileError) if key.name in keys else nullcontext():
+                _add(plan, tables, key)
         with _handle_termination():
             outcomes = backend(tasks, report)
             try:
                 for outcome in outcomes:
                     folder.append_log(outcome)
+                    tables.pop(keys[outcome.run], None)
                     if outcome.failure is None:
-                        _gather(plan, tables, [keys[outcome.run]])
+                        _add(plan, tables, keys[outcome.run])
                     else:
                         failures.append(outcome)
+                    _write(plan, tables)
                     ended(outcome)
             except (KeyboardInterrupt, InterruptedRunError):
                 outcomes.close()
-                n_done = _finished(plan, tables, failures).n_done
+                n_done = _finish(plan, tables, failures).n_done
                 state = f"stopped with {n_done} of {len(plan.states)} runs done"
                 raise InterruptedRunError(f"{state}; the same command resumes {folder.path}") from None
             finally:
                 outcomes.close()
-        return _finished(plan, tables, failures)
+        return _finish(plan, tables, failures)
 
 
-def _finished(plan: Plan, tables: Tables, failures: list[Outcome]) -> Result:
-    """Gather also those runs whose outcome nobody waited for."""
+def _finish(plan: Plan, tables: Tables, failures: list[Outcome]) -> Result:
+    """Gather also the runs whose outcome nobody waited for."""
     failed = {outcome.run for outcome in failures}
-    _gather(plan, tables, [key for key in plan.states if key not in tables and key.name not in failed])
+    for key in plan.states:
+        if key not in tables and key.name not in failed:
+            _add(plan, tables, key)
+    _write(plan, tables)
     missing = tuple(key.name for key in plan.states if key not in tables)
     return Result(plan.folder, len(tables), tuple(failures), missing)
 
 
-def _gather(plan: Plan, tables: Tables, keys: Iterable[RunKey]) -> None:
-    """Add what is done of these runs, and write one table of all rows, and one of all curves, in the order of the plan.
+def _add(plan: Plan, tables: Tables, key: RunKey) -> None:
+    """Read rows and curves of a run, if it is done. Raises: CorruptFileError."""
+    run = plan.folder.run(key.name)
+    if is_evaluated(key, run, Measures.of(plan.experiment)):
+        tables[key] = _read(run.metrics, ROWS), _read(run.curves, CURVES)
 
-    Raises: CorruptFileError.
-    """
-    measures = Measures.of(plan.experiment)
-    for key in keys:
-        run = plan.folder.run(key.name)
-        if is_evaluated(key, run, measures):
-            tables[key] = _read(run.metrics, ROWS), _read(run.curves, CURVES)
+
+def _write(plan: Plan, tables: Tables) -> None:
+    """Write one table of all rows, and one of all curves, in the order of the plan."""
     done = [tables[key] for key in plan.states if key in tables]
     rows = pa.concat_tables([ROWS.empty_table(), *(rows for rows, _ in done)])
     curves = pa.concat_tables([CURVES.empty_table(), *(curves for _, curves in done)])
