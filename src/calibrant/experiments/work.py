@@ -49,7 +49,7 @@ def in_this_process(tasks: Sequence[Task], report: Report) -> Generator[Outcome]
     with heeding_signals() as request:
         for task in tasks:
             if request.asked:
-                raise InterruptedRunError(f"stopped before {task.name}; the same command goes on from there")
+                raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")
             yield work(task, report)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from calibrant._parquet import write_table
+from calibrant._parquet import read_table, write_table
 from calibrant.data import DataSet
 from calibrant.metrics import score
 from calibrant.predictions import Predictions
@@ -18,7 +19,7 @@ def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunK
     rows: list[dict[str, Any]] = []
     for name in names:
         test = Predictions.load(run.prediction(name))
-        shared = key.columns() | columns_of(name, test, data) | {"run": run.path.name, "calibrator": RAW}
+        shared = key.columns() | columns_of(name, test, data) | {"calibrator": RAW}
         rows += [shared | scored for scored in score_rows(test)]
     write_rows(run.metrics, rows)
 
@@ -54,3 +55,26 @@ def score_rows(
         low, high = card.interval(name) if name in intervals and value is not None else (None, None)
         rows.append({"metric": name, "value": value, "low": low, "high": high})
     return rows
+
+
+def mean_scores(run: RunFolder) -> dict[str, dict[str, float | None]]:
+    """The scores of a run as its model predicts, by metric: of each split, and the mean over tests of each severity.
+
+    Returns:
+        By the name of the split, or as "severity 3"; `tests` is how many the mean is over. None where a score of any
+        of them is undefined.
+    """
+    rows = read_table(run.metrics, ROWS)
+    rows = rows.filter(pc.equal(rows["calibrator"], RAW))
+    severity = pc.binary_join_element_wise("severity", rows["severity"].cast(pa.string()), " ")
+    rows = rows.append_column("test", pc.if_else(pc.equal(rows["severity"], 0), rows["split"], severity))
+    means = rows.group_by(["severity", "test", "metric"], use_threads=False).aggregate(
+        [
+            ("value", "mean", pc.ScalarAggregateOptions(skip_nulls=False)),
+            ("value", "count", pc.CountOptions(mode="all")),
+        ]
+    )
+    found: dict[str, dict[str, float | None]] = {}
+    for row in means.sort_by([("severity", "ascending"), ("test", "ascending")]).to_pylist():
+        found.setdefault(row["test"], {"tests": row["value_count"]})[row["metric"]] = row["value_mean"]
+    return found

@@ -1,20 +1,21 @@
 """A training run from its settings to its last file: what is there already is not done again."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from calibrant.data import CORRUPTED, open_dataset
+from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import RunFolder
-from calibrant.training.engine import heeding_signals, new_fabric, own_state
+from calibrant.training.engine import StopRequest, heeding_signals, new_fabric, own_state
 from calibrant.training.folder import opened
-from calibrant.training.loop import Fit, Job
-from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
+from calibrant.training.loop import Fit
+from calibrant.training.predicting import Predictor, Report, chosen_names, describe, new_model
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_settings, run_key
 from calibrant.training.watch import Watch
@@ -51,7 +52,15 @@ def train(
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
         with _opened(run, settings, fabric), heeding_signals() as request, own_state():
             if not fabric.broadcast(run.is_done):
-                _finish(Job(settings, data, run, fabric, watch, request), names, scored=scored)
+                _check_splits(data, names)
+                if not run.weights.is_file():
+                    Fit(settings, data, run, fabric, watch=watch, request=request).run()
+                    fabric.barrier()
+                _predict(settings, data, run, fabric, names, partial(_tell, watch, request))
+                if fabric.is_global_zero:
+                    if scored:
+                        write_metrics(run, names, data, run_key(settings))
+                    run.done.touch()
         return run.path
     finally:
         watch.end()
@@ -73,28 +82,26 @@ def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None
         yield
 
 
-def _finish(job: Job, names: list[str], *, scored: bool) -> None:
-    """Whatever of the run is still to be done."""
-
-    def report(name: str, number: int, total: int) -> None:
-        if job.request.asked:
-            raise InterruptedRunError(f"stopped before predicting {name}; the same command goes on from there")
-        job.watch.predicting(name, number, total)
-
-    settings, data, run, fabric = job.settings, job.data, job.folder, job.fabric
+def _check_splits(data: DataSet, names: Iterable[str]) -> None:
+    """What is wrong with a split is told before the training, not after it."""
     for name in names:
         if name not in CORRUPTED:
-            data.split(name)  # what is wrong with it is said before the training, not after
-    if not run.weights.is_file():
-        Fit(job).run()
-        fabric.barrier()
+            data.split(name)
+
+
+def _predict(
+    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], report: Report
+) -> None:
+    """Write the predictions that are still missing."""
     model = new_model(settings, data)
     load_weights(model, run.weights)
     predictor = Predictor(
         model, data, fabric, settings.features, settings.workers, describe(settings), settings.test_sample
     )
     predictor.write(names, run.predictions, skip=True, report=report)
-    if fabric.is_global_zero:
-        if scored:
-            write_metrics(run, names, data, run_key(settings))
-        run.done.touch()
+
+
+def _tell(watch: Watch, request: StopRequest, name: str, number: int, total: int) -> None:
+    if request.asked:
+        raise InterruptedRunError(f"stopped before predicting {name}; the same command resumes there")
+    watch.predicting(name, number, total)
