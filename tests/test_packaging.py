@@ -127,7 +127,7 @@ main()
 
 def test_without_its_extras_run_says_what_it_needs() -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, "run"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"})
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"COLUMNS": "200"})
     expected = "calibrant: experiments need the extras report and train: pip install 'calibrant[report,train]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", expected)
 

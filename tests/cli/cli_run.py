@@ -70,7 +70,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def run_process(*arguments: object, **environment: str) -> Ran:
     command = [sys.executable, "-c", "from calibrant.cli import main; main()", *map(str, arguments)]
     found = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"} | environment
+        command, capture_output=True, text=True, timeout=600, env=os.environ | {"COLUMNS": "200"} | environment
     )
     return Ran(found.returncode, found.stdout, found.stderr)
 
@@ -97,7 +97,7 @@ def run_in_one_process(*commands: Sequence[object]) -> list[Ran]:
     tokens = json.dumps([list(map(str, command)) for command in commands])
     environment = os.environ | {"COLUMNS": "200"}
     found = subprocess.run(
-        [sys.executable, "-c", AFTER_ANOTHER, tokens], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, "-c", AFTER_ANOTHER, tokens], capture_output=True, text=True, timeout=600, env=environment
     )
     outs, errs = (f"{text}\x1e{found.returncode}".split("\x1e") for text in (found.stdout, found.stderr))
     assert len(outs) == len(errs) == 2 * len(commands), found

@@ -122,7 +122,7 @@ def test_help_names_every_option_and_loads_no_torch() -> None:
         "import sys\nfrom calibrant.cli import main\n"
         "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'pyarrow' not in sys.modules"
     )
-    found = subprocess.run([sys.executable, "-c", code, "audit", "--help"], capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", code, "audit", "--help"], capture_output=True, text=True, timeout=600)
     assert found.returncode == 0, found.stderr
     for option in OPTIONS:
         assert option in found.stdout

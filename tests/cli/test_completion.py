@@ -45,7 +45,7 @@ def in_bash(path: Path, *words: str) -> list[str]:
         _calibrant
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    ran = subprocess.run(["bash", "-c", program, "bash", *words], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(["bash", "-c", program, "bash", *words], capture_output=True, text=True, timeout=600)
     assert ran.stderr == ""
     return ran.stdout.split()
 
@@ -87,7 +87,7 @@ def test_bash_completes_files_itself(scripts: dict[str, Path]) -> None:
 def test_the_syntax_is_that_of_the_shell(scripts: dict[str, Path], shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
-    ran = subprocess.run([shell, "-n", scripts[shell]], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([shell, "-n", scripts[shell]], capture_output=True, text=True, timeout=600)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -104,7 +104,7 @@ def test_fish_offers(scripts: dict[str, Path], tmp_path: Path) -> None:
     offers = {}
     for line in ("calibrant corrupt photos fr", "calibrant audit fr"):
         command = ["fish", "--no-config", "-c", f"source '{scripts['fish']}'; complete -C '{line}'"]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
         offers[line] = [found.split("\t")[0] for found in ran.stdout.splitlines()]
     assert offers == {"calibrant corrupt photos fr": ["frost"], "calibrant audit fr": ["frozen.parquet"]}
 

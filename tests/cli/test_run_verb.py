@@ -168,7 +168,7 @@ def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path, 
     folder = tmp_path / "out"
     checkpoint = folder / "digits-mlp-cross_entropy-0" / "checkpoint" / "last.safetensors"
     child = start(command("run", file, "-o", folder, "--jobs", 1))
-    for _ in range(1000):
+    for _ in range(30_000):
         if checkpoint.is_file():
             break
         Event().wait(0.02)

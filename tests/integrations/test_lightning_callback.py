@@ -300,7 +300,7 @@ def test_no_rows_are_none() -> None:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     module, data = model(), [loader(23), loader(8)]
-    fork = lightning.strategies.DDPStrategy(start_method="fork", timeout=timedelta(seconds=60))
+    fork = lightning.strategies.DDPStrategy(start_method="fork", timeout=timedelta(minutes=10))
     logged = {}
     for devices, strategy in ((1, "auto"), (2, fork)):
         folder = tmp_path / str(devices)

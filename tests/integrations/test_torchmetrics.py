@@ -260,7 +260,7 @@ def rank_batches(rank: int) -> list[Batch]:
 def scored_by(rank: int, meeting: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
     """The states after the exchange, the values, and this process's own rows after it."""
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2, timeout=timedelta(seconds=90)
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2, timeout=timedelta(minutes=10)
     )
     try:
         metric = CalibrationScore(3)
@@ -287,7 +287,7 @@ def two_processes(tmp_path: Path) -> Iterator[list[tuple[dict[str, Tensor], dict
     other.start()
     try:
         first = scored_by(0, meeting)
-        other.join(60)
+        other.join(600)
         assert other.exitcode == 0
         yield [first, torch.load(target)]
     finally:

@@ -335,7 +335,7 @@ def test_a_watched_page_follows_the_sweep(tmp_path: Path, browser: Any) -> None:
                 assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 1
                 assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
                 sweep(folder, both, settings=settings)
-                page.locator("#scores").get_by_text("Focal").first.wait_for(timeout=60_000)
+                page.locator("#scores").get_by_text("Focal").first.wait_for()
                 page.locator("#live").get_by_text("2 of 2 runs are done").wait_for()
                 assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 0
         finally:

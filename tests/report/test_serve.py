@@ -29,7 +29,7 @@ def serving(look: Callable[[], State], page: Callable[[State], str]) -> Iterator
 
 
 def asked(server: Server, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str, dict[str, str]]:
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     connection.request(method, path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -122,16 +122,16 @@ def test_a_reader_who_has_gone_is_no_error() -> None:
 
     def page(state: State) -> str:
         asking.set()
-        assert gone.wait(20)
+        assert gone.wait(600)
         return "page"
 
     with serving(lambda: State("a", ""), page) as server:
         server.handle_error = lambda request, address: errors.append(sys.exception())  # type: ignore[method-assign]
         server.daemon_threads = False  # so that closing waits for them
-        with socket.create_connection(server.server_address[:2], 20) as reader:
+        with socket.create_connection(server.server_address[:2], 600) as reader:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
             reader.sendall(f"GET / HTTP/1.0\r\nHost: {server.hosts[0]}\r\n\r\n".encode())
-            assert asking.wait(20)
+            assert asking.wait(600)
         gone.set()
     assert errors == []
 

@@ -324,7 +324,7 @@ def test_latex_compiles_with_article_and_booktabs(hostile: Table, rows: pa.Table
     document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "tables.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=600)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "tables.pdf").stat().st_size > 10_000
 
