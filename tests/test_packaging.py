@@ -91,13 +91,12 @@ def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
 
 
 def test_run_without_a_file_is_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrant.cli import run
-    from calibrant.experiments.config import read_experiment
+    from calibrant.experiments import read_experiment, run
 
     assert run.demo_file() == ROOT / "experiments" / "demo.toml"
     assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
     installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
-    monkeypatch.setattr(run, "__file__", str(tmp_path / "calibrant" / "cli" / "run.py"))
+    monkeypatch.setattr(run, "__file__", str(installed.with_name("run.py")))
     installed.parent.mkdir(parents=True)
     installed.touch()
     assert run.demo_file() == installed
@@ -109,7 +108,6 @@ def test_run_takes_the_demonstration(
     from calibrant.cli import run
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "_about", lambda plan, n_jobs: "")
     run.run(dry_run=True)
     assert "24 runs in runs" in capsys.readouterr().out
 

@@ -65,7 +65,6 @@ def in_bash(path: Path, *words: str) -> list[str]:
         pytest.param("data ", ["list", "fetch", "check", "where"], id="verbs of data"),
         pytest.param("solve --form ", ["mean", "variance", "mean_variance", "prior"], id="types"),
         pytest.param("table runs/demo --name ", ["1", "2", "appendix"], id="tables"),
-        pytest.param("rows runs/demo --format ", ["table", "csv", "json"], id="formats"),
         pytest.param("run --d", ["--dry-run"], id="options"),
         pytest.param("aud", ["audit"], id="verbs"),
         pytest.param("--inst", ["--install-completion"], id="flags"),
