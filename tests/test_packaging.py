@@ -94,20 +94,19 @@ def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
 
 
 def test_run_without_a_file_is_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = import_module("calibrant.cli.run")
+    from calibrant.experiments import read_experiment, run
+
     assert run.demo_file() == ROOT / "experiments" / "demo.toml"
     assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
-    with monkeypatch.context() as patched:
-        installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
-        patched.setattr(run, "__file__", str(tmp_path / "calibrant" / "cli" / "run.py"))
-        installed.parent.mkdir(parents=True)
-        installed.touch()
-        assert run.demo_file() == installed
+    installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
+    monkeypatch.setattr(run, "__file__", str(installed.with_name("run.py")))
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    assert run.demo_file() == installed
 
 
 def test_run_takes_the_demonstration(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(import_module("calibrant.cli.run"), "_about", lambda plan, n_jobs: "")
     assert "24 runs in runs" in calibrant("run", "--dry-run").done()
 
 

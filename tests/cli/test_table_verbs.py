@@ -1,8 +1,7 @@
-"""`calibrant table` and `calibrant rows`, through `main` in this process."""
+"""`calibrant table`, through `main` in this process."""
 
 import csv
 import io
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from cyclopts import App
 
 from calibrant import cli
 from calibrant._parquet import write_table
-from calibrant.cli.rows import rows as rows_verb
 from calibrant.cli.table import table as table_verb
 from calibrant.experiments.rows import ROWS
 from made.cli import Run, in_this_process
@@ -51,7 +49,6 @@ def folder(tmp_path: Path) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     app = App(name="calibrant")  # of these verbs alone, whether or not the command line has them
     app.command(table_verb)
-    app.command(rows_verb)
     monkeypatch.setattr(cli, "app", app)
     return in_this_process(monkeypatch, capsys)
 
@@ -59,11 +56,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def table(run: Run, folder: Path) -> Run:
     return partial(run, "table", folder)
-
-
-@pytest.fixture
-def rows(run: Run, folder: Path) -> Run:
-    return partial(run, "rows", folder)
 
 
 def test_the_first_table_is_printed_as_text(table: Run) -> None:
@@ -111,39 +103,3 @@ def test_what_table_refuses(table: Run, run: Run, folder: Path) -> None:
     table("--all-losses").refused("all_losses belongs to table 2")
     table("-o", folder / "none" / "a.md").refused("cannot be written")
     run("table", folder / "none").refused("has no rows.parquet")
-
-
-def test_rows_as_a_table(rows: Run) -> None:
-    out = rows("--where", "loss = 'cross_entropy' and metric = 'nll'").done()
-    lines = [line.split() for line in out.splitlines() if line.strip()]
-    assert lines[0] == ["2", "rows"]
-    assert lines[1] == ["run", "split", "calibrator", "metric", "value"]
-    assert ["cifar10-resnet18-cross_entropy-0", "fog-3", "none", "nll", "–"] in lines
-    short = rows("--limit", 3, "--columns", "seed", "value").done()
-    assert "28 rows" in short
-    assert "the first 3" in short
-    assert "0.25" in short
-
-
-def test_rows_as_csv_and_json(rows: Run) -> None:
-    lines = list(csv.reader(io.StringIO(rows("--format", "csv", "--columns", "loss", "metric", "value").done())))
-    assert lines[0] == ["loss", "metric", "value"]
-    assert len(lines) == 1 + 28
-    assert lines[-2:] == [["cross_entropy", "nll", ""], ["cross_entropy", "nll", "inf"]]
-    records = rows("--format", "json", "--where", "metric = 'nll'").record
-    assert [list(record) for record in records] == [ROWS.names] * 2
-    assert [record["value"] for record in records] == [None, "inf"]
-    assert json.loads(rows("--format", "json", "--limit", 0).done()) == []
-
-
-def test_what_rows_refuses(rows: Run, run: Run, folder: Path) -> None:
-    rows("--where", "loss = ").refused("where must be a condition on run, data")
-    rows("--where", "los = 'focal'").refused("no such column: los")
-    rows("--where", "1); drop table rows; --").refused("where must be a condition")
-    rows("--columns", "sed").refused("unknown column 'sed'; did you mean 'seed'?")
-    rows("--columns", "seed", "seed").refused("columns must be named once each")
-    rows("--format", "jsn").refused("did you mean 'json'?")
-    rows("--limit", -1).refused("limit must be an integer of at least 0")
-    run("rows", folder / "none").refused("has no rows.parquet")
-    (folder / "rows.parquet").write_bytes(b"no parquet")
-    rows().refused("is not a Parquet file")

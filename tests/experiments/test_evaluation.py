@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from sweep_run import check_same, contents, sweep
+from sweep_run import check_same, contents, read_curves, read_rows, sweep
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
 from painted import paint
@@ -18,7 +18,7 @@ from calibrant import Predictions, score
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
-from calibrant.experiments import read_curves, read_rows
+from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments.config import PAPER_METRICS
 
 RUN = "digits-mlp-focal-0"
@@ -65,7 +65,7 @@ def refitted(folder: Path, name: str, test: str) -> Calibrator:
     return kind.fit(load(folder, "val", *shifted))
 
 
-def mended(folder: Path, calibrator: str, test: str) -> Predictions:
+def calibrated(folder: Path, calibrator: str, test: str) -> Predictions:
     found = load(folder, test)
     return found if calibrator == "none" else refitted(folder, calibrator, test)(found)
 
@@ -76,7 +76,7 @@ def mended(folder: Path, calibrator: str, test: str) -> Predictions:
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("calibrator", ["none", *FITTED])
 def test_values_are_those_of_the_files(folder: Path, rows: dict[Any, Any], calibrator: str, test: str) -> None:
-    card = score(mended(folder, calibrator, test), metrics=PAPER_METRICS)
+    card = score(calibrated(folder, calibrator, test), metrics=PAPER_METRICS)
     for metric, value in card.values().items():
         row = rows[test, calibrator, metric]
         assert row["value"] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), metric
@@ -146,7 +146,7 @@ def test_curves_are_those_of_the_rows(folder: Path, calibrator: str, test: str) 
         for point in read_curves(folder).to_pylist()
         if (point["split"], point["calibrator"]) == (test, calibrator)
     ]
-    found = mended(folder, calibrator, test)
+    found = calibrated(folder, calibrator, test)
     confidence, predicted = (values.numpy() for values in found.probs().double().max(1))
     correct = predicted == found.labels.numpy()
     bins = [point for point in points if point["curve"] == "reliability"]

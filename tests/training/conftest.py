@@ -1,11 +1,21 @@
-"""A setting of runs in which processors agree."""
+"""A finished run, made once, and a setting of runs in which processors agree."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from training_run import quick
+
+from calibrant.training import train
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of `quick()`; who changes it takes a copy."""
+    return train(quick(), tmp_path_factory.mktemp("plain") / "run")
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from calibrant.cli.figure import ALL, check_figures, sample_pictures
-from calibrant.cli.options import Switch
-from calibrant.cli.output import working
+from calibrant.cli.output import steps
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def report(
     /,
     *,
     root: Path | None = None,
-    watch: Switch = False,
+    watch: Annotated[bool, Parameter(negative=())] = False,
     port: int = 0,
 ) -> None:
     """Write the figures of an experiment, and a page of all that it found.
@@ -57,10 +58,12 @@ def write_page(folder: Path, *, figures: Sequence[str] = (ALL,), root: str | Pat
     """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter. root: the folder of the data sets."""
     check_figures(figures)
     from calibrant._files import replacing
-    from calibrant.experiments.rows import read_rows
+    from calibrant.experiments.folder import ExperimentFolder
 
-    with working("drawing") as say:
-        page, files = drawn_page(folder, read_rows(folder), curves_of(folder), figures=figures, root=root, report=say)
+    with steps("drawing") as say:
+        page, files = drawn_page(
+            folder, ExperimentFolder(folder).read_rows(), curves_of(folder), figures=figures, root=root, report=say
+        )
     _write_figures(folder / "figures", files)
     with replacing(folder / PAGE) as file:
         file.write(page.encode())
@@ -106,10 +109,10 @@ def _write_figures(folder: Path, files: dict[str, str]) -> None:
 
 def curves_of(folder: Path) -> "pa.Table | None":
     """None where there is no such file: the page then says which figures cannot be drawn."""
-    from calibrant.experiments.rows import read_curves
+    from calibrant.experiments.folder import ExperimentFolder
 
     try:
-        return read_curves(folder)
+        return ExperimentFolder(folder).read_curves()
     except NoDataError:
         return None
 
@@ -119,13 +122,12 @@ def planned_runs(folder: Path) -> "list[PlannedRun]":
     from calibrant.report.experiment import PlannedRun, RunKind
 
     try:
-        from calibrant.experiments.config import COPY, planned, read_experiment
+        from calibrant.experiments.folder import ExperimentFolder
 
-        runs = planned(read_experiment(folder / COPY))
+        runs = ExperimentFolder(folder).read_plan()
     except (CalibrantError, ImportError):
         return []
-    said = [run.described for run in runs]
-    return [PlannedRun(run["run"], RunKind(*(run[name] for name in RunKind._fields)), run["seed"]) for run in said]
+    return [PlannedRun(key.name, RunKind(*key.kind), key.seed) for key in runs]
 
 
 def read_said(folder: Path) -> dict[str, Any]:

@@ -1,22 +1,23 @@
 """`calibrant table`: the tables of the paper, from what an experiment has found."""
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Annotated
 
-from calibrant.cli.options import File, Output, Switch, Words
+from cyclopts import Parameter
 
 SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
 def table(
-    folder: File,
+    folder: str,
     *,
     name: str = "1",
     format: str | None = None,
     against: str | None = None,
-    data: Words = (),
-    all_losses: Switch = False,
-    output: Output | None = None,
+    data: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    all_losses: Annotated[bool, Parameter(negative=())] = False,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
 ) -> None:
     """Print a table of the paper with the scores of an experiment.
 
@@ -41,13 +42,15 @@ def table(
     output
         The file to write, in place of standard output.
     """
-    from calibrant.experiments.rows import read_rows
+    from calibrant.experiments.folder import ExperimentFolder
     from calibrant.report.formats import render
     from calibrant.report.tables import make_table
 
     if format is None:
         format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
-    made = make_table(read_rows(folder), name, against=against, data=data, all_losses=all_losses)
+    made = make_table(
+        ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
+    )
     text = render(made, format, width=WIDTH if output else text_width())
     if output is None:
         print(text, end="")
