@@ -214,7 +214,7 @@ def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
 def _table(folder: Path, width: int) -> str:
     """Table 1, or why there is none."""
     from calibrant.experiments.rows import read_rows
-    from calibrant.report.formats import render
+    from calibrant.report.old_formats import render
     from calibrant.report.tables import make_table
 
     try:

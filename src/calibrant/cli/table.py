@@ -43,7 +43,7 @@ def table(
         The file to write, in place of standard output.
     """
     from calibrant.experiments.rows import read_rows
-    from calibrant.report.formats import render
+    from calibrant.report.old_formats import render
     from calibrant.report.tables import make_table
 
     if format is None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +87,9 @@ def _environment() -> "Environment":
         "script_hash": _content_hash(script),
         "LONG": LONG,
     }
+    environment.filters["column_groups"] = lambda columns: [
+        (name, len(list(own))) for name, own in groupby(columns, key=lambda column: column.group)
+    ]
     environment.filters["drawn"] = lambda drawing, name: _as_is(inline_svg(drawing.svg, f"{name}-"))
     return environment
 
