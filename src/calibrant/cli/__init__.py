@@ -40,7 +40,6 @@ The same command goes on with a run that was stopped. For many processes: torchr
 
 Runs that are done are not done again; the same command goes on after Ctrl-C, a crash or a full disk.
 """,
-    "rows": "Print the rows of an experiment: a score per run, test and metric.",
     "table": "Print a table of the paper with the scores of an experiment.",
     "figure": "Draw a figure of an experiment, or all of them.",
     "report": "Write the figures of an experiment, and a page of all that it found.",

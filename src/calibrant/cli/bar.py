@@ -1,10 +1,13 @@
-"""What a training run shows: a bar on a terminal, and a line for each epoch."""
+"""What training shows: a bar on a terminal, and a line for each epoch of a run, or each run of an experiment."""
 
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrant.cli.show import shown
+from calibrant.experiments.folder import Outcome
+from calibrant.report.page import duration
 from calibrant.training.watch import Watch
 
 
@@ -41,3 +44,33 @@ class TrainingBar(Watch):
 
     def end(self) -> None:
         self.bar.stop()
+
+
+class SweepBar:
+    """A bar over all runs of an experiment on a terminal, and a line for each that has ended."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.console, self.total, self.n_ended = console, total, 0
+        self.shares: dict[str, float] = {}
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task = self.bar.add_task("starting", total=total)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def report(self, run: str, share: float) -> None:
+        self.shares[run] = share
+        description = f"{self.n_ended} of {self.total} runs, now {run}"
+        self.bar.update(self.task, completed=sum(self.shares.values()), description=description)
+
+    def ended(self, outcome: Outcome) -> None:
+        self.n_ended += 1
+        self.report(outcome.run, 1.0)
+        how = f"failed: {outcome.failure}" if outcome.failure else f"done in {duration(outcome.seconds)}"
+        line = f"{self.n_ended}/{self.total} {outcome.run} {'; '.join([how, *outcome.notes])}"
+        self.console.print(shown(line), soft_wrap=True)

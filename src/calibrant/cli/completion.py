@@ -25,7 +25,6 @@ TABLES = {  # where the names are
     "losses": "calibrant.losses:LOSSES",
     "metrics": "calibrant.metrics:METRICS",
     "models": "calibrant.models:MODELS",
-    "row formats": "calibrant.cli.rows:FORMATS",
     "sources": "calibrant.data.sources:SOURCES",
     "tables": "calibrant.report.tables:TABLES",
 }
@@ -43,7 +42,6 @@ VALUES: dict[str, dict[str, str]] = {  # what stands behind the parameters whose
         "method": "calibrators",
     },
     "predict": {"source": FILES, "splits": "corruptions", "output": FILES, "data": "data", "root": FILES},
-    "rows": {"folder": FILES, "format": "row formats"},
     "run": {"file": FILES, "output": FILES},
     "schema": {"output": FILES},
     "table": {"folder": FILES, "name": "tables", "format": "formats", "data": "data", "output": FILES},

@@ -64,10 +64,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant report runs/demo": "runs/demo/report.html anew",
         "calibrant report runs/demo --watch": "the page of an experiment while it runs",
     },
-    "rows": {
-        "calibrant rows runs/demo --where \"loss = 'focal' and severity = 5\"": "a table",
-        "calibrant rows runs/demo --format csv": "everything, for other programs",
-    },
     "run": {
         "calibrant run": "the demonstration that comes with the package, in runs/demo",
         "calibrant run --dry-run": "what would be done, and how long it would take",

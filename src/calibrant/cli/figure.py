@@ -114,11 +114,11 @@ def make_figure(name: str, folder: Path | None, *, root: Path | None = None, **o
         return wanted.draw(wanted.prepare())
     if folder is None:
         raise InvalidInputError(f"the figure {name} needs the folder of an experiment: calibrant figure {name} FOLDER")
-    from calibrant.experiments.rows import read_curves, read_rows
+    from calibrant.experiments.folder import ExperimentFolder
 
     if wanted.needs == "pictures":
-        return wanted.draw(wanted.prepare(sample_pictures(read_rows(folder), root, **options)))
-    table = read_rows(folder) if wanted.needs == "rows" else read_curves(folder)
+        return wanted.draw(wanted.prepare(sample_pictures(ExperimentFolder(folder).read_rows(), root, **options)))
+    table = ExperimentFolder(folder).read_rows() if wanted.needs == "rows" else ExperimentFolder(folder).read_curves()
     return wanted.draw(wanted.prepare(table, **options))
 
 
@@ -170,9 +170,9 @@ def _draw_all(folder: Path | None, output: Path | None, given: dict[str, Any], r
     if output is not None:
         raise InvalidInputError(f"--output names the file of one figure; all are written to {folder / 'figures'}")
     _figures()
-    from calibrant.experiments.rows import read_rows
+    from calibrant.experiments.folder import ExperimentFolder
 
-    read_rows(folder)  # what is no experiment is refused, where gibbs alone could be drawn
+    ExperimentFolder(folder).read_rows()  # what is no experiment is refused, where gibbs alone could be drawn
     with steps("drawing") as report:
         made, reasons = figures_of(folder, root=root, report=report, **given)
     for found in made:

@@ -58,10 +58,12 @@ def write_page(folder: Path, *, figures: Sequence[str] = (ALL,), root: str | Pat
     """Write FOLDER/figures/*.svg and FOLDER/report.html; returns the latter. root: the folder of the data sets."""
     check_figures(figures)
     from calibrant._files import replacing
-    from calibrant.experiments.rows import read_rows
+    from calibrant.experiments.folder import ExperimentFolder
 
     with steps("drawing") as say:
-        page, files = drawn_page(folder, read_rows(folder), curves_of(folder), figures=figures, root=root, report=say)
+        page, files = drawn_page(
+            folder, ExperimentFolder(folder).read_rows(), curves_of(folder), figures=figures, root=root, report=say
+        )
     _write_figures(folder / "figures", files)
     with replacing(folder / PAGE) as file:
         file.write(page.encode())
@@ -107,10 +109,10 @@ def _write_figures(folder: Path, files: dict[str, str]) -> None:
 
 def curves_of(folder: Path) -> "pa.Table | None":
     """None where there is no such file: the page then says which figures cannot be drawn."""
-    from calibrant.experiments.rows import read_curves
+    from calibrant.experiments.folder import ExperimentFolder
 
     try:
-        return read_curves(folder)
+        return ExperimentFolder(folder).read_curves()
     except NoDataError:
         return None
 
@@ -120,13 +122,12 @@ def planned_runs(folder: Path) -> "list[PlannedRun]":
     from calibrant.report.experiment import PlannedRun, RunKind
 
     try:
-        from calibrant.experiments.config import COPY, planned, read_experiment
+        from calibrant.experiments.folder import ExperimentFolder
 
-        runs = planned(read_experiment(folder / COPY))
+        runs = ExperimentFolder(folder).read_plan()
     except (CalibrantError, ImportError):
         return []
-    said = [run.described for run in runs]
-    return [PlannedRun(run["run"], RunKind(*(run[name] for name in RunKind._fields)), run["seed"]) for run in said]
+    return [PlannedRun(key.name, RunKind(*key.kind), key.seed) for key in runs]
 
 
 def read_said(folder: Path) -> dict[str, Any]:

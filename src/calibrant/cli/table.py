@@ -1,6 +1,6 @@
 """`calibrant table`: the tables of the paper, from what an experiment has found."""
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -42,13 +42,15 @@ def table(
     output
         The file to write, in place of standard output.
     """
-    from calibrant.experiments.rows import read_rows
-    from calibrant.report.old_formats import render
+    from calibrant.experiments.folder import ExperimentFolder
+    from calibrant.report.formats import render
     from calibrant.report.tables import make_table
 
     if format is None:
         format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
-    made = make_table(read_rows(folder), name, against=against, data=data, all_losses=all_losses)
+    made = make_table(
+        ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
+    )
     text = render(made, format, width=WIDTH if output else text_width())
     if output is None:
         print(text, end="")

@@ -10,9 +10,10 @@ from calibrant.cli.show import shown
 from calibrant.errors import NoDataError
 
 if TYPE_CHECKING:
-    from calibrant.experiments.config import Experiment, Run
+    from calibrant.experiments.config import Experiment
     from calibrant.experiments.evaluate import Measures
     from calibrant.report.serve import State
+    from calibrant.runs import RunKey
 
 LOG = "log.jsonl"
 
@@ -38,12 +39,13 @@ class Watched:
 
     def __init__(self, folder: Path, root: str | Path | None = None) -> None:
         self.folder, self.root = folder, root
-        self._done: set[tuple[str, str, tuple[int, ...]]] = set()  # what was found done, so that it is read once
+        self._done: set[tuple[str, bytes, tuple[int, ...]]] = set()  # what was found done, so that it is read once
         self.experiment()
 
     def experiment(self) -> "Experiment":
         """As the sweep has it, which may have grown. Raises: NoDataError, CorruptFileError, InvalidInputError."""
-        from calibrant.experiments.config import COPY, read_experiment
+        from calibrant.experiments.config import read_experiment
+        from calibrant.experiments.folder import EXPERIMENT as COPY
 
         if not (self.folder / COPY).is_file():
             raise NoDataError(f"{self.folder} has no {COPY}: it is not the folder of an experiment that has begun")
@@ -54,13 +56,14 @@ class Watched:
 
         A line of the log changes the word only where it tells of a failure: the files of a run that is done do already.
         """
-        from calibrant.experiments.config import planned
-        from calibrant.experiments.evaluate import Measures, evaluation_files
+        from calibrant.experiments.evaluate import Measures
         from calibrant.report.serve import State
+        from calibrant.runs import RunFolder
 
         experiment = self.experiment()
-        runs, measures = planned(experiment), Measures.of(experiment)
-        dates = [tuple(map(_date, evaluation_files(self.folder / run.name))) for run in runs]
+        runs, measures = list(experiment.runs), Measures.of(experiment)
+        folders = [RunFolder(self.folder / run.name) for run in runs]
+        dates = [(_date(folder.metrics), _date(folder.curves)) for folder in folders]
         done = [self._is_done(run, measures, found) for run, found in zip(runs, dates, strict=True)]
         left = [run for run, is_done in zip(runs, done, strict=True) if not is_done]
         n_begun = sum((self.folder / run.name / "config.json").is_file() for run in left)
@@ -71,12 +74,13 @@ class Watched:
         when = f"; last news {datetime.fromtimestamp(last / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC" if last else ""
         return State(word, f"{said}{when}.")
 
-    def _is_done(self, run: "Run", measures: "Measures", dates: tuple[int, ...]) -> bool:
+    def _is_done(self, run: "RunKey", measures: "Measures", dates: tuple[int, ...]) -> bool:
         """Whether its files, which are of these dates, are there and measured by the same."""
         from calibrant.experiments.evaluate import is_evaluated
+        from calibrant.runs import RunFolder
 
         key = run.name, measures.digest(run), dates
-        if key not in self._done and all(dates) and is_evaluated(run, self.folder / run.name, measures):
+        if key not in self._done and all(dates) and is_evaluated(run, RunFolder(self.folder / run.name), measures):
             self._done.add(key)
         return key in self._done
 
@@ -87,14 +91,11 @@ class Watched:
 
     def page(self, state: "State") -> str:
         """The page of all that is done."""
-        from calibrant.experiments.config import planned
-        from calibrant.experiments.evaluate import Measures
-        from calibrant.experiments.run import gathered
+        from calibrant.experiments.folder import ExperimentFolder
 
-        experiment = self.experiment()
-        found = gathered(self.folder, planned(experiment), Measures.of(experiment))
-        figures = experiment.figures
-        return drawn_page(self.folder, found.rows, found.curves, figures=figures, root=self.root, state=state.word)[0]
+        folder, figures = ExperimentFolder(self.folder), self.experiment().figures
+        rows, curves = folder.read_rows(), folder.read_curves()
+        return drawn_page(self.folder, rows, curves, figures=figures, root=self.root, state=state.word)[0]
 
 
 def _date(path: Path) -> int:

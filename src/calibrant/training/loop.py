@@ -20,11 +20,11 @@ from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
 from calibrant.predictions import Predictions
+from calibrant.runs import RunFolder
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
 from calibrant.training.engine import StopRequest, seed_device
-from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
 from calibrant.training.predicting import describe, new_model
 from calibrant.training.settings import Settings

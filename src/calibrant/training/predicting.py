@@ -16,9 +16,10 @@ from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, load_weights
 from calibrant.predictions import Predictions
+from calibrant.runs import RunFolder
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
-from calibrant.training.folder import RunFolder
+from calibrant.training.folder import read_run_settings
 from calibrant.training.outputs import Model, outputs
 from calibrant.training.settings import Settings
 
@@ -46,7 +47,7 @@ class Predictor:
     ) -> "Predictor":
         """The trained model of a run."""
         run = RunFolder(Path(path))
-        settings = run.read_settings()
+        settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
