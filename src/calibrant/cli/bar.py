@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.cli.show import shown
 from calibrant.experiments.folder import Outcome
-from calibrant.report.page import duration
+from calibrant.report.numbers import duration
 from calibrant.training.watch import Watch
 
 

@@ -26,7 +26,7 @@ TABLES = {  # where the names are
     "metrics": "calibrant.metrics:METRICS",
     "models": "calibrant.models:MODELS",
     "sources": "calibrant.data.sources:SOURCES",
-    "tables": "calibrant.report.tables:TABLES",
+    "tables": "calibrant.report.paper:TABLES",
 }
 MORE = {"figures": ("all",)}  # what a verb knows beside its table
 VALUES: dict[str, dict[str, str]] = {  # what stands behind the parameters whose type does not say it

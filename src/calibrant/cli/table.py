@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
@@ -31,7 +31,7 @@ def table(
         1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
         Brier on errors).
     format
-        text, markdown, latex, csv (all digits, a line per score, in the units of the table) or html; by default what
+        text, markdown, latex, csv or json (all digits, a record per score, in the units of the table); by default what
         the name of the output says, else text.
     against
         "paper" puts its numbers beside.
@@ -44,7 +44,7 @@ def table(
     """
     from calibrant.experiments.folder import ExperimentFolder
     from calibrant.report.formats import render
-    from calibrant.report.tables import make_table
+    from calibrant.report.paper import make_table
 
     if format is None:
         format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")

@@ -1,16 +1,20 @@
 """What charts are made of: lines in the looks of losses, keys that name them, panels side by side."""
 
 from collections.abc import Sequence, Sized
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-import altair as alt
-from altair.utils.schemapi import debug_mode
-
 from calibrant.errors import NoDataError, printable
 from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
+
+try:
+    import altair as alt
+    from altair.utils.schemapi import debug_mode
+except ImportError:
+    raise NoDataError("figures need the extra report: pip install 'calibrant[report]'") from None
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,13 @@ def specified(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Joined:
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
     """The rows as data that altair neither looks through nor copies, as it would a list, for each chart around them."""
-    with debug_mode(False):
+    with unchecked():
         return alt.InlineData(values=tuple(rows))
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """While this is entered, altair does not check each part of a chart, which takes as long as all else: tests do."""
+    return debug_mode(False)
 
 
 def said(field: str = "said") -> alt.Description:

@@ -21,9 +21,10 @@ MAX_PARTS, BETWEEN = 3, "\n\\par\\medskip\n"  # of a table in one float, and wha
 
 def render(table: Table, format: str, *, width: int = 100) -> str:
     """The table in a format of FORMATS. width: characters of a line of text."""
-    from calibrant._checks import check_choice  # it loads torch
+    if format not in FORMATS:
+        from calibrant._checks import check_choice  # it loads torch, here for the message alone
 
-    check_choice("format", format, FORMATS)
+        check_choice("format", format, FORMATS)
     return as_text(table, width) if format == "text" else FORMATS[format](table)
 
 

@@ -1,8 +1,8 @@
 """From the rows of an experiment to what tables and charts show: means over tests and seeds, and which is best.
 
-As in the paper, the score of a run is the plain mean over its tests, and a score is the mean over seeds with the standard
-error std(ddof=1)/√n. Every mean is over the tests that all runs of the same data set and model have: only over the same
-tests are means comparable.
+As in the paper, a run counts with the plain mean over its tests, and a score is the mean over seeds with the standard
+error std(ddof=1)/√n. Every mean is over the tests that all runs of the same data set and model have, for only over the
+same tests are means comparable.
 """
 
 import math
@@ -62,12 +62,13 @@ def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
         return table, []
     keys = pa.array(["\0".join((test["data"], test["model"], test["split"])) for test in lacking], pa.string())
     own = pc.binary_join_element_wise(table["data"], table["model"], table["split"], "\0")
-    names = panels_of(table)
+    names = panels_of(n_runs)
     notes = []
     for pair in n_runs:
         n_tests, n_lacking = (sum((t["data"], t["model"]) == pair for t in found) for found in (tests, lacking))
         if n_lacking:
-            notes.append(f"{names[pair]}: only the {n_tests - n_lacking} of {n_tests} tests that all runs have.")
+            n_shared = n_tests - n_lacking
+            notes.append(f"{names[pair]}: means are over the {n_shared} of {n_tests} tests that all runs have.")
     return table.filter(pc.invert(pc.is_in(own, keys))), notes
 
 
@@ -190,14 +191,15 @@ def standings(candidates: Sequence[Score | None], *, higher_is_better: bool = Fa
     return found
 
 
-def panels_of(table: pa.Table) -> dict[tuple[str, str], str]:
-    """What figures call each data set and model: the model is named where a data set has several."""
-    pairs = table.group_by(["data", "model"], use_threads=False).aggregate([]).to_pylist()
-    names = [pair["data"] for pair in pairs]
-    return {
-        (data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data)
-        for data, model in sorted((pair["data"], pair["model"]) for pair in pairs)
-    }
+def panels_of(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """What figures call each data set and model: the model is named where a data set has several.
+
+    >>> panels_of([("digits", "mlp"), ("mnist", "mlp"), ("digits", "cnn")])[("digits", "cnn")]
+    'digits, cnn'
+    """
+    every = sorted(set(pairs))
+    names = [data for data, _ in every]
+    return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in every}
 
 
 def chosen(
@@ -234,9 +236,9 @@ def chosen(
         if values:
             table = table.filter(pc.is_in(table[column], pa.array(list(values), pa.string())))
     table = table if smoothed else table.filter(pc.equal(table["label_smoothing"], 0.0))
-    names = panels_of(table)
-    pairs = zip(table["data"].to_pylist(), table["model"].to_pylist(), strict=True)
-    return table.append_column("panel", pa.array([names[pair] for pair in pairs], pa.string()))
+    pairs = list(zip(table["data"].to_pylist(), table["model"].to_pylist(), strict=True))
+    panels = panels_of(pairs)
+    return table.append_column("panel", pa.array([panels[pair] for pair in pairs], pa.string()))
 
 
 def paired(table: pa.Table, column: str) -> pa.Table:
@@ -259,7 +261,7 @@ def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
 
 
 def with_steps(table: pa.Table) -> pa.Table:
-    """With the column `step`, how far a test is shifted: 0 not, the severity of a corruption, 1 for a shift in the wild."""
+    """With the column `step`, how far a test is shifted: 0 not, a severity, or 1 for a shift in the wild."""
     shifted = pc.max_element_wise(table["severity"], pa.scalar(1, pa.int64()))
     return table.append_column("step", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
 

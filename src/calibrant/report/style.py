@@ -20,7 +20,7 @@ STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.44L-0.59,0.81L-0.42,
 
 
 class Style(NamedTuple):
-    """How a line looks, and what a key calls it. Losses of one dash differ in lightness, to be told apart in grey too."""
+    """How a line looks, and what a key calls it. Losses of one dash differ in lightness, also in grey."""
 
     label: str
     colour: str

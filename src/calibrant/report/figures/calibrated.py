@@ -1,4 +1,4 @@
-"""ECE against severity, raw and after each calibrator, a panel per loss: what calibrates a model where it is shifted."""
+"""ECE against severity, raw and after each calibrator, a panel per loss: what helps under shift."""
 
 from collections.abc import Collection
 

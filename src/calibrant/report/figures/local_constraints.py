@@ -7,7 +7,7 @@ import pyarrow as pa
 from calibrant.experiments.folder import RAW
 from calibrant.report.charts import Joined, finished, grid_of, key, need, side_by_side
 from calibrant.report.figures.severity import severity_panel, severity_records
-from calibrant.report.scores import Record, chosen, losses_in, panel_names, paired
+from calibrant.report.scores import Record, chosen, losses_in, paired, panel_names
 from calibrant.report.style import style_of
 
 GLOBAL = "global"

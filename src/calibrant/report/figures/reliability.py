@@ -49,7 +49,7 @@ def tests_needed(severity: int | None) -> str:
 
 
 def bins_of(tests: pa.Table) -> list[Record]:
-    """Of each loss and amount of smoothing the bins, with their share of the predictions and, if any, their accuracy."""
+    """The bins of each loss and amount of smoothing, with their share of all predictions and their accuracy, if any."""
     series: dict[tuple[str, str, float], dict[int, Record]] = {}
     for point in pooled(tests, "panel", "loss", "label_smoothing"):
         series.setdefault((point["panel"], point["loss"], point["label_smoothing"]), {})[point["point"]] = point
