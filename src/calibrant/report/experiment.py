@@ -17,6 +17,7 @@ from calibrant import __version__
 from calibrant._files import make_folder, replacing
 from calibrant.errors import NoDataError
 from calibrant.experiments.folder import ExperimentFolder, Outcome, RunKey, keys_of
+from calibrant.metrics.table import Quantity
 from calibrant.report import learning
 from calibrant.report.charts import unchecked, with_notes
 from calibrant.report.experiment_words import environment_words, findings, progress_words
@@ -26,7 +27,7 @@ from calibrant.report.page import Drawing, page_html
 from calibrant.report.paper import metric_tables, remedy_tables, table_scores
 from calibrant.report.render import to_svg
 from calibrant.report.scores import Record, shared_tests
-from calibrant.report.style import in_order, label_of, measure_of, place_of
+from calibrant.report.style import in_order, label_of, place_of, quantity_of
 from calibrant.report.table import Cell, Column, Table
 
 MAX_METRICS = 8  # that severity curves are drawn of
@@ -148,13 +149,13 @@ def _figure(name: str, svg: str) -> Drawing:
 def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[str]) -> list[Drawing]:
     """A chart per metric, of those that say how good a model is."""
     drawings = []
-    for metric in [name for name in metrics if measure_of(name).ranks][:MAX_METRICS]:
+    for metric in [name for name in metrics if quantity_of(name).better][:MAX_METRICS]:
         try:
             records = severity.prepare(rows, metrics=(metric,))
         except NoDataError:
             continue  # a metric of a data set that has no severities
         if records:
-            title = "Error" if metric == "accuracy" else measure_of(metric).heading
+            title = "Error" if metric == "accuracy" else quantity_of(metric).heading
             chart = with_notes(severity.draw_metric(records, metric, title), notes)
             drawings.append(Drawing(to_svg(chart), f"{title} as the shift grows", name=metric, title=title))
     return drawings
@@ -165,9 +166,7 @@ def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> Record:
     points, moments, notes = learning.read_learning(folder, runs)
     curves, constraints = (_epoch_drawings(points, known) for known in (learning.LEARNING, learning.CONSTRAINTS))
     if moments:
-        title, caption, _ = learning.MOMENTS
-        svg = to_svg(learning.draw_moments(moments))
-        constraints.append(Drawing(svg, f"{title} over epochs", caption, "moments", title))
+        constraints.append(_epoch_drawing(learning.MOMENTS, to_svg(learning.draw_moments(moments))))
         n_panels = len(set(learning.moment_panels(moments)))
         if n_panels > learning.MAX_PANELS:
             notes = [*notes, f"Only the first {learning.MAX_PANELS} of {n_panels} moments are drawn."]
@@ -177,14 +176,17 @@ def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> Record:
     return {"learning": curves, "constraints": constraints, "lines": lines, "notes": notes}
 
 
-def _epoch_drawings(points: Sequence[Record], quantities: Mapping[str, learning.Quantity]) -> list[Drawing]:
+def _epoch_drawings(points: Sequence[Record], quantities: Iterable[Quantity]) -> list[Drawing]:
     drawings = []
-    for name, quantity in quantities.items():
-        own = [point for point in points if point["quantity"] == name]
+    for quantity in quantities:
+        own = [point for point in points if point["quantity"] == quantity.key]
         if own:
-            svg = to_svg(learning.draw_epochs(own, quantity))
-            drawings.append(Drawing(svg, f"{quantity.title} over epochs", quantity.caption, name, quantity.title))
+            drawings.append(_epoch_drawing(quantity, to_svg(learning.draw_epochs(own, quantity))))
     return drawings
+
+
+def _epoch_drawing(quantity: Quantity, svg: str) -> Drawing:
+    return Drawing(svg, f"{quantity.heading} over epochs", quantity.title, quantity.key, quantity.heading)
 
 
 def _plan(folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection[str], notes: Sequence[str]) -> Record:

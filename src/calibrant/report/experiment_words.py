@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from calibrant.report.numbers import change, count, duration, joined, span
 from calibrant.report.paper import DATA_TITLES, PLAIN, is_plain, losses_of, places_of, score_text
 from calibrant.report.scores import Score, ScoreKey, chosen, mean_records, panel_names, standings, with_steps
-from calibrant.report.style import label_of, measure_of, place_of
+from calibrant.report.style import label_of, place_of, quantity_of
 
 TOLD = ("ece", "accuracy")  # the metrics whose best is told
 MAX_NAMES = 5  # seeds and data sets are counted where there are more
@@ -72,7 +72,7 @@ def _leader(metric: str, scored: Mapping[str, Score], tests: str) -> str:
     """The sentence on one data set. scored: by the label of the loss, those that have a score."""
     if not scored:
         return ""
-    higher = measure_of(metric).higher_is_better
+    higher = quantity_of(metric).higher_is_better
     ranks = dict(zip(scored, standings(list(scored.values()), higher_is_better=higher), strict=True))
     order = sorted(scored, key=lambda label: (-1 if higher else 1) * (scored[label].mean or 0.0))
     best = [label for label in scored if ranks[label][0]]
@@ -91,13 +91,13 @@ def _leader(metric: str, scored: Mapping[str, Score], tests: str) -> str:
 
 def noun(metric: str) -> str:
     """What a sentence calls a metric."""
-    heading = measure_of(metric).heading
+    heading = quantity_of(metric).heading
     return heading.lower() if heading.istitle() else heading
 
 
 def _score(score: Score, metric: str) -> str:
     """As 4.16±0.03 %."""
-    return f"{score_text(score, metric)}{' %' if measure_of(metric).in_percent else ''}"
+    return f"{score_text(score, metric)}{' %' if quantity_of(metric).in_percent else ''}"
 
 
 def _margin(ranked: Mapping[str, Score], *, significant: bool) -> str:

@@ -3,12 +3,13 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 
 from calibrant.errors import printable
 from calibrant.experiments.folder import ExperimentFolder, RunKey
+from calibrant.metrics.table import Quantity
 from calibrant.report.charts import (
     Joined,
     colour,
@@ -40,41 +41,39 @@ MAX_POINTS = 20  # of a line: so many epochs can be pointed at
 MAX_PANELS = 12  # of moments
 
 
-class Quantity(NamedTuple):
-    """Something that a log has a number of for each epoch."""
-
-    title: str
-    caption: str
-    in_percent: bool = True
-
-
-LEARNING = {
-    "val_ece": Quantity("Validation ECE", "The ECE on validation rows, which are not shifted."),
-    "val_accuracy": Quantity("Validation accuracy", "The share of validation rows that is predicted correctly."),
-    "train_loss": Quantity(
+# a heading and a sentence of each
+LEARNING = (
+    Quantity("val_ece", "Validation ECE", "The ECE on validation rows, which are not shifted."),
+    Quantity("val_accuracy", "Validation accuracy", "The share of validation rows that is predicted correctly."),
+    Quantity(
+        "train_loss",
         "Training loss",
         "The mean over the training rows of the epoch. Each loss is on a scale of its own: compare seeds, not losses.",
         in_percent=False,
     ),
-}
-CONSTRAINTS = {
-    "constraint_active_fraction": Quantity(
+)
+CONSTRAINTS = (
+    Quantity(
+        "constraint_active_fraction",
         "Active constraints",
         "The share of pairs of a validation row and a constraint on which the constraint pulls at all; between the "
         "global and the local moment it does not.",
     ),
-    "constraint_gradient_share": Quantity(
+    Quantity(
+        "constraint_gradient_share",
         "Share of the gradient",
         "How much of the gradient in the logits comes from the constraints, the rest being focal loss: at 0 % they "
         "have no say, at 50 % as much as focal loss.",
     ),
-}
+)
 MOMENTS = Quantity(
+    "moments",
     "Moments and targets",
     "What the constraints compare: the moment of the predictions, mean over the validation rows, in the colour of the "
     "loss, beside the global target (dashed, of the class prior) and the local one (dotted, of the labels). Where both "
     "targets are one line, only one is seen.",
 )
+LOGGED = [quantity.key for quantity in (*LEARNING, *CONSTRAINTS)]
 LISTS = ("constraint_moments", "constraint_global_moments", "constraint_local_moments")
 
 Log = dict[int, dict[str, Any]]  # the last record of each epoch
@@ -138,7 +137,7 @@ def _notes(
 
 def _odd(log: Log, run: str) -> Iterator[str]:
     """What is named in a log, but is no number, as where a run has diverged."""
-    for name in (*LEARNING, *CONSTRAINTS, *LISTS):
+    for name in (*LOGGED, *LISTS):
         n_odd = sum(name in record and None in _numbers(record[name]) for record in log.values())
         if n_odd:
             yield f"{name} at {count(n_odd, 'epoch')} of {run}"
@@ -165,7 +164,7 @@ def _epoch(record: Mapping[str, Any]) -> int | None:
 
 
 def _points(logs: Sequence[Log]) -> Iterator[Record]:
-    for quantity in (*LEARNING, *CONSTRAINTS):
+    for quantity in LOGGED:
         for epoch in sorted({epoch for log in logs for epoch in log}):
             found = [_number(log[epoch].get(quantity)) for log in logs if epoch in log]
             known = [value for value in found if value is not None]
@@ -232,10 +231,10 @@ def draw_epochs(records: Sequence[Record], quantity: Quantity) -> Joined:
 
 def _epoch_panel(records: Sequence[Record], lines: Sequence[Style], quantity: Quantity) -> alt.LayerChart:
     axis = alt.Axis(format=PERCENT if quantity.in_percent else "~r", tickCount=5)
-    up = alt.Y("mean:Q", title=quantity.title, axis=axis, scale=alt.Scale(zero=False))
+    up = alt.Y("mean:Q", title=quantity.heading, axis=axis, scale=alt.Scale(zero=False))
     base = alt.Chart().encode(x=_epochs(), color=colour(lines), description=said("line"))
     return layered(
-        base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=quantity.title), y2=alt.Y2("high:Q")),
+        base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=quantity.heading), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines)),
         _marks(base).encode(y=up, shape=shape(lines)),
         rows=_marked(records, lambda record: _words(record, quantity)),
@@ -244,7 +243,7 @@ def _epoch_panel(records: Sequence[Record], lines: Sequence[Style], quantity: Qu
 
 def _words(record: Record, quantity: Quantity) -> str:
     value = percent(record["mean"]) if quantity.in_percent else f"{record['mean']:.4g}"
-    what = f"{quantity.title.lower().replace('ece', 'ECE')} {value}"
+    what = f"{quantity.heading.lower().replace('ece', 'ECE')} {value}"
     return sentence(record["line"], f"epoch {record['epoch']}", what, seeds(record["n_seeds"]))
 
 

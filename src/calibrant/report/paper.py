@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from calibrant._checks import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, error_text, mean_text, span
 from calibrant.report.scores import Score, ScoreKey, scores, shared_tests, standings
-from calibrant.report.style import label_of, measure_of, place_of
+from calibrant.report.style import label_of, place_of, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -109,12 +110,13 @@ def make_table(
         UnknownNameError: There is no such table or data set.
         InvalidInputError: all_losses is asked of another table.
     """
-    _check_known("table", name, TABLES)
-    _check_known("against", against, (None, "paper"))
+    check_choice("table", name, TABLES)
+    if against is not None:
+        check_choice("against", against, ("paper",))
     if all_losses and name != "2":
         raise InvalidInputError(f"all_losses belongs to table 2, got table {name}")
     for wanted in data or ():
-        _check_known("data", wanted, sorted(pc.unique(rows["data"]).to_pylist()))
+        check_choice("data", wanted, sorted(pc.unique(rows["data"]).to_pylist()))
     if data:
         rows = rows.filter(pc.is_in(rows["data"], pa.array(data, pa.string())))
     title, metrics = TABLES[name]
@@ -140,19 +142,11 @@ def table_scores(
     return {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
 
 
-def _check_known(argument: str, value: str | None, known: Iterable[str | None]) -> None:
-    known = list(known)
-    if value not in known:
-        from calibrant._checks import check_choice  # it loads torch, here for the message alone
-
-        check_choice(argument, str(value), [name for name in known if name is not None])
-
-
 def by_data(found: Scores, metrics: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
     """A row per loss; a group of columns per data set, with a column per metric."""
     plain = [key for key in found if is_plain(key)]
     columns = [
-        Axis(measure_of(metric).heading, {**place.part, **PLAIN, "metric": metric}, place.label)
+        Axis(quantity_of(metric).heading, {**place.part, **PLAIN, "metric": metric}, place.label)
         for place in places_of(plain)
         for metric in metrics
     ]
@@ -255,8 +249,8 @@ def _filled(
         caption,
         [Column(corner, numeric=False), *chain.from_iterable(map(_heads, columns, beside))],
         cells,
-        [*_notes(list(chain.from_iterable(cells)), there, tests), *notes, *_paper_notes(list(paper))],
-        best=best_of if any(measure_of(key.metric).ranks for key in every) else "",
+        [*_notes(list(chain.from_iterable(cells)), there, tests, notes), *_paper_notes(list(paper))],
+        best=best_of if any(quantity_of(key.metric).better for key in every) else "",
     )
 
 
@@ -279,9 +273,9 @@ def _ranks(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> d
     for line in lines:
         for _, group in groupby(line, key=lambda key: key[:2]):
             rivals = list(group)
-            measure = measure_of(rivals[0].metric)
-            able = [found.get(key) if measure.ranks else None for key in rivals]
-            ranks |= dict(zip(rivals, standings(able, higher_is_better=measure.higher_is_better), strict=True))
+            quantity = quantity_of(rivals[0].metric)
+            able = [found.get(key) if quantity.better else None for key in rivals]
+            ranks |= dict(zip(rivals, standings(able, higher_is_better=quantity.higher_is_better), strict=True))
     return ranks
 
 
@@ -290,7 +284,7 @@ def _cell(key: ScoreKey, found: Scores, rank: tuple[bool, bool], paper: tuple[st
     score = found.get(key, NO_SCORE)
     plain = found.get(key._replace(**PLAIN), NO_SCORE).mean
     improved = score.mean is not None and plain is not None and score.mean < plain
-    scale = 100 if measure_of(key.metric).in_percent else 1
+    scale = 100 if quantity_of(key.metric).in_percent else 1
     mean, error = (None if value is None else scale * value for value in (score.mean, score.error))
     facts = {"table": table, **key._asdict(), "mean": mean, "error": error}
     facts |= {"n_seeds": score.n_seeds, "n_tests": score.n_tests, "best": best, "significant": significant}
@@ -307,19 +301,20 @@ def score_text(score: Score, metric: str) -> str:
     """As 4.16±0.03, in percent where the metric is."""
     if score.mean is None:
         return MISSING
-    in_percent = measure_of(metric).in_percent
+    in_percent = quantity_of(metric).in_percent
     scale = 100 if in_percent else 1
     mean = mean_text(scale * score.mean, in_percent)
     return mean if score.error is None else f"{mean}±{error_text(scale * score.error)}"
 
 
-def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str) -> Iterator[str]:
+def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
     """What a reader must know about these cells, whatever the format."""
     n_seeds, n_tests = span([score.n_seeds for score in there]), span([score.n_tests for score in there])
     yield (
         f"Mean ± standard error over seeds ({n_seeds}) of the mean over the {tests} tests that all runs of a data set "
         f"and model have ({n_tests})."
     )
+    yield from shared
     marks = "".join(cell.marks for cell in cells)
     if "↓" in marks:
         yield "↓: lower than the same loss without it."
@@ -353,11 +348,11 @@ def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *
     for metric in metrics:
         own = {key: score for key, score in found.items() if key.metric == metric and is_plain(key)}
         if own:
-            measure = measure_of(metric)
+            quantity = quantity_of(metric)
             columns = [Axis(place.label, {**place.part, **PLAIN, "metric": metric}) for place in places_of(own, titles)]
-            caption = f"{measure.heading}{' (%)' if measure.in_percent else ''} {how} shift"
+            caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {how} shift"
             table = _filled(caption, "Loss", losses_of(own), columns, own, notes=notes, with_paper=shifted, tests=tests)
-            tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=measure.heading))
+            tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=quantity.heading))
     return tables
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
+from calibrant._checks import check_choice, check_whole
 from calibrant.errors import InvalidInputError, NoDataError, printable
 from calibrant.experiments.folder import RAW
 from calibrant.report.style import place_of
@@ -223,8 +224,6 @@ def chosen(
         NoDataError: There are no rows at all.
         UnknownNameError: A name is not in the experiment.
     """
-    from calibrant._checks import check_choice  # it loads torch, which a table does without
-
     if not table.num_rows:
         raise NoDataError("the experiment has no rows: none of its runs is done")
     named = {"data": data, "loss": losses, "calibrator": () if calibrator is None else (calibrator,)}
@@ -254,8 +253,6 @@ def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
     """The rows of the tests of one severity, 0 being the unshifted one; of all shifted tests where none is named."""
     if severity is None:
         return table.filter(table["shifted"])
-    from calibrant._checks import check_whole
-
     check_whole("severity", severity, 0, MAX_SEVERITY)
     return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from calibrant.metrics.table import METRICS, Quantity
+
 Dash = tuple[float, ...]  # lengths of line and gap in pixels, in turn
 
 SOLID: Dash = (1, 0)
@@ -96,57 +98,32 @@ def _between(share: float) -> str:
     return "#" + "".join(f"{part:02X}" for part in mixed)
 
 
-class Measure(NamedTuple):
-    """How a metric is shown."""
-
-    heading: str
-    in_percent: bool = True
-    higher_is_better: bool = False
-    ranks: bool = True  # whether it says which of two models is better, or only describes them
-
-
-# in the order of switches
-MEASURES = {
-    "ece": Measure("ECE"),
-    "accuracy": Measure("Accuracy", higher_is_better=True),
-    "cece": Measure("CECE"),
-    "kse": Measure("KSE"),
-    "nll": Measure("NLL", in_percent=False),
-    "brier": Measure("Brier", in_percent=False),
-    "mce": Measure("MCE"),
-    "adaece": Measure("AdaECE"),
-    "nll_on_errors": Measure("NLL (err.)", in_percent=False),
-    "brier_on_errors": Measure("Brier (err.)", in_percent=False),
-    "rmsce": Measure("RMS-CE"),
-    "l2ce": Measure("L2-CE"),
-    "smece": Measure("smECE"),
-    "overconfidence": Measure("Overconfidence"),
-    "underconfidence": Measure("Underconfidence"),
-    "aurc": Measure("AURC"),
-    "confidence": Measure("Confidence", ranks=False),
-    "entropy": Measure("Entropy", in_percent=False, ranks=False),
-    "feature_norm": Measure("Feature norm", in_percent=False, ranks=False),
-    "logit_norm": Measure("Logit norm", in_percent=False, ranks=False),
+FIRST = ("ece", "accuracy", "cece", "kse", "nll", "brier")  # in switches
+NORMS = {  # what the rows of an experiment have beside metrics
+    name: Quantity(name, f"{of.capitalize()} norm", f"mean norm of the {of}s", in_percent=False, better=None)
+    for name, of in (("feature_norm", "feature"), ("logit_norm", "logit"))
 }
-POSITIVE = "_positive"  # the end of metrics of the probability of class 1
 
 
-def measure_of(metric: str) -> Measure:
+def quantity_of(metric: str) -> Quantity:
     """How a metric is shown; one we do not know goes by its own name, as it is.
 
-    >>> measure_of("ece_positive").heading, measure_of("other").in_percent
-    ('ECE, P(y = 1)', False)
+    >>> quantity_of("ece").heading, quantity_of("other").in_percent
+    ('ECE', False)
     """
-    base = metric.removesuffix(POSITIVE)
-    if base != metric and base in MEASURES:
-        return MEASURES[base]._replace(heading=f"{MEASURES[base].heading}, P(y = 1)")
-    return MEASURES.get(metric, Measure(metric, in_percent=False, ranks=False))
+    unknown = Quantity(metric, metric, metric, in_percent=False, better=None)
+    return METRICS.get(metric) or NORMS.get(metric, unknown)
 
 
 def in_order(metrics: Iterable[str]) -> list[str]:
-    """The ECE first, what only describes behind it, and what we do not know last."""
-    order = list(MEASURES)
-    return sorted(metrics, key=lambda name: (order.index(name) if name in order else len(order), name))
+    """The ECE first, what only describes behind, and what we do not know last."""
+    order = [*FIRST, *METRICS, *NORMS]
+
+    def place(name: str) -> tuple[bool, bool, int, str]:
+        known = name in order
+        return not known, quantity_of(name).better is None, order.index(name) if known else 0, name
+
+    return sorted(metrics, key=place)
 
 
 COLUMN, PAGE = 320, 670  # pixels: 8.5 cm, the width of a column of text, and 17.7 cm, that of two

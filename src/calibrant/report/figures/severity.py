@@ -27,7 +27,7 @@ from calibrant.report.charts import (
 )
 from calibrant.report.numbers import mean_text, percent
 from calibrant.report.scores import Record, chosen, losses_in, mean_records, panel_names
-from calibrant.report.style import AXIS, PAGE, PERCENT, Style, label_of, measure_of, style_of
+from calibrant.report.style import AXIS, PAGE, PERCENT, Style, label_of, quantity_of, style_of
 
 TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 METRICS = ("accuracy", "ece", "kse")
@@ -106,7 +106,7 @@ def draw_metric(records: list[Record], metric: str, title: str) -> Joined:
             y_title=title,
             width=panel_width(columns, PAGE, axes=columns),
             height=HIGHER,
-            in_percent=measure_of(metric).in_percent,
+            in_percent=quantity_of(metric).in_percent,
         )
         for panel in panels
     ]
