@@ -18,6 +18,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE = 600_000  # milliseconds after which a browser that hangs is given up
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -29,7 +30,7 @@ def started_browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("there is no Chromium on this machine")
     with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE)
         try:
             yield browser
         finally:
@@ -46,7 +47,7 @@ def opened(browser: Any, where: Path | str, **options: Any) -> Iterator[Any]:
     wrong: list[str] = []
     context = browser.new_context(**options)
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(PATIENCE)
     page.on("console", lambda message: wrong.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
