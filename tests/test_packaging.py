@@ -7,7 +7,6 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 import calibrant
-from calibrant.experiments.config import read_experiment
 from made.cli import MAX_SECONDS, Run
 
 ROOT = Path(__file__).parents[1]

@@ -114,7 +114,6 @@ WRONG: dict[str, tuple[str, str]] = {
     "fit": ("no.parquet --method spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
     "predict": ("no_module:model", "a model of your own needs --data and --output"),
     "report": ("no_folder", "no_folder has no rows.parquet"),
-    "rows": ("no_folder", "no_folder has no rows.parquet"),
     "run": ("no.toml", "no.toml cannot be read"),
     "schema": ("-o no_folder/x.json", "no_folder/x.json cannot be written"),
     "solve": ("", "give either --prior or --counts"),

@@ -18,7 +18,6 @@ from calibrant import Predictions, score
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
-from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments.config import PAPER_METRICS
 
 RUN = "digits-mlp-focal-0"

@@ -18,7 +18,6 @@ from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
 from calibrant.cli.predict import predict
 from calibrant.cli.report import report
-from calibrant.cli.rows import rows
 from calibrant.cli.run import run
 from calibrant.cli.schema import schema
 from calibrant.cli.solve import solve
@@ -31,7 +30,7 @@ app = App(
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
 )
-for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, rows, run, schema, solve, table):
+for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
 app.command(data)
 data.help_epilogue = epilogue("data")

@@ -62,7 +62,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "report": {
         "calibrant report runs/demo": "runs/demo/report.html anew",
-        "calibrant report runs/demo --watch": "the page of an experiment while it runs",
     },
     "run": {
         "calibrant run": "the demonstration that comes with the package, in runs/demo",

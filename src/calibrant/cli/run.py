@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant.cli.figure import ALL, check_figures
 from calibrant.cli.options import File, Output, Switch
 from calibrant.cli.output import new_table, shown, working
 from calibrant.cli.report import write_page
@@ -12,7 +11,7 @@ from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.experiments.folder import ExperimentFolder
+    from calibrant.experiments.folder import ExperimentFolder, Outcome
     from calibrant.experiments.run import Plan, Result
 
 
@@ -57,18 +56,26 @@ def run(
             "experiments need the extras report and train: pip install 'calibrant[report,train]'"
         ) from None
     from calibrant.cli.bar import SweepBar
+    from calibrant.report.experiment import live_page
+    from calibrant.report.figures import check_names
 
     console = Console()
     source = demo_file() if file is None else Path(file)
     with working("reading the plan"):
         plan = make_plan(source, output=output, only=_axes(only))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
-    check_figures(plan.experiment.figures)  # and that they can be drawn, before hours of training
+    check_names(plan.experiment.figures)  # and that they can be drawn, before hours of training
     _show_plan(console, plan)
     if dry_run:
         return
+    draw_page = live_page(plan.folder)
     with SweepBar(console, len(plan.tasks(redo=redo))) as bar:
-        result = carry_out(plan, source, redo=redo, backend=backend, report=bar.report, ended=bar.ended)
+
+        def ended(outcome: "Outcome") -> None:
+            bar.ended(outcome)
+            draw_page()
+
+        result = carry_out(plan, source, redo=redo, backend=backend, report=bar.report, ended=ended)
     _show_result(console, plan, result)
 
 
@@ -104,7 +111,7 @@ def _show_plan(console: "Console", plan: "Plan") -> None:
 
 def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
     """Table 1, the page of all tables and figures, and what is missing or failed."""
-    folder, figures = result.folder, plan.experiment.figures
+    folder = result.folder
     if result.n_done:
         console.print(_table(folder, console.width), soft_wrap=True, markup=False, highlight=False, end="")
     if result.missing:
@@ -113,8 +120,8 @@ def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
         run = folder.run(outcome.run)
         log = run.error_log if run.error_log.is_file() else run.output_log
         console.print(shown(f"{outcome.run} failed: {outcome.failure} ({log})"), style="red", soft_wrap=True)
-    if result.n_done or ALL not in figures:
-        page = write_page(folder.path, figures=figures, root=folder.read_data_root())
+    if result.n_done or "all" not in plan.experiment.figures:
+        page = write_page(folder.path)
         console.print(shown(f"rows are in {folder.rows_file}, figures in {folder.figures_folder}"))
         console.print(shown(f"open {page} in a browser: {page.absolute().as_uri()}"), soft_wrap=True)
     if result.failures:
@@ -124,7 +131,7 @@ def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
 def _table(folder: "ExperimentFolder", width: int) -> str:
     """Table 1, or why there is none."""
     from calibrant.report.formats import render
-    from calibrant.report.tables import make_table
+    from calibrant.report.paper import make_table
 
     try:
         return render(make_table(folder.read_rows(), "1"), "text", width=width)

@@ -1,23 +1,22 @@
 """`calibrant table`: the tables of the paper, from what an experiment has found."""
 
 from pathlib import Path, PurePath
-from typing import Annotated
 
-from cyclopts import Parameter
+from calibrant.cli.options import File, Output, Switch, Words
 
-SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
 def table(
-    folder: str,
+    folder: File,
     *,
     name: str = "1",
     format: str | None = None,
     against: str | None = None,
-    data: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    all_losses: Annotated[bool, Parameter(negative=())] = False,
-    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    data: Words = (),
+    all_losses: Switch = False,
+    output: Output | None = None,
 ) -> None:
     """Print a table of the paper with the scores of an experiment.
 
@@ -31,7 +30,7 @@ def table(
         1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
         Brier on errors).
     format
-        text, markdown, latex, csv (all digits, a line per score, in the units of the table) or html; by default what
+        text, markdown, latex, csv or json (all digits, a record per score, in the units of the table); by default what
         the name of the output says, else text.
     against
         "paper" puts its numbers beside.
@@ -44,7 +43,7 @@ def table(
     """
     from calibrant.experiments.folder import ExperimentFolder
     from calibrant.report.formats import render
-    from calibrant.report.tables import make_table
+    from calibrant.report.paper import make_table
 
     if format is None:
         format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")

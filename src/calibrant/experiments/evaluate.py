@@ -19,7 +19,7 @@ from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import outcome_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
-from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey
+from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
 from calibrant.training.predicting import Predictor, chosen_names
 from calibrant.training.results import columns_of, score_rows, write_rows
 from calibrant.training.settings import Settings

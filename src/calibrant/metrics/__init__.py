@@ -31,3 +31,4 @@ from calibrant.metrics.scoring import score as score
 from calibrant.metrics.smooth import smooth_calibration_error as smooth_calibration_error
 from calibrant.metrics.table import METRICS as METRICS
 from calibrant.metrics.table import Metric as Metric
+from calibrant.metrics.table import Quantity as Quantity

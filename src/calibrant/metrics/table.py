@@ -5,7 +5,7 @@ A part is sums that merge by addition: means, bins, classes (the bins of every c
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from torch import Tensor
 
@@ -24,16 +24,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Metric:
+class Quantity:
+    """How a number is called and shown; ``Quantity(name, name, name, in_percent=False, better=None)`` if unknown."""
+
+    key: str  # in files, flags and Python: "ece"
+    heading: str  # in tables and figures: "ECE"
+    title: str  # in full: "expected calibration error"
+    in_percent: bool = True
+    better: Literal["higher", "lower"] | None = "lower"  # None: it only describes a model
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.better == "higher"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(Quantity):
     """A row of the table: how to read a metric, and what it is worth, from a scorecard."""
 
-    title: str
     parts: tuple[str, ...]
     value: Callable[["Scorecard"], float]
     interval: Callable[["Scorecard", float, int], tuple[float, float]]
     floor: Callable[["Scorecard", int], float] | None = None
     bound: Callable[["Scorecard"], float] | None = None
-    higher_is_better: bool = False
     binary: bool = False
 
 
@@ -43,14 +56,14 @@ def needed(part: Any, name: str) -> Any:
     return part
 
 
-def _mean(title: str, column: str, *, errors: bool = False, higher_is_better: bool = False) -> Metric:
+def _mean(quantity: Quantity, column: str, *, errors: bool = False) -> Metric:
     def value(card: "Scorecard") -> float:
         return card.means.value(column, errors=errors)  # type: ignore[union-attr]
 
     def interval(card: "Scorecard", level: float, _: int) -> tuple[float, float]:
         return card.means.interval(column, level, errors=errors)  # type: ignore[union-attr]
 
-    return Metric(title, ("means",), value, interval, higher_is_better=higher_is_better)
+    return Metric(**vars(quantity), parts=("means",), value=value, interval=interval)
 
 
 Side: TypeAlias = Callable[["Scorecard"], Events]
@@ -82,7 +95,7 @@ def _classes(card: "Scorecard") -> Tally:
 
 
 def _binned(
-    title: str,
+    quantity: Quantity,
     side: Side,
     reading: Reading,
     formula: Callable[[Tally], Tensor],
@@ -120,17 +133,17 @@ def _binned(
         return float(adaptive_bound(cells, card.n_bins))
 
     return Metric(
-        title,
-        ("bins",) if reading is _bins else ("cells",),
-        lambda card: float(formula(reading(side(card), card.n_bins))),
-        interval,
-        noise_floor,
-        None if reading is _bins else bound,
+        **vars(quantity),
+        parts=("bins",) if reading is _bins else ("cells",),
+        value=lambda card: float(formula(reading(side(card), card.n_bins))),
+        interval=interval,
+        floor=noise_floor,
+        bound=None if reading is _bins else bound,
         binary=side is _positive,
     )
 
 
-def _ks(title: str, side: Side) -> Metric:
+def _ks(quantity: Quantity, side: Side) -> Metric:
     def cells(card: "Scorecard") -> Cells:
         return _cells(side(card))
 
@@ -140,17 +153,17 @@ def _ks(title: str, side: Side) -> Metric:
         return intervals.holding_gap(limits, tally, intervals.largest, level)
 
     return Metric(
-        title,
-        ("cells",),
-        lambda card: float(ks(cells(card).tally)),
-        interval,
-        lambda card, seed: intervals.floor(intervals.cumulative(cells(card).tally, seed), intervals.largest),
-        lambda card: float(ks_bound(cells(card))),
+        **vars(quantity),
+        parts=("cells",),
+        value=lambda card: float(ks(cells(card).tally)),
+        interval=interval,
+        floor=lambda card, seed: intervals.floor(intervals.cumulative(cells(card).tally, seed), intervals.largest),
+        bound=lambda card: float(ks_bound(cells(card))),
         binary=side is _positive,
     )
 
 
-def _smooth(title: str, side: Side) -> Metric:
+def _smooth(quantity: Quantity, side: Side) -> Metric:
     def cells(card: "Scorecard") -> Cells:
         return _cells(side(card))
 
@@ -160,61 +173,90 @@ def _smooth(title: str, side: Side) -> Metric:
         return intervals.holding_gap(limits, tally, intervals.absolute_sum, level)
 
     return Metric(
-        title,
-        ("cells",),
-        lambda card: float(smooth(cells(card).tally)),
-        interval,
-        lambda card, seed: intervals.smooth_floor(cells(card).tally, seed),
-        lambda card: float(smooth_bound(cells(card))),
+        **vars(quantity),
+        parts=("cells",),
+        value=lambda card: float(smooth(cells(card).tally)),
+        interval=interval,
+        floor=lambda card, seed: intervals.smooth_floor(cells(card).tally, seed),
+        bound=lambda card: float(smooth_bound(cells(card))),
         binary=side is _positive,
     )
 
 
-def _calibration(side: Side, suffix: str, of: str) -> dict[str, Metric]:
+def _calibration(side: Side, suffix: str = "", of: str = "") -> list[Metric]:
     """The calibration errors of one question."""
+
+    def named(key: str, heading: str, title: str) -> Quantity:
+        return Quantity(key + suffix, heading + of, title + of)
+
     root, mass = intervals.per_root_mass, intervals.per_mass
-    return {
-        f"ece{suffix}": _binned(f"expected error{of}", side, _bins, ece, intervals.absolute_sum),
-        f"mce{suffix}": _binned(f"error of the worst bin{of}", side, _bins, mce, intervals.largest, mass),
-        f"rmsce{suffix}": _binned(f"root mean square{of}", side, _bins, rmsce, intervals.root_sum, root),
-        f"adaece{suffix}": _binned(f"bins of equal mass{of}", side, _mass_bins, ece, intervals.absolute_sum),
-        f"l2ce{suffix}": _binned(
-            f"L2, without chance{of}", side, _mass_bins, debiased, intervals.root_sum, root, intervals.debiased_floor
+    return [
+        _binned(named("ece", "ECE", "expected calibration error"), side, _bins, ece, intervals.absolute_sum),
+        _binned(named("mce", "MCE", "maximum calibration error"), side, _bins, mce, intervals.largest, mass),
+        _binned(
+            named("rmsce", "RMS-CE", "root mean square calibration error"),
+            side,
+            _bins,
+            rmsce,
+            intervals.root_sum,
+            root,
         ),
-        f"kse{suffix}": _ks(f"Kolmogorov-Smirnov{of}", side),
-        f"smece{suffix}": _smooth(f"without bins{of}", side),
-    }
+        _binned(named("adaece", "AdaECE", "adaptive ECE"), side, _mass_bins, ece, intervals.absolute_sum),
+        _binned(
+            named("l2ce", "L2-CE", "debiased L2 calibration error"),
+            side,
+            _mass_bins,
+            debiased,
+            intervals.root_sum,
+            root,
+            intervals.debiased_floor,
+        ),
+        _ks(named("kse", "KSE", "Kolmogorov-Smirnov error"), side),
+        _smooth(named("smece", "smECE", "smooth ECE"), side),
+    ]
 
 
-METRICS: dict[str, Metric] = {
-    "accuracy": _mean("share of right rows", "correct", higher_is_better=True),
-    "confidence": _mean("mean of the largest", "confidence"),
-    **_calibration(_top, "", ""),
-    "overconfidence": _binned("overconfident part", _top, _bins, over, intervals.negative_sum),
-    "underconfidence": _binned("underconfident part", _top, _bins, under, intervals.positive_sum),
-    "cece": Metric(
-        "mean over classes",
-        ("classes",),
-        lambda card: float(cece(_classes(card))),
-        lambda card, level, seed: intervals.classwise_interval(
+OVER = Quantity("overconfidence", "Overconfidence", "overconfident part of the ECE")
+UNDER = Quantity("underconfidence", "Underconfidence", "underconfident part of the ECE")
+
+_ALL = (
+    _mean(Quantity("accuracy", "Accuracy", "accuracy", better="higher"), "correct"),
+    _mean(Quantity("confidence", "Confidence", "mean confidence", better=None), "confidence"),
+    *_calibration(_top),
+    _binned(OVER, _top, _bins, over, intervals.negative_sum),
+    _binned(UNDER, _top, _bins, under, intervals.positive_sum),
+    Metric(
+        "cece",
+        "CECE",
+        "classwise ECE",
+        parts=("classes",),
+        value=lambda card: float(cece(_classes(card))),
+        interval=lambda card, level, seed: intervals.classwise_interval(
             _classes(card), float(cece(_classes(card))), seed, level, exclusive=card.exclusive
         ),
-        lambda card, _: intervals.classwise_floor(_classes(card)),
+        floor=lambda card, _: intervals.classwise_floor(_classes(card)),
     ),
-    "nll": _mean("minus log-likelihood", "nll"),
-    "brier": _mean("Brier score", "brier"),
-    "nll_on_errors": _mean("NLL of the errors", "nll", errors=True),
-    "brier_on_errors": _mean("Brier of the errors", "brier", errors=True),
-    "entropy": _mean("mean entropy", "entropy"),
-    "aurc": Metric(
-        "risk-coverage area",
-        ("cells",),
-        lambda card: float(aurc(card.top_cells)),
-        lambda card, level, _: aurc_interval(card.top_cells, level),
+    _mean(Quantity("nll", "NLL", "negative log-likelihood", in_percent=False), "nll"),
+    _mean(Quantity("brier", "Brier", "Brier score", in_percent=False), "brier"),
+    _mean(Quantity("nll_on_errors", "NLL (err.)", "NLL of the errors", in_percent=False), "nll", errors=True),
+    _mean(
+        Quantity("brier_on_errors", "Brier (err.)", "Brier score of the errors", in_percent=False),
+        "brier",
+        errors=True,
+    ),
+    _mean(Quantity("entropy", "Entropy", "mean entropy", in_percent=False, better=None), "entropy"),
+    Metric(
+        "aurc",
+        "AURC",
+        "area under the risk-coverage curve",
+        parts=("cells",),
+        value=lambda card: float(aurc(card.top_cells)),
+        interval=lambda card, level, _: aurc_interval(card.top_cells, level),
         bound=lambda card: float(aurc_bound(_cells(card.top))),
     ),
-    **_calibration(_positive, "_positive", ", P(y = 1)"),
-}
+    *_calibration(_positive, "_positive", ", P(y = 1)"),
+)
+METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 
 
 def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from calibrant.report.audit.wording import (
     share_limits_text,
     to,
 )
-from calibrant.report.page import joined
+from calibrant.report.numbers import joined
 
 WIDE = 0.04  # width of an interval of the ECE that deserves more rows
 SMALL = 0.01  # an upper limit that deserves nothing more

@@ -7,9 +7,10 @@ import altair as alt
 
 from calibrant.report.audit.curves import Bar, ReliableBin, RiskCurve
 from calibrant.report.audit.wording import level_text, n_rows, percent, share_limits_text
-from calibrant.report.figures.look import INK, PERCENT, finished, layered, values
-from calibrant.report.figures.render import to_svg
+from calibrant.report.charts import finished, layered, values
 from calibrant.report.page import Drawing
+from calibrant.report.render import to_svg
+from calibrant.report.style import INK, PERCENT
 
 SQUARE, WIDE, HIGH, LOW = 380, 560, 220, 80  # pixels
 RIGHT, WRONG, BAND = "#0072B2", "#D55E00", "#888888"

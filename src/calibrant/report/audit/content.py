@@ -21,7 +21,7 @@ from calibrant.report.audit.tables import (
     scorecard_table,
 )
 from calibrant.report.audit.verdict import Verdict
-from calibrant.report.page import first_of
+from calibrant.report.numbers import first_of
 
 SHIFT = "corruption"  # the column of predictions under shift
 POOLED = (

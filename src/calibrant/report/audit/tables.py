@@ -25,7 +25,8 @@ from calibrant.report.audit.wording import (
     points,
     to,
 )
-from calibrant.report.page import Cell, Heading
+from calibrant.report.table import Cell
+from calibrant.report.table import Column as Heading
 
 MOST_CLASSES = 2_000
 MARK = "● "  # of what is beyond chance

@@ -1,12 +1,12 @@
-"""The palette: every loss has its look, and losses are told apart with few cones, and in grey."""
+"""The looks: every loss has its look, and losses are told apart with few cones, and in grey."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
 from calibrant.losses import LOSSES
-from calibrant.report.palette import DOTTED, LOSS_ORDER, STYLES, colour_of, dash_of, label_of, place_of, shape_of
+from calibrant.report.style import DOTTED, LOSS_ORDER, STYLES, in_order, label_of, place_of, quantity_of, ramp, style_of
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 CONES = {
@@ -31,6 +31,10 @@ def seen(colour: str, cones: np.ndarray) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def colour_of(loss: str) -> str:
+    return style_of(loss).colour
+
+
 def lightness(loss: str) -> float:
     return float(seen(colour_of(loss), CONES["all"])[0])
 
@@ -53,13 +57,15 @@ def test_that_colours_differ_to_all_eyes(cones: str) -> None:
 
 
 def test_that_lines_differ_in_grey() -> None:
-    alike = [(a, b) for a, b in PAIRS if dash_of(a) == dash_of(b) and abs(lightness(a) - lightness(b)) < 10]
+    alike = [(a, b) for a, b in PAIRS if style_of(a).dash == style_of(b).dash and abs(lightness(a) - lightness(b)) < 10]
     assert alike == []
 
 
 def test_that_points_differ_in_grey() -> None:
-    assert len({shape_of(loss) for loss in LOSS_ORDER[:9]}) == 9
-    alike = [(a, b) for a, b in PAIRS if shape_of(a) == shape_of(b) and abs(lightness(a) - lightness(b)) < 10]
+    assert len({style_of(loss).shape for loss in LOSS_ORDER[:9]}) == 9
+    alike = [
+        (a, b) for a, b in PAIRS if style_of(a).shape == style_of(b).shape and abs(lightness(a) - lightness(b)) < 10
+    ]
     assert alike == []
 
 
@@ -68,23 +74,33 @@ def test_that_lines_show_on_white() -> None:
 
 
 def test_that_a_variant_is_dotted_and_no_loss_is() -> None:
-    assert dash_of("maxent_mean", "global") == DOTTED
+    assert style_of("maxent_mean", "global").dash == DOTTED
     assert DOTTED not in {style.dash for style in STYLES.values()}
-    assert {dash_of(loss) for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
-
-
-def test_labels_of_variants_and_of_strangers() -> None:
-    assert label_of("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
-    assert label_of("of_my_own") == "of_my_own"
+    assert {style_of(loss).dash for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
 
 
 def test_strangers_are_grey_and_stand_behind() -> None:
-    assert sorted(["of_my_own", "label_relaxation", "another"], key=place_of) == [
-        "label_relaxation",
-        "another",
-        "of_my_own",
-    ]
+    assert label_of("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
+    assert label_of("of_my_own") == style_of("of_my_own").label == "of_my_own"
+    order = ["label_relaxation", "another", "of_my_own"]
+    assert sorted(["of_my_own", "label_relaxation", "another"], key=place_of) == order
     assert colour_of("of_my_own") == colour_of("another") not in {style.colour for style in STYLES.values()}
-    looks = {(dash_of(f"loss_{number}"), shape_of(f"loss_{number}")) for number in range(40)}
+    looks = {style_of(f"loss_{number}")[2:] for number in range(40)}
     assert len(looks) > 15  # two of them seldom look alike
     assert DOTTED not in {dash for dash, _ in looks}
+
+
+def test_the_ramp_goes_from_dark_to_light() -> None:
+    lines = ramp([str(n) for n in range(7)])
+    assert (lines[0].colour, lines[-1].colour) == ("#0D0887", "#F89540")
+    lights = [float(seen(line.colour, CONES["all"])[0]) for line in lines]
+    assert all(b - a > 4 for a, b in pairwise(lights))
+    assert len({(line.dash, line.shape) for line in lines}) == 7
+    assert [line.colour for line in ramp(["alone"])] == ["#0D0887"]
+
+
+def test_metrics_are_in_one_order_and_others_behind() -> None:
+    names = ("logit_norm", "zeta", "accuracy", "ece_positive", "confidence", "ece", "nll")
+    assert in_order(names) == ["ece", "accuracy", "nll", "ece_positive", "confidence", "logit_norm", "zeta"]
+    assert quantity_of("logit_norm").heading == "Logit norm"
+    assert quantity_of("zeta").better is None

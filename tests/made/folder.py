@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from made_rows import Experiment
-
-from calibrant._parquet import write_table
+from calibrant.experiments.folder import ExperimentFolder
+from made.rows import Experiment
 
 ENVIRONMENT = {"calibrant": "0.1.0", "torch": "2.13.0", "gpu": None}
 EPOCHS = 4
@@ -43,16 +42,18 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any] | str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def write_folder(folder: Path, made: Experiment, *, toml: str = "", outcomes: Sequence[Mapping[str, Any]] = ()) -> None:
+def write_folder(
+    path: Path, made: Experiment, *, toml: str = "", outcomes: Sequence[Mapping[str, Any] | str] = ()
+) -> ExperimentFolder:
     """The tables, and the files of every run in them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, curves = made.tables
-    write_table(folder / "rows.parquet", rows)
-    write_table(folder / "curves.parquet", curves)
+    path.mkdir(parents=True, exist_ok=True)
+    folder = ExperimentFolder(path)
+    folder.write_tables(*made.tables)
     for run, loss, seed in {(row["run"], row["loss"], row["seed"]) for row in made.rows}:
-        write_lines(folder / run / "log.jsonl", epoch_records(loss, seed))
-        (folder / run / "environment.json").write_text(json.dumps(ENVIRONMENT), encoding="utf-8")
+        write_lines(folder.run(run).log, epoch_records(loss, seed))
+        folder.run(run).environment.write_text(json.dumps(ENVIRONMENT), encoding="utf-8")
     if toml:
-        (folder / "experiment.toml").write_text(toml, encoding="utf-8")
+        folder.experiment_file.write_text(toml, encoding="utf-8")
     if outcomes:
-        write_lines(folder / "log.jsonl", outcomes)
+        write_lines(folder.log_file, outcomes)
+    return folder

@@ -1,55 +1,20 @@
-"""How figures look: sizes, fonts and axes, panels side by side, and the key that names the lines."""
+"""What charts are made of: lines in the looks of losses, keys that name them, panels side by side."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-import altair as alt
-from altair.utils.schemapi import debug_mode
+from calibrant.errors import NoDataError, printable
+from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
 
-from calibrant.errors import printable
-from calibrant.report.palette import DASHES, SHAPES, Dash, colour_of, dash_of, label_of, place_of, shape_of
-from calibrant.report.tables import mean_text
-
-COLUMN, PAGE = 320, 670  # pixels: 8.5 cm, the width of a column of text, and 17.7 cm, that of two
-AXIS, GAP = 46, 14  # pixels that an axis with its title takes, and between panels
-LETTERS = 10  # pixels: 7.5 points
-ROW = 15  # pixels of a line of the key
-INK, FAINT = "#222222", "#DDDDDD"
-FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
-PERCENT = "~%"
-
-RAMP = ((13, 8, 135), (126, 3, 168), (204, 71, 120), (248, 149, 64))  # colours of no loss, each lighter than the last
-
-CONFIG: dict[str, Any] = {
-    "background": "white",
-    "font": FONT,
-    "padding": 4,
-    "view": {"stroke": "#888888", "strokeWidth": 0.5},
-    "axis": {
-        "labelFontSize": LETTERS,
-        "titleFontSize": LETTERS + 1,
-        "titleFontWeight": "normal",
-        "labelColor": INK,
-        "titleColor": INK,
-        "gridColor": "#EBEBEB",
-        "gridWidth": 0.6,
-        "domainColor": "#888888",
-        "tickColor": "#888888",
-        "tickSize": 3,
-        "titlePadding": 4,
-        "labelPadding": 2,
-    },
-    "title": {
-        "fontSize": LETTERS + 1,
-        "fontWeight": "bold",
-        "color": INK,
-        "offset": 5,
-        "anchor": "middle",
-    },
-}
+try:
+    import altair as alt
+    from altair.utils.schemapi import debug_mode
+except ImportError:
+    raise NoDataError("figures need the extra report: pip install 'calibrant[report]'") from None
 
 
 @dataclass(frozen=True)
@@ -93,52 +58,20 @@ def specified(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Joined:
     return Joined(own, {name: list(rows) for name, rows in spec.get("datasets", {}).items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """How one line of a figure looks, and what the key calls it."""
-
-    label: str
-    colour: str
-    dash: Dash
-    shape: str
-
-
-def line_of(loss: str, variant: str = "") -> Line:
-    return Line(label_of(loss, variant), colour_of(loss), dash_of(loss, variant), shape_of(loss))
-
-
-def ramp(labels: Sequence[str]) -> list[Line]:
-    """Lines that are no losses, from dark to light in the order of their labels."""
-    last = max(1, len(labels) - 1)
-    return [
-        Line(label, _between(at / last), DASHES[at % len(DASHES)], SHAPES[at % len(SHAPES)])
-        for at, label in enumerate(labels)
-    ]
-
-
-def _between(share: float) -> str:
-    """A colour on the ramp, 0 its dark end and 1 its light one."""
-    place = share * (len(RAMP) - 1)
-    low = min(int(place), len(RAMP) - 2)
-    mixed = (round(a + (place - low) * (b - a)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
-    return "#" + "".join(f"{part:02X}" for part in mixed)
-
-
-def losses_of(points: Iterable[Any]) -> list[str]:
-    """The losses of points, each once, in the order of tables and keys."""
-    found = {point.loss for point in points}
-    return sorted(found, key=place_of)
-
-
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
     """The rows as data that altair neither looks through nor copies, as it would a list, for each chart around them."""
-    with debug_mode(False):
+    with unchecked():
         return alt.InlineData(values=tuple(rows))
 
 
-def said(sentence: str = "said") -> alt.Description:
+def unchecked() -> AbstractContextManager[None]:
+    """While this is entered, altair does not check each part of a chart, which takes as long as all else: tests do."""
+    return debug_mode(False)
+
+
+def said(field: str = "said") -> alt.Description:
     """What a mark says where it is pointed at or read aloud: the text in this field."""
-    return alt.Description(f"{sentence}:N")
+    return alt.Description(f"{field}:N")
 
 
 def sentence(label: str, *parts: str) -> str:
@@ -150,29 +83,30 @@ def sentence(label: str, *parts: str) -> str:
     return printable(f"{label}: {', '.join(parts)}")
 
 
-def percent(share: float) -> str:
-    """A share as people read it, in the digits of the tables.
-
-    >>> percent(0.0512), percent(0.9)
-    ('5.12 %', '90.0 %')
-    """
-    return f"{mean_text(100 * share, in_percent=True)} %"
+def seeds(count: int) -> str:
+    return f"mean of {count} seeds" if count > 1 else "one seed"
 
 
-def colour(lines: Sequence[Line]) -> alt.Color:
+def need(found: Sized, figure: str, what: str, remedy: str) -> None:
+    """Raises: NoDataError where there is nothing to draw."""
+    if not len(found):
+        raise NoDataError(f"the figure {figure} needs {what}, and the experiment has none: {remedy}")
+
+
+def colour(lines: Sequence[Style]) -> alt.Color:
     """The field ``line``, a label, in the colours of the lines; ``dash`` and ``shape`` are alike."""
     return alt.Color("line:N", scale=_scale(lines, [line.colour for line in lines]), legend=None)
 
 
-def dash(lines: Sequence[Line]) -> alt.StrokeDash:
+def dash(lines: Sequence[Style]) -> alt.StrokeDash:
     return alt.StrokeDash("line:N", scale=_scale(lines, [list(line.dash) for line in lines]), legend=None)
 
 
-def shape(lines: Sequence[Line]) -> alt.Shape:
+def shape(lines: Sequence[Style]) -> alt.Shape:
     return alt.Shape("line:N", scale=_scale(lines, [line.shape for line in lines]), legend=None)
 
 
-def _scale(lines: Sequence[Line], looks: list[Any]) -> alt.Scale:
+def _scale(lines: Sequence[Style], looks: list[Any]) -> alt.Scale:
     return alt.Scale(domain=[line.label for line in lines], range=looks)
 
 
@@ -181,13 +115,13 @@ def layered(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) ->
     return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else values(rows))
 
 
-def key(lines: Sequence[Line], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
+def key(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
     """A sample of each line, with its point, and its label, in rows: below the panels, where it covers nothing."""
     return _key(tuple(lines), width, points, columns)
 
 
 @lru_cache(maxsize=32)  # the pictures behind a switch have one key
-def _key(lines: tuple[Line, ...], width: int, points: bool, columns: int | None) -> Joined:
+def _key(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> Joined:
     room = 35 + round(5.6 * max(len(line.label) for line in lines))
     columns = columns or max(1, min(len(lines), width // room))
     columns = -(-len(lines) // -(-len(lines) // columns))  # as few as the rows need
@@ -207,7 +141,7 @@ def _key(lines: tuple[Line, ...], width: int, points: bool, columns: int | None)
     symbols = base.mark_point(filled=True, size=34, opacity=1).encode(
         x=alt.X("x_middle:Q", scale=across, axis=None), shape=shape(lines)
     )
-    text = base.mark_text(align="left", baseline="middle", fontSize=LETTERS).encode(
+    text = base.mark_text(align="left", baseline="middle", fontSize=FONT_SIZE).encode(
         x=alt.X("x_text:Q", scale=across, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
     )
     layers = (rules, symbols, text) if points else (rules, text)
@@ -237,7 +171,7 @@ def grid_of(n_panels: int) -> tuple[int, int, int]:
 
 def column_title(text: str) -> alt.TitleParams:
     """The title of one of many columns, which are narrow."""
-    return alt.TitleParams(text, fontSize=LETTERS, fontWeight="normal", offset=3)
+    return alt.TitleParams(text, fontSize=FONT_SIZE, fontWeight="normal", offset=3)
 
 
 def confidence_axis(field: str, *, labels: bool) -> alt.X:
@@ -248,12 +182,17 @@ def confidence_axis(field: str, *, labels: bool) -> alt.X:
         ticks=labels,
         grid=False,
         labelFlush=True,
-        titleFontSize=LETTERS,
+        titleFontSize=FONT_SIZE,
     )
     return alt.X(f"{field}:Q", title="Confidence" if labels else None, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
 
-def finished(*parts: Chart, note: str = "") -> Joined:
-    """The parts, one below the other, as a whole figure on white; a note stands above them."""
-    title = {"text": note.split("; "), "fontSize": LETTERS, "fontWeight": "normal", "anchor": "start"}
-    return below(*parts, spacing=8, center=False, **({"title": title} if note else {}), config=CONFIG)
+def finished(*parts: Chart) -> Joined:
+    """The parts, one below the other, as a whole figure on white."""
+    return below(*parts, spacing=8, center=False, config=CONFIG)
+
+
+def with_notes(chart: Joined, notes: Sequence[str]) -> Joined:
+    """The figure under lines that its reader must know."""
+    title = {"text": list(notes), "fontSize": FONT_SIZE, "fontWeight": "normal", "anchor": "start"}
+    return replace(chart, spec={**chart.spec, "title": title}) if notes else chart

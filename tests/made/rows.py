@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant.experiments.rows import CURVES, ROWS
-from calibrant.report.palette import LOSS_ORDER
+from calibrant.report.style import LOSS_ORDER
+from calibrant.runs import CURVES, ROWS, RunKey
 
 NINE = LOSS_ORDER[:9]
 METRICS = ("accuracy", "ece", "kse", "confidence", "feature_norm")
-# how overconfident each loss makes a model, for pictures that look like those of real runs
+# how overconfident each loss makes a model, for charts that look like those of real runs
 TOO_SURE = dict(zip(LOSS_ORDER, np.linspace(1.6, 0.5, len(LOSS_ORDER)), strict=True))
 TOO_SURE |= {"focal": 0.9, "inverse_focal": 1.9, "avuc": 1.75, "soft_avuc": 0.8, "poly": 1.5}
 TOO_SURE |= {"maxent_mean": 0.45, "maxent_variance": 0.6, "maxent_mean_variance": 0.7}
@@ -114,6 +114,19 @@ def _runs(
             for variant in variants if loss.startswith("maxent") else ("",):
                 for amount in smoothing if loss.startswith("maxent") and not variant else (0.0,):
                     for seed in range(seeds):
-                        run = f"{name}-mlp-{loss}-{variant}-{amount}-{seed}"
-                        head = {"run": run, "data": name, "model": "mlp", "loss": loss, "variant": variant}
-                        yield {**head, "label_smoothing": amount, "seed": seed}
+                        yield RunKey(name, "mlp", loss, variant, amount, seed).columns()
+
+
+def run_rows(
+    values: dict[str, float | None], *, seed: int = 0, metric: str = "ece", **about: Any
+) -> list[dict[str, Any]]:
+    """The rows of a metric of a run, by split; "test" is the unshifted test."""
+    run = {"data": "cifar10", "model": "resnet18", "loss": "focal", "variant": "", "label_smoothing": 0.0} | about
+    name = "-".join(str(run[part]) for part in ("data", "model", "loss", "variant", "label_smoothing"))
+    rows = []
+    for split, value in values.items():
+        shift, _, severity = split.partition("-")
+        test = {"split": split, "shift": shift, "severity": int(severity or 0), "shifted": split != "test"}
+        row = {"run": f"{name}-{seed}", "seed": seed, "origin": "generated", "calibrator": "none", "n_rows": 10}
+        rows.append({"metric": metric, "value": value} | row | test | run)
+    return rows

@@ -11,7 +11,8 @@ import vl_convert as vlc
 
 from calibrant._files import replacing
 from calibrant.errors import InvalidInputError
-from calibrant.report.figures.look import FONT, Chart
+from calibrant.report.charts import Chart
+from calibrant.report.style import FONT
 
 SCALE = 3  # PNG: 288 pixels per inch at the size in which a figure is printed
 TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
