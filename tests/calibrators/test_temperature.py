@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import softmax
 
 import calibrant as cb
 from calibrant.calibrators import PAPER_GRID, GridTemperature, TemperatureScaling
@@ -213,6 +214,19 @@ def test_the_standard_error_is_the_spread_of_the_temperature_over_repetitions(no
         temperatures.append(found.temperature)
         errors.append(found.standard_error)
     assert np.median(errors) == pytest.approx(np.std(temperatures, ddof=1), rel=0.15)
+
+
+def test_the_standard_error_does_not_assume_that_the_model_is_true() -> None:
+    """√Σ s² / Σ c, with the slope s and the curvature c of a row's NLL in 1/T; not 1 / √Σ c."""
+    rows = draw(900, 4, 2.0, seed=13)
+    rows = rows._replace(labels=np.where(np.arange(900) % 3 == 0, rows.logits.argmin(1), rows.labels))
+    found, given = fit(rows), margins(rows).astype(np.float64)
+    probs = softmax(given / found.temperature, axis=1)
+    slopes = (probs * given).sum(1)
+    curvature = ((probs * given**2).sum(1) - slopes**2).sum()
+    robust = found.temperature**2 * math.sqrt((slopes**2).sum()) / curvature
+    assert found.standard_error == pytest.approx(robust, rel=1e-6)
+    assert abs(found.temperature**2 / math.sqrt(curvature) / robust - 1) > 0.1
 
 
 def test_the_standard_error_falls_with_the_root_of_the_rows() -> None:

@@ -166,7 +166,10 @@ def test_features_come_from_a_file(files: Files, tmp_path: Path, calibrant: Run,
     wanted = CALIBRATORS["density_aware"].fit(val.with_features(features_of()))
     calibrant("apply", files.calibrator, files.test, "-o", files.output).refused("features")
     of_test = write_features(tmp_path / f"test {name}", features_of(200, seed=1))
-    apply = ("apply", files.calibrator, files.test, "-o", files.output, "--features")
+    parts = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    test[:120].save(parts[0])
+    test[120:].save(parts[1])
+    apply = ("apply", files.calibrator, *parts, "-o", files.output, "--features")
     calibrant(*apply, of_val).refused("300")
     assert not files.output.exists()
     calibrant(*apply, of_test).done()
@@ -281,6 +284,8 @@ def test_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -> 
     lines = [line.split() for line in out.splitlines()]
     assert "90% interval" in out
     assert [line for line in out.splitlines() if line.startswith("platt: ")] == [f"platt: {wanted[-1].failure}"]
+    groups = list(dict.fromkeys(row.group for row in wanted if not row.whole))
+    assert [line[1] for line in lines if line[1:2] and line[1] in groups] == [g for g in groups for _ in range(2)]
     for row in wanted[:-1]:
         names = [row.method] if row.whole else [row.method, row.group, str(row.n_rows)]
         [line] = [
