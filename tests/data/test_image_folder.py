@@ -8,7 +8,7 @@ import torch
 from painted import colours, paint
 
 import calibrant as cb
-from calibrant.data import DATASETS, ImageFolder, Pictures, Split, open_dataset
+from calibrant.data import ImageFolder, Pictures, Split, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 
 CLASSES = ("cat", "dog", "emu")
@@ -139,7 +139,7 @@ def test_links_lead_nowhere_in_circles(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_when_it_is_opened(tmp_path: Path) -> None:
-    data = DATASETS["image_folder"](tmp_path)
+    data = open_dataset("image_folder", tmp_path)
     write_train(tmp_path)
     assert len(data.split("train")) == 27
 

@@ -228,6 +228,7 @@ def _pictures_of(data: str, root: Path | None, shown: Sequence[ShownTest], n_pic
     import torch
 
     from calibrant.data import Split, open_dataset
+    from calibrant.shifts import Shift
 
     opened, rows = open_dataset(data, root), torch.arange(n_pictures)
     clean = opened.split(shown[0].split)
@@ -236,7 +237,7 @@ def _pictures_of(data: str, root: Path | None, shown: Sequence[ShownTest], n_pic
     for test in shown:
         # what was generated is so again, for these rows alone: the draws of an image depend on its row only
         made = test.shifted and test.origin == "generated" and isinstance(clean.images, torch.Tensor)
-        images = first.under(test.split).images if made else opened.split(test.split).images[rows]
+        images = first.under(Shift.parse(test.split)).images if made else opened.split(test.split).images[rows]
         heading = test.split.replace("_", " ").replace("-", " ") if test.shifted else "clean"
         for columns, image in zip(pictures.values(), images[rows], strict=True):
             columns[heading] = image.permute(1, 2, 0).squeeze(2).numpy()

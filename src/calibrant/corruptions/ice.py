@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, special
 
+from calibrant.corruptions.colour import LUMA
+
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Picture = NDArray[np.uint8]  # (height, width, 3)
 
 STEP = 0.5  # pixels between the points of a stroke
-LUMA = np.array((0.299, 0.587, 0.114))
 PERCENTILES = np.array((0.02, 1, 10, 50, 90, 99, 99.98))
 ROUNDS = 2  # of spectrum, then histogram: each spoils the other a little, less with every round
 
@@ -135,7 +136,7 @@ def _coloured(luma: Array, hue: Array, colour: Colour) -> Picture:
     luma = (luma - luma.mean()) / luma.std()
     hue = hue - (hue * luma).mean() * luma
     vectors = np.array(colour.std) * np.exp(-1j * np.arccos((1, *colour.correlation)))
-    vectors *= np.exp(-1j * np.angle(LUMA @ vectors))
+    vectors *= np.exp(-1j * np.angle(np.array(LUMA) @ vectors))
     levels = colour.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
     picture: Picture = np.floor(levels.clip(0, 255) + 0.5).astype(np.uint8)
     return picture

@@ -24,6 +24,7 @@ from calibrant.metrics import score
 from calibrant.metrics.bins import outcome_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
+from calibrant.shifts import Shift
 from calibrant.training.folder import RunFolder
 from calibrant.training.predicting import Predictor, chosen_names
 from calibrant.training.settings import Settings
@@ -58,7 +59,7 @@ class Measures:
         """The corruptions of validation images that any of the calibrators learns from."""
         learns = any(name in CALIBRATORS and CALIBRATORS[name].fits_shifts for name in self.calibrators)
         wanted = self.calibration_shifts if learns else ()
-        return [shift for shift in CORRUPTED if shift.rsplit("-", 1)[0] in wanted]
+        return [shift for shift in CORRUPTED if Shift.parse(shift).corruption in wanted]
 
 
 def evaluation_files(folder: Path) -> tuple[Path, Path]:
