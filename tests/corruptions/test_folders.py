@@ -17,7 +17,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import calibrant as cb
-from calibrant.corruptions import folders
+from calibrant.corruptions import folders, layout
 from calibrant.corruptions.folders import corrupt_folder
 from calibrant.corruptions.layout import write_cifar_c
 from calibrant.corruptions.sheet import contact_sheet, save_sheet
@@ -281,7 +281,8 @@ def assert_labels(target: Path, labels: NDArray[Any]) -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_cifar_c_from_the_binary_test_batch(tmp_path: Path, inside: bool) -> None:
+def test_cifar_c_from_the_binary_test_batch(tmp_path: Path, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "BLOCK", 8)  # so that there are three blocks
     images, labels = cifar_rows()
     source = write_cifar(tmp_path / "cifar-10-batches-bin")
     write_cifar_c(source if inside else tmp_path, tmp_path / "out", "gaussian_noise", seed=5)

@@ -50,10 +50,10 @@ def test_archives_are_unpacked(tmp_path: Path, kind: str) -> None:
 def test_what_a_tar_says_of_its_members(tmp_path: Path) -> None:
     """A file that is there twice is written as a link to the first; modes and owners do not count."""
     again = member("set/b", type=tarfile.LNKTYPE, linkname="set/a")
-    one = member("set/a", b"one", mode=0o4777, uid=12345, uname="nobody")
-    unpack(write(tmp_path, tar_with(one, again)), tmp_path / "here")
-    assert below(tmp_path / "here") == {"a": b"one", "b": b"one"}
-    found = (tmp_path / "here" / "a").stat()
+    owned = member("set/c", b"two", mode=0o4777, uid=12345, uname="nobody")
+    unpack(write(tmp_path, tar_with(member("set/a", b"one"), again, owned)), tmp_path / "here")
+    assert below(tmp_path / "here") == {"a": b"one", "b": b"one", "c": b"two"}
+    found = (tmp_path / "here" / "c").stat()
     assert not found.st_mode & (stat.S_ISUID | stat.S_IWOTH)
     assert found.st_uid == os.getuid()
 
