@@ -10,7 +10,6 @@ import torch
 
 from calibrant.data import read_cifar, read_fashion_mnist_mini, read_idx, read_mnist_files
 from calibrant.data.fashion import EMBEDDED
-from calibrant.errors import CorruptFileError, NoDataError
 
 
 def idx_bytes(values: np.ndarray) -> bytes:
@@ -56,44 +55,10 @@ def test_official_files_are_read(tmp_path: Path, packed: bool) -> None:
     found, known = read_mnist_files(tmp_path, "test")
     assert np.array_equal(found[:, 0].numpy(), images)
     assert known.tolist() == labels.tolist()
-    with pytest.raises(NoDataError, match=r"no train-images-idx3-ubyte\.gz"):
-        read_mnist_files(tmp_path, "train")
 
 
-def test_images_without_labels_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 4, 4))))
-    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4)))
-    with pytest.raises(CorruptFileError, match=r"\(5, 4, 4\) and \(4,\)"):
-        read_mnist_files(tmp_path, "train")
-
-
-GOOD = idx_bytes(np.arange(6).reshape(2, 3))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "not an IDX file"),
-        (b"\0\0\x08", "not an IDX file"),
-        (GOOD[:9], "not an IDX file"),
-        (b"\0\0\x0d" + GOOD[3:], "not an IDX file"),
-        (GOOD[:-1], r"must hold 6 values \(2, 3\), got 5"),
-        (GOOD + b"x", "got 7"),
-        (gzip.compress(GOOD)[:-9], "not a whole gzip file"),
-    ],
-    ids=["empty", "short head", "cut sizes", "other type", "cut", "too long", "cut gzip"],
-)
-def test_damaged_idx_files_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    with pytest.raises(CorruptFileError, match=message):
-        read_idx(path)
-
-
-def test_missing_idx_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(NoDataError, match="nowhere cannot be read"):
-        read_idx(tmp_path / "nowhere")
-    (tmp_path / "good").write_bytes(GOOD)
+def test_an_array_has_the_shape_of_its_head(tmp_path: Path) -> None:
+    (tmp_path / "good").write_bytes(idx_bytes(np.arange(6).reshape(2, 3)))
     assert torch.equal(read_idx(tmp_path / "good"), torch.arange(6, dtype=torch.uint8).view(2, 3))
 
 
@@ -109,7 +74,3 @@ def test_cifar_is_read_by_name(tmp_path: Path, name: str, folder: str, file: str
     images, labels = read_cifar(tmp_path / folder if inside else tmp_path, "test", name)
     assert labels.tolist() == rows[:, n_labels - 1].tolist()
     assert np.array_equal(images.numpy(), rows[:, n_labels:].reshape(7, 3, 32, 32))
-    with (tmp_path / folder / file).open("ab") as damaged:
-        damaged.write(b"x")
-    with pytest.raises(CorruptFileError, match=f"rows of {n_labels + 3072} bytes"):
-        read_cifar(tmp_path, "test")

@@ -173,7 +173,7 @@ def test_maxent_by_hand() -> None:
 
 
 def test_maxent_never_rewards_a_violation() -> None:
-    """λ of class 1 is negative (-0.712) for two classes; its absolute value weighs the penalty."""
+    """Row 2: λ of class 1 is negative (-0.712) for two classes; its absolute value weighs the penalty."""
     criterion = MaxEntLoss([0.5, 0.5], gamma=0.0)
     assert criterion.multipliers[1].item() == pytest.approx(-0.7123, abs=1e-4)
     far, near = torch.tensor([[9.0, 0.0]]), torch.tensor([[1.0, 0.0]])
@@ -192,6 +192,11 @@ def test_prior_form_does_not_see_the_order_of_the_classes(penalty: str) -> None:
     moved = value_and_gradient(renamed, logits[:, order], order.argsort()[labels])
     torch.testing.assert_close(moved[0], value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(moved[1], gradient[:, order], rtol=1e-5, atol=1e-6)
+    by_order = [
+        MaxEntLoss(p, penalty=penalty)(z, y)
+        for p, z, y in ((prior, logits, labels), (prior[order], logits[:, order], order.argsort()[labels]))
+    ]
+    assert (by_order[0] - by_order[1]).abs() > 1e-3  # row 7: the other forms do
 
 
 @pytest.mark.parametrize("form", ["mean", "variance", "mean_variance"])
@@ -223,7 +228,7 @@ def test_prior_from_labels_and_from_counts(form: str) -> None:
     logits, labels = random_batch(9, 3, seed=22)
     expected = MaxEntLoss([0.5, 0.3, 0.2], form, penalty="squared")(logits, labels)
     seen = torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
-    for train_labels in (seen, seen.tolist(), seen.reshape(2, 5), seen.to(torch.uint8)):
+    for train_labels in (seen, seen.tolist(), seen.numpy(), seen.reshape(2, 5), seen.to(torch.uint8)):
         criterion = MaxEntLoss.from_labels(train_labels, 3, form, penalty="squared")
         torch.testing.assert_close(criterion(logits, labels), expected, rtol=1e-9, atol=1e-9)
     for counts in ([5, 3, 2], torch.tensor([50, 30, 20])):

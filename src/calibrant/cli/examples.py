@@ -99,7 +99,6 @@ ALWAYS = {
 EXITS: dict[str, dict[int, str]] = {
     "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
-    "corrupt": {1: "with --verify, a file differs from the published one"},
     "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command resumes"},
     "train": {130: "stopped; the same command resumes"},
 }

@@ -7,29 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, special
 
+from calibrant.corruptions.colour import LUMA
+
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Picture = NDArray[np.uint8]  # (height, width, 3)
 
 STEP = 0.5  # pixels between the points of a stroke
-LUMA = np.array((0.299, 0.587, 0.114))
 PERCENTILES = np.array((0.02, 1, 10, 50, 90, 99, 99.98))
 ROUNDS = 2  # of spectrum, then histogram: each spoils the other a little, less with every round
-
-
-class Colour(NamedTuple):
-    """Means and deviations of red, green and blue; correlations of red with green and with blue."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    correlation: tuple[float, float]
-
-
-class Spectrum(NamedTuple):
-    """Power that falls by one slope below and by another above a knee in cycles per pixel."""
-
-    slopes: tuple[float, float]
-    knee: float
 
 
 class Ice(NamedTuple):
@@ -48,9 +34,12 @@ class Pattern(NamedTuple):
     """One photograph to stand in for: its size (height, width), its statistics, and the ice that grows in its place."""
 
     size: tuple[int, int]
-    colour: Colour
+    mean: tuple[float, float, float]  # of red, green and blue
+    std: tuple[float, float, float]
+    correlation: tuple[float, float]  # of red with green and with blue
     luma: tuple[float, ...]  # at PERCENTILES
-    spectrum: Spectrum
+    slopes: tuple[float, float]  # of the power, which falls by one below and by the other above the knee
+    knee: float  # cycles per pixel
     light: float  # deviation of the uneven light, as a share of that of the ice
     ice: Ice
 
@@ -59,33 +48,45 @@ class Pattern(NamedTuple):
 PATTERNS = (
     Pattern(
         size=(600, 900),
-        colour=Colour(mean=(77, 148, 165), std=(27, 16, 15), correlation=(0.79, 0.53)),
+        mean=(77, 148, 165),
+        std=(27, 16, 15),
+        correlation=(0.79, 0.53),
         luma=(88, 96, 107, 127, 153, 178, 215),
-        spectrum=Spectrum(slopes=(1.75, 1.75), knee=0.05),
+        slopes=(1.75, 1.75),
+        knee=0.05,
         light=0.55,
         ice=Ice(seeds=100, stem=150, branch=0.55, heading=-0.6, swirl=0.5),
     ),
     Pattern(
         size=(315, 560),
-        colour=Colour(mean=(198, 203, 212), std=(21, 21, 22), correlation=(0.995, 0.99)),
+        mean=(198, 203, 212),
+        std=(21, 21, 22),
+        correlation=(0.995, 0.99),
         luma=(115, 143, 176, 206, 225, 236, 245),
-        spectrum=Spectrum(slopes=(0.7, 2.65), knee=0.06),
+        slopes=(0.7, 2.65),
+        knee=0.06,
         light=0.6,
         ice=Ice(seeds=70, stem=85, branch=0.6, heading=0.9, swirl=0.8),
     ),
     Pattern(
         size=(350, 527),
-        colour=Colour(mean=(145, 160, 173), std=(27, 27, 29), correlation=(0.997, 0.99)),
+        mean=(145, 160, 173),
+        std=(27, 27, 29),
+        correlation=(0.997, 0.99),
         luma=(50, 79, 124, 158, 189, 234, 250),
-        spectrum=Spectrum(slopes=(-0.1, 2.2), knee=0.065),
+        slopes=(-0.1, 2.2),
+        knee=0.065,
         light=0.5,
         ice=Ice(seeds=80, stem=42, branch=0.6, heading=0, swirl=2.5, arms=6, angle=np.pi / 3),
     ),
     Pattern(
         size=(495, 660),
-        colour=Colour(mean=(101, 112, 124), std=(38, 37, 36), correlation=(1.0, 0.998)),
+        mean=(101, 112, 124),
+        std=(38, 37, 36),
+        correlation=(1.0, 0.998),
         luma=(30, 43, 65, 107, 161, 210, 245),
-        spectrum=Spectrum(slopes=(0.6, 2.15), knee=0.016),
+        slopes=(0.6, 2.15),
+        knee=0.016,
         light=0.3,
         ice=Ice(seeds=75, stem=130, branch=0.55, heading=-1.2, swirl=0.6),
     ),
@@ -121,12 +122,12 @@ def grown(number: int) -> Picture:
     luma = np.log1p(_density(pattern.ice, pattern.size, rng))
     luma = luma / luma.std() + 0.35 * _cloud(rng, pattern.size, slope=2.5)
     for _ in range(ROUNDS):
-        luma = _with_percentiles(_with_power(luma, pattern.spectrum), pattern.luma)
+        luma = _with_percentiles(_with_power(luma, pattern), pattern.luma)
     luma = _with_percentiles(luma / luma.std() + pattern.light * _light(pattern.size), pattern.luma)
-    return _coloured(luma, _cloud(rng, pattern.size, slope=2.5), pattern.colour)
+    return _coloured(luma, _cloud(rng, pattern.size, slope=2.5), pattern)
 
 
-def _coloured(luma: Array, hue: Array, colour: Colour) -> Picture:
+def _coloured(luma: Array, hue: Array, pattern: Pattern) -> Picture:
     """Three channels with the means, deviations and correlations of the pattern; ``hue`` leaves the luma as it is.
 
     Each channel is a vector in the plane of luma (real) and hue (imaginary): its length is the deviation, the angles
@@ -134,9 +135,9 @@ def _coloured(luma: Array, hue: Array, colour: Colour) -> Picture:
     """
     luma = (luma - luma.mean()) / luma.std()
     hue = hue - (hue * luma).mean() * luma
-    vectors = np.array(colour.std) * np.exp(-1j * np.arccos((1, *colour.correlation)))
-    vectors *= np.exp(-1j * np.angle(LUMA @ vectors))
-    levels = colour.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
+    vectors = np.array(pattern.std) * np.exp(-1j * np.arccos((1, *pattern.correlation)))
+    vectors *= np.exp(-1j * np.angle(np.array(LUMA) @ vectors))
+    levels = pattern.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
     picture: Picture = np.floor(levels.clip(0, 255) + 0.5).astype(np.uint8)
     return picture
 
@@ -150,10 +151,10 @@ def _with_percentiles(values: Array, wanted: tuple[float, ...]) -> Array:
     return mapped
 
 
-def _with_power(values: Array, spectrum: Spectrum) -> Array:
-    """The values with the power of the spectrum in each band; phases and directions, which make the ice, stay."""
+def _with_power(values: Array, pattern: Pattern) -> Array:
+    """The values with the power of the pattern in each band; phases and directions, which make the ice, stay."""
     frequency = _frequency(values.shape)
-    wanted = 1 / sum((frequency / spectrum.knee) ** slope for slope in spectrum.slopes)
+    wanted = 1 / sum((frequency / pattern.knee) ** slope for slope in pattern.slopes)
     waves = np.fft.rfft2(values - values.mean())
     bands = (4 * np.log2(frequency / frequency.min())).astype(int)
     excess = np.bincount(bands.flat, (np.abs(waves) ** 2 / wanted).flat) / np.bincount(bands.flat).clip(1)

@@ -34,7 +34,7 @@ class Rows:
 
 
 class WildsData(DataSet):
-    """A data set of WILDS in its folder, as camelyon17_v1.0.
+    """A data set of WILDS in its folder below the root, as camelyon17_v1.0.
 
     The splits have the names that WILDS gave them: "val" and "test" are out of distribution, of other hospitals,
     cameras or years than the training pictures, "id_val" and "id_test" are not. Choices are made on "val".
@@ -49,16 +49,16 @@ class WildsData(DataSet):
         name: str,
         root: str | os.PathLike[str] | None = None,
         *,
-        version: str,
+        folder: str,
         native_size: int,
-        files: tuple[str, ...],
+        files: Sequence[str],
         read: Callable[[Path, Sequence[str]], Rows],
         class_names: tuple[str, ...] | Callable[[Path], tuple[str, ...]],
         splits: tuple[str, ...] = SPLITS,
         image_size: int | None = None,
     ) -> None:
         super().__init__(name, root, image_size=native_size if image_size is None else image_size)
-        self.folder = self.root / f"{name}_v{version}"
+        self.folder = self.root / folder
         self.names, self.files, self.read, self.splits = class_names, files, read, splits
 
     @cached_property

@@ -20,6 +20,7 @@ from calibrant.metrics.bins import outcome_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
 from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
+from calibrant.shifts import Shift
 from calibrant.training.predicting import Predictor, chosen_names
 from calibrant.training.results import columns_of, score_rows, write_rows
 from calibrant.training.settings import Settings
@@ -54,7 +55,7 @@ class Measures:
         """The corruptions of validation images that any of the calibrators learns from."""
         learns = any(CALIBRATORS[name].fits_shifts for name in self.calibrators)
         wanted = self.calibration_shifts if learns else ()
-        return [shift for shift in CORRUPTED if shift.rsplit("-", 1)[0] in wanted]
+        return [shift for shift in CORRUPTED if Shift.parse(shift).corruption in wanted]
 
 
 def is_evaluated(key: RunKey, run: RunFolder, measures: Measures) -> bool:

@@ -13,6 +13,7 @@ import torch
 from calibrant._checks import check_choice, check_whole
 from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
+from calibrant.shifts import Shift
 
 Images = dict[str, dict[str, npt.NDArray[np.uint8]]]
 
@@ -75,7 +76,7 @@ def _images_of(data: str, root: str | Path | None, tests: Sequence[dict[str, Any
     for test in tests:
         # what was generated is so again, for these rows alone: the draws of an image depend on its row only
         made = test["shifted"] and test["origin"] == "generated" and isinstance(clean.images, torch.Tensor)
-        images = first.under(test["split"]).images if made else opened.split(test["split"]).images[rows]
+        images = first.under(Shift.parse(test["split"])).images if made else opened.split(test["split"]).images[rows]
         heading = test["split"].replace("_", " ").replace("-", " ") if test["shifted"] else "clean"
         for columns, image in zip(found.values(), images[rows], strict=True):
             columns[heading] = image.permute(1, 2, 0).squeeze(2).numpy()

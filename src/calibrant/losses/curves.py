@@ -1,4 +1,4 @@
-"""Curves: losses that depend on one number only, the log-probability of the label.
+"""Curves: losses that depend on one number only, the log-probability of the label; with the defaults of each.
 
 For a soft label the loss is its expectation, Σ_k t_k · curve(log p_k). Each curve also gives its slope, so that the
 fused path needs no automatic differentiation.
@@ -36,7 +36,7 @@ class CrossEntropy(Curve):
 class Focal(Curve):
     r""":math:`-(1-p)^\gamma \log p`, with :math:`q = p - 1` below."""
 
-    gamma: float
+    gamma: float = 1.0
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, least=0)
@@ -56,7 +56,7 @@ class Focal(Curve):
 class InverseFocal(Curve):
     r""":math:`-(1+p)^\gamma \log p`."""
 
-    gamma: float
+    gamma: float = 2.0
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, least=0)
@@ -72,7 +72,7 @@ class InverseFocal(Curve):
 class Poly(Curve):
     r""":math:`-\log p + \epsilon (1-p)`."""
 
-    epsilon: float
+    epsilon: float = 1.0
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon)
@@ -87,9 +87,9 @@ class Poly(Curve):
 class StepFocal(Curve):
     r"""Focal loss whose :math:`\gamma` is larger where p is small, and a constant to the gradient (FLSD)."""
 
-    low: Focal
-    high: Focal
-    threshold: float
+    low: Focal = Focal(5.0)
+    high: Focal = Focal(3.0)
+    threshold: float = 0.2
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, least=0, most=1)
@@ -106,7 +106,7 @@ class StepFocal(Curve):
 class Relaxation(Curve):
     r"""0 where :math:`p \ge 1-\alpha`, else the divergence :math:`KL((1-\alpha, \alpha) \| (p, 1-p))`."""
 
-    alpha: float
+    alpha: float = 0.1
 
     def __post_init__(self) -> None:
         if check_fraction("alpha", self.alpha) == 0:

@@ -23,7 +23,7 @@ from calibrant.losses import batchwise
 from calibrant.losses.curves import Focal
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
-from calibrant.losses.modules import Batch, CurveLoss, Options
+from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, Options
 from calibrant.losses.penalties import RULES, MomentPenalty, OneHotPenalty, Penalty
 from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
 
@@ -70,7 +70,7 @@ class MaxEntLoss(CurveLoss):
         prior: Sequence[float] | Tensor,
         form: str = "mean",
         *,
-        gamma: float = 1.0,
+        gamma: float = Focal.gamma,
         penalty: str = "absolute",
         gibbs: str = "paper",
         local: bool = True,
@@ -111,7 +111,7 @@ class MaxEntLoss(CurveLoss):
     @classmethod
     def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
         """The loss for a training set with these integer labels, those equal to ``ignore_index`` left out."""
-        ignore_index = options.get("ignore_index", -100)
+        ignore_index = options.get("ignore_index", IGNORE_INDEX)
         return cls(check_train_labels(labels, n_classes, ignore_index), form, **options)  # type: ignore[arg-type]
 
     @classmethod

@@ -25,6 +25,7 @@ from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Po
 from calibrant.losses.fused import full_precision, fused_sum, transformed
 from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
 
+IGNORE_INDEX = -100  # torch's
 REDUCTIONS = ("mean", "sum", "none")
 BOUNDED = 32.0  # the exponentials of logits within ±32, and their sums, are far from overflow and underflow
 
@@ -79,7 +80,7 @@ class Loss(KeepsPrecision, ABC):
         *,
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | Tensor | None = None,
-        ignore_index: int = -100,
+        ignore_index: int = IGNORE_INDEX,
         reduction: str = "mean",
         validate: bool | None = None,
     ) -> None:
@@ -216,21 +217,21 @@ class CrossEntropyLoss(CurveLoss):
 class FocalLoss(CurveLoss):
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
 
-    def __init__(self, gamma: float = 1.0, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = Focal.gamma, **options: Unpack[Options]) -> None:
         super().__init__(Focal(gamma), **options)
 
 
 class InverseFocalLoss(CurveLoss):
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
 
-    def __init__(self, gamma: float = 2.0, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = InverseFocal.gamma, **options: Unpack[Options]) -> None:
         super().__init__(InverseFocal(gamma), **options)
 
 
 class PolyLoss(CurveLoss):
     r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022); the paper's tables were made with ε = +1."""
 
-    def __init__(self, epsilon: float = 1.0, **options: Unpack[Options]) -> None:
+    def __init__(self, epsilon: float = Poly.epsilon, **options: Unpack[Options]) -> None:
         super().__init__(Poly(epsilon), **options)
 
 
@@ -239,9 +240,9 @@ class FLSDLoss(CurveLoss):
 
     def __init__(
         self,
-        gamma_low: float = 5.0,
-        gamma_high: float = 3.0,
-        threshold: float = 0.2,
+        gamma_low: float = StepFocal.low.gamma,
+        gamma_high: float = StepFocal.high.gamma,
+        threshold: float = StepFocal.threshold,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(StepFocal(Focal(gamma_low), Focal(gamma_high), threshold), **options)
@@ -250,14 +251,14 @@ class FLSDLoss(CurveLoss):
 class LabelRelaxationLoss(CurveLoss):
     r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021)."""
 
-    def __init__(self, alpha: float = 0.1, **options: Unpack[Options]) -> None:
+    def __init__(self, alpha: float = Relaxation.alpha, **options: Unpack[Options]) -> None:
         super().__init__(Relaxation(alpha), **options)
 
 
 class DualFocalLoss(Loss):
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
 
-    def __init__(self, gamma: float = 5.0, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.gamma = check_number("gamma", gamma, least=0)
 
@@ -268,7 +269,12 @@ class DualFocalLoss(Loss):
 class MarginSmoothingLoss(Loss):
     """Cross-entropy plus a penalty on logits further than a margin below the largest (MbLS, Liu et al. 2022)."""
 
-    def __init__(self, margin: float = 10.0, weight: float = 0.1, **options: Unpack[Options]) -> None:
+    def __init__(
+        self,
+        margin: float = functional.MARGIN,
+        weight: float = functional.MARGIN_WEIGHT,
+        **options: Unpack[Options],
+    ) -> None:
         super().__init__(**options)
         self.margin = check_number("margin", margin, least=0)
         self.weight = check_number("weight", weight, least=0)
@@ -304,7 +310,7 @@ class SoftAvUCLoss(Loss):
         beta: float = 1.0,
         temperature: float = 0.01,
         kappa: float = 0.1,
-        gamma: float = 1.0,
+        gamma: float = Focal.gamma,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
