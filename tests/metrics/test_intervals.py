@@ -281,19 +281,6 @@ def test_uneven_weights_are_worth_fewer_rows() -> None:
             assert widths[1] > 1.5 * widths[0], name
 
 
-def test_refusals() -> None:
-    card = calibrant.score(perfect(20, 3, 79), metrics=["ece"])
-    for level in (0.0, 1.0, 1.5, -0.1):
-        with pytest.raises(InvalidInputError, match=f"level must lie between 0 and 1, got {level}"):
-            card.interval("ece", level=level)
-    with pytest.raises(InvalidInputError, match="nll was not asked for"):
-        card.interval("nll")
-    with pytest.raises(LookupError, match="did you mean 'ece'"):
-        card.interval("ecee")
-    with pytest.raises(LookupError, match="unknown metric 'xyzzy'"):
-        card.noise_floor("xyzzy")
-
-
 def test_an_error_of_more_than_1_is_impossible() -> None:
     card = card_of(8000, 4, 75)
     for name in ERRORS:
