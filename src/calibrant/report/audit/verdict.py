@@ -159,7 +159,7 @@ def shares_of(bins: Tally, level: float) -> Shares:
 
 def split_of(bins: Tally) -> Split | None:
     """The edge that most of either direction lies beyond, on different sides; None where they alternate."""
-    too_much, too_little = (-bins.gap).clamp_min(0), bins.gap.clamp_min(0)
+    too_much, too_little = bins.gap.clamp_min(0), (-bins.gap).clamp_min(0)
     n_bins = len(too_much)
     for over_above, above, below in ((True, too_much, too_little), (False, too_little, too_much)):
         parted = torch.minimum(_share_above(above), 1 - _share_above(below))
