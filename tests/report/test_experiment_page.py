@@ -13,6 +13,7 @@ import pytest
 from made.folder import epoch_records, write_folder, write_lines
 from made.rows import Experiment
 
+from calibrant import report
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments.folder import ExperimentFolder
 from calibrant.report import experiment
@@ -328,6 +329,6 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match=r"has no rows\.parquet"):
         write_experiment(tmp_path / "none")
     assert not folder.page_file.exists()
-    assert calibrant.report.write_experiment is write_experiment
+    assert report.write_experiment is write_experiment
     with pytest.raises(AttributeError, match="has no attribute 'write'"):
-        calibrant.report.write  # noqa: B018
+        report.write  # noqa: B018
