@@ -4,13 +4,14 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from calibrant import report
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments.folder import ExperimentFolder
 from calibrant.report import experiment
@@ -208,7 +209,7 @@ def test_the_page_of_a_running_sweep_loads_itself_anew(tmp_path: Path) -> None:
 def test_what_is_done_missing_and_failed(tmp_path: Path) -> None:
     done, first, second = "digits-mlp-focal-0", "digits-mlp-poly-0", "digits-mlp-poly-1"
     ends = [(done, "disk full", 5.0), (done, None, 30.0), (done, None, 2.0)]
-    ends += [(first, None, 3.0), (first, "the loss is nan <b>", 60.0), ("other", "why", 0.0)]
+    ends += [(first, None, 3.0), (first, "the loss is nan <b>", 60.0), (done, "killed as it was measured again", 1.0)]
     outcomes = [{"run": run, "failure": failure, "seconds": seconds} for run, failure, seconds in ends]
     folder = small(tmp_path, toml=TOML, outcomes=[*outcomes, '{"run": "cut', {"run": 3}])
     write_lines(folder.run(second).config, ["{}"])
@@ -219,6 +220,7 @@ def test_what_is_done_missing_and_failed(tmp_path: Path) -> None:
     assert [page.text.count(f"\n{name}\n") for name in (done, first, second, "digits-mlp-focal-1")] == [0, 1, 1, 1]
     assert f"{first}: the loss is nan <b>" in page.text
     assert "disk full" not in page.text  # for it is done
+    assert "killed" not in page.text
     assert "2 lines of log.jsonl cannot be read and are left out." in page.text
     rows = re.findall(r"(Focal|Poly)digitsmlp(\d)(\d)(\d)([\d.]+ s)", page.text)
     assert rows == [("Focal", "2", "1", "1", "30 s"), ("Poly", "2", "0", "2", "3.0 s")]  # measured again, it took less
@@ -327,4 +329,6 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match=r"has no rows\.parquet"):
         write_experiment(tmp_path / "none")
     assert not folder.page_file.exists()
-    assert MADE.astimezone(UTC).hour == 13
+    assert report.write_experiment is write_experiment
+    with pytest.raises(AttributeError, match="has no attribute 'write'"):
+        report.write  # noqa: B018

@@ -212,12 +212,12 @@ def test_csv_is_tidy_and_has_all_digits(rows: pa.Table) -> None:
 def test_every_format_shows_every_number(rows: pa.Table, name: str) -> None:
     table = make_table(rows, name, against="paper")
     for format in FORMATS:
-        text = render(table, format, width=100)
+        text = render(table, format, width=80)
         plain = text.replace("$", "").replace(r"\pm", "±").replace(r"\textbf{", "").replace("}", "")
         if format not in ("csv", "json"):
             assert all(c.text == "–" or c.text in plain for row in table.rows for c in row[1:])
         if format == "text":
-            assert max(map(len, text.splitlines())) <= 100
+            assert max(map(len, text.splitlines())) <= 80
 
 
 REFUSALS = {

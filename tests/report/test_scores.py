@@ -113,6 +113,8 @@ def test_a_score_that_lacks_a_shared_test_is_undefined() -> None:
     raw = run_rows({"fog-1": 0.5, "fog-2": 0.25})
     some = run_rows({"fog-1": 0.1}, calibrator="temperature")
     assert found(raw, some)[KEY._replace(calibrator="temperature")].mean is None
+    others = run_rows({"fog-1": 2.0}, metric="nll_on_errors")
+    assert found(raw, others)[KEY._replace(metric="nll_on_errors")].mean is None
 
 
 def test_a_tables_mean_is_a_charts_mean() -> None:

@@ -120,7 +120,7 @@ def key(lines: Sequence[Style], width: int, *, points: bool = True, columns: int
     return _key(tuple(lines), width, points, columns)
 
 
-@lru_cache(maxsize=32)  # the pictures behind a switch have one key
+@lru_cache(maxsize=32)  # the charts behind a switch have one key
 def _key(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> Joined:
     room = 35 + round(5.6 * max(len(line.label) for line in lines))
     columns = columns or max(1, min(len(lines), width // room))

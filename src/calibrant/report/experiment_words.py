@@ -133,7 +133,7 @@ def what_shift_does(rows: pa.Table) -> list[str]:
 
 def _change(label: str, means: Mapping[tuple[int, str], float], *, graded: bool) -> str:
     steps = sorted({step for step, _ in means})
-    if len(steps) < 2 or steps[0] != 0:
+    if len(steps) < 2:
         return ""
     last = steps[-1]
     found = [metric for metric in ("accuracy", "ece") if (0, metric) in means and (last, metric) in means]

@@ -30,7 +30,7 @@ def _svg(spec: dict[str, Any]) -> str:
 
 
 def compact(svg: str) -> str:
-    """The same picture in two thirds of the bytes: places to a hundredth of a pixel, the font said once.
+    """The same image in two thirds of the bytes: places to a hundredth of a pixel, the font said once.
 
     >>> compact('<svg><path aria-label="d=0.12345" d="M0.12345,5.600000000000001"/></svg>').partition("<path")[2]
     ' aria-label="d=0.12345" d="M0.12,5.6"/></svg>'
@@ -58,7 +58,7 @@ FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """The suffix of a file that a figure can be written to, in small letters."""
+    """The suffix of a file that a figure can be written to, in lower case."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in FORMATS:
         raise InvalidInputError(f"a figure is written to a file of {', '.join(FORMATS)}, got {os.fspath(path)}")
