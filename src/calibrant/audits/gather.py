@@ -22,7 +22,8 @@ from calibrant._parquet import Part
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.outcomes import outcomes, rounding, top_class
+from calibrant.metrics.cells import MOST_CELLS
+from calibrant.metrics.outcomes import Outcomes, outcomes, rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.scoring import Groups, score_batch
 from calibrant.metrics.tally import Tally
@@ -239,26 +240,31 @@ class _Collected:
         if len(rows) == 0:
             return
         check_all_labelled(rows.labels == UNKNOWN)
-        self._score(rows)
-        self._count(file, rows, number, weight)
+        weights = None if weight is None else torch.from_numpy(weight)
+        scored = outcomes(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
+        self._score(rows, scored)
+        self._count(file, rows, number, scored[0], weight)
         sample = Sample.of(rows, np.ones(len(rows)) if weight is None else weight, keys, self.seed)
         self.sample = sample if self.sample is None else self.sample + sample
 
-    def _score(self, rows: Predictions) -> None:
-        options = (None, self.n_bins, self.weights)
-        card = score_batch(rows, None, *options, stream=self.stream)
-        groups = [score_batch(rows, by, *options, stream=self.stream, overall=card) for by in self.by]
+    def _score(self, rows: Predictions, scored: tuple[Outcomes, Tally | None]) -> None:
+        most = MOST_CELLS if self.stream else None
+        card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, most_cells=most, scored=scored)
+        groups = [
+            score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
+        ]
         self.scores = _added(self.scores, (card, *groups))
 
-    def _count(self, file: str, rows: Predictions, number: Indices, weight: Floats | None) -> None:
-        found, _ = outcomes(rows.logits, rows.labels)
-        predicted = top_class(rows.logits).numpy()
-        bars = bin_numbers(found.confidence, N_BARS, rounding(found.confidence.dtype)).numpy()
-        confidence, correct = found.confidence.double().numpy(), found.correct.numpy()
-        places = ((self.labelled, rows.labels.numpy()), (self.predicted, predicted), (self.histogram, bars))
-        for tally, cells in places:
+    def _count(self, file: str, rows: Predictions, number: Indices, scored: Outcomes, weight: Floats | None) -> None:
+        confidence, correct = scored.confidence.double().numpy(), scored.correct.numpy()
+        wrong = np.flatnonzero(~correct)
+        labels = rows.labels.numpy()
+        predicted = labels.copy()
+        predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
+        bars = bin_numbers(scored.confidence, N_BARS, rounding(scored.confidence.dtype)).numpy()
+        for tally, cells in ((self.labelled, labels), (self.predicted, predicted), (self.histogram, bars)):
             _add_rows(tally, cells, confidence, correct, weight)
-        doubt, wrong = found.doubt.numpy(), np.flatnonzero(~correct)
+        doubt = scored.doubt.numpy()
         chosen = wrong[np.argsort(doubt[wrong], kind="stable")[:N_ERRORS]]
         ids = rows.columns.select(self.ids).take(pa.array(chosen)).to_pylist() or [{}] * len(chosen)
         errors = [
@@ -266,7 +272,7 @@ class _Collected:
                 file,
                 int(number[i]),
                 tuple(_short(values[name]) for name in self.ids),
-                int(rows.labels[i]),
+                int(labels[i]),
                 int(predicted[i]),
                 float(doubt[i]),
             )
