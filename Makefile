@@ -9,11 +9,11 @@ SHELL := bash
 PYTHON := python
 BIN := .venv/Scripts
 # Windows has no fork, fcntl, resource or SIGKILL: test files that use them, or the helpers that do, are left out
-POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(training|sweep)_run import
+POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(training_run|sweep_run|made\.(training|sweeps)) import
 LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
 endif
 
-.PHONY: help demo test check bench docs man dist clean
+.PHONY: help demo test check bench docs dist clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 14
@@ -52,9 +52,6 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
-
-man: $(READY)  ## the manual page man/calibrant.1, from the help of the command line
-	$(BIN)/python -m calibrant.cli.manual man/calibrant.1
 
 dist: $(READY)  ## wheel and sdist in dist/, checked, and one run of the demo by the wheel alone (ONLY= runs all of it)
 	rm -rf dist

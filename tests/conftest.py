@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from made.cli import Run, in_this_process
+
 torch.set_num_threads(1)
 settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
@@ -32,6 +34,13 @@ LONGEST = (
     "test_faults.py",
     "test_browser.py",
 )
+
+
+@pytest.fixture
+def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process, without the data folder of whoever runs the tests."""
+    monkeypatch.delenv("CALIBRANT_DATA", raising=False)
+    return in_this_process(monkeypatch, capsys)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -179,7 +178,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_pages_ask_no_other_machine_for_anything() -> None:
-    """Fonts and scripts are the theme's own; pictures are files."""
+    """Fonts and scripts are the theme's own; images are files."""
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert settings["theme"]["font"] is False
     assert "offline" in settings["plugins"]
@@ -189,8 +188,8 @@ def test_pages_ask_no_other_machine_for_anything() -> None:
     for page in PAGES[1:]:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"!\[[^]]*\]\(https?:|<(?:img|script|iframe|link)\b", text), page.name
-    for picture in (DOCS / "images").iterdir():
-        assert picture.stat().st_size <= 300_000, picture.name
+    for image in (DOCS / "images").iterdir():
+        assert image.stat().st_size <= 300_000, image.name
 
 
 def test_the_reference_has_every_public_name() -> None:
@@ -258,9 +257,3 @@ def test_files_of_ci_are_yaml() -> None:
     gate = next(step["run"] for step in workflow["jobs"]["audit"]["steps"] if "--fail-if" in step.get("run", ""))
     for line in (gate, hooks["repos"][0]["hooks"][0]["entry"]):
         cli.app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
-
-
-def test_make_lists_its_targets() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("demo", "test", "check", "bench", "docs", "clean"):
-        assert f"make {target}" in listed

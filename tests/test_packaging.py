@@ -7,6 +7,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 import calibrant
+from calibrant.experiments.config import read_experiment
+from made.cli import MAX_SECONDS, Run
 
 ROOT = Path(__file__).parents[1]
 NAME = f"calibrant-{calibrant.__version__}"
@@ -58,7 +61,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     wanted = {path.relative_to(package.parent).as_posix() for path in files} | {"calibrant/experiments/demo.toml"}
     about = {f"{NAME}.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
-    about |= {f"{NAME}.dist-info/licenses/LICENSE", f"{NAME}.data/data/share/man/man1/calibrant.1"}
+    about |= {f"{NAME}.dist-info/licenses/LICENSE"}
     assert found == wanted | about
     for name in ("py.typed", "data/files/fashion_mnist_mini.npz", "data/files/LICENSE.fashion_mnist"):
         assert f"calibrant/{name}" in found
@@ -84,50 +87,48 @@ def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
         found = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
     wanted = {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt"}
-    wanted |= {"pyproject.toml", "mkdocs.yml", "man/calibrant.1", "experiments/demo.toml", ".github/workflows/test.yml"}
+    wanted |= {"pyproject.toml", "mkdocs.yml", "experiments/demo.toml", ".github/workflows/test.yml"}
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
     assert wanted <= found
     assert not [name for name in found if name.startswith(("data/", "runs/", "site/", ".venv/", "dist/"))]
 
 
 def test_run_without_a_file_is_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrant.cli import run
-    from calibrant.experiments.config import read_experiment
-
+    run = import_module("calibrant.cli.run")
     assert run.demo_file() == ROOT / "experiments" / "demo.toml"
     assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
-    installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
-    monkeypatch.setattr(run, "__file__", str(tmp_path / "calibrant" / "cli" / "run.py"))
-    installed.parent.mkdir(parents=True)
-    installed.touch()
-    assert run.demo_file() == installed
+    with monkeypatch.context() as patched:
+        installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
+        patched.setattr(run, "__file__", str(tmp_path / "calibrant" / "cli" / "run.py"))
+        installed.parent.mkdir(parents=True)
+        installed.touch()
+        assert run.demo_file() == installed
 
 
-def test_run_takes_the_demonstration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from calibrant.cli import run
-
+def test_run_takes_the_demonstration(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "_about", lambda plan, n_jobs: "")
-    run.run(dry_run=True)
-    assert "24 runs in runs" in capsys.readouterr().out
+    monkeypatch.setattr(import_module("calibrant.cli.run"), "_about", lambda plan, n_jobs: "")
+    assert "24 runs in runs" in calibrant("run", "--dry-run").done()
 
 
 WITHOUT_EXTRAS = """
 import sys
-sys.modules |= {"altair": None, "pydantic": None}
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("altair", "pydantic"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
 from calibrant.cli import main
-from calibrant.cli.completion import script
-made = script("bash")
-assert "temperature" in made and '"train"' in made and "risk_coverage" not in made, made
 main()
 """
 
 
 def test_without_its_extras_run_says_what_it_needs() -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, "run"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"})
+    environment = os.environ | {"COLUMNS": "200"}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment)
     expected = "calibrant: experiments need the extras report and train: pip install 'calibrant[report,train]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", expected)
 
@@ -135,6 +136,8 @@ def test_without_its_extras_run_says_what_it_needs() -> None:
 def test_make_lists_and_cleans_everything() -> None:
     listed = re.findall(r"^([a-z]+):.*##", MAKEFILE, re.MULTILINE)
     assert sorted(listed) == sorted(TARGETS)
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[1] for line in shown.splitlines()] == listed
     cleaned = re.search(r"^clean:.*\n\trm -rf (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     # a user's data sets are not ours to remove

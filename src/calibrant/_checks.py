@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
 MOST_CELLS = 2**25
-LEAST_SIDE = 8  # pixels of an image
+MIN_SIDE = 8  # pixels of an image
 PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
 
 
@@ -36,9 +36,9 @@ def check_tensor(argument: str, value: object) -> None:
         raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
 
 
-def _is_whole(value: object) -> bool:
-    """Whether this is an integer, of Python or of numpy."""
-    return isinstance(value, Integral)
+def _is_a(kind: type, value: object) -> bool:
+    """Whether this is a number of that kind, of Python or of numpy; mypy takes int and float for no kind of them."""
+    return isinstance(value, kind)
 
 
 def check_flag(argument: str, value: object) -> None:
@@ -53,7 +53,7 @@ def check_path(argument: str, value: object) -> str:
 
 
 def check_whole(argument: str, value: int, least: int, most: int | None = None) -> int:
-    if not _is_whole(value) or value < least or (most is not None and value > most):
+    if not _is_a(Integral, value) or value < least or (most is not None and value > most):
         rule = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise InvalidInputError(f"{argument} must be an integer {rule}, got {value}")
     return int(value)
@@ -65,30 +65,29 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def _check_real(argument: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
+def _check_real(argument: str, value: float, rule: str, holds: Callable[[float], bool]) -> float:
+    if isinstance(value, bool) or not _is_a(Real, value):
         raise InvalidInputError(f"{argument} must be a number, got {value!r}")
+    if not holds(value):
+        raise InvalidInputError(f"{argument} must {rule}, got {value}")
+    return float(value)
 
 
 def check_number(argument: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> float:
-    _check_real(argument, value)
-    if not least <= value <= most or not math.isfinite(value):
-        raise InvalidInputError(f"{argument} must be a finite number in [{least:g}, {most:g}], got {value}")
-    return float(value)
+    rule = f"be a finite number in [{least:g}, {most:g}]"
+    return _check_real(argument, value, rule, lambda x: least <= x <= most and math.isfinite(x))
 
 
 def check_positive(argument: str, value: float) -> float:
-    _check_real(argument, value)
-    if not 0 < value < math.inf:
-        raise InvalidInputError(f"{argument} must be a positive number, got {value}")
-    return float(value)
+    return _check_real(argument, value, "be a positive number", lambda x: 0 < x < math.inf)
 
 
 def check_fraction(argument: str, value: float) -> float:
-    _check_real(argument, value)
-    if not 0 <= value < 1:
-        raise InvalidInputError(f"{argument} must lie in [0, 1), got {value}")
-    return float(value)
+    return _check_real(argument, value, "lie in [0, 1)", lambda x: 0 <= x < 1)
+
+
+def check_level(level: float) -> float:
+    return _check_real("level", level, "lie between 0 and 1", lambda x: 0 < x < 1)
 
 
 def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
@@ -115,25 +114,44 @@ def _as_float64(argument: str, values: Sequence[float] | Tensor) -> Tensor:
         raise InvalidInputError(f"{argument} must be numbers: {error}") from None
 
 
-def _check_vector(argument: str, values: Sequence[float] | Tensor) -> Tensor:
-    """A copy of the numbers as float64, one dimension, all finite."""
+def _check_vector(argument: str, values: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
+    """A copy of the numbers as float64, one dimension, all finite, and one for each class."""
     vector = _as_float64(argument, values)
     if vector.ndim != 1:
         raise InvalidInputError(f"{argument} must have one dimension, got shape {tuple(vector.shape)}")
     if not vector.isfinite().all():
-        row = int((~vector.isfinite()).nonzero()[0])
+        (row,) = _first(~vector.isfinite())
         raise InvalidInputError(f"{argument} must be finite, got {vector[row]} for class {row}")
+    if n_classes is not None and len(vector) != n_classes:
+        raise InvalidInputError(f"{argument} must have one value for each of {n_classes} classes, got {len(vector)}")
     return vector
+
+
+def _check_shares(argument: str, values: Sequence[float] | Tensor) -> Tensor:
+    """The same, and none negative."""
+    vector = _check_vector(argument, values)
+    if (vector < 0).any():
+        row = int(vector.argmin())
+        raise InvalidInputError(f"{argument} must not be negative, got {vector[row]:g} for class {row}")
+    return vector
+
+
+def _first(mask: Tensor) -> tuple[int, ...]:
+    """Where a mask is first true."""
+    return tuple(mask.nonzero()[0].tolist())
+
+
+def _place(mask: Tensor, first_row: int = 0) -> str:
+    """The same in words."""
+    place = _first(mask)
+    return f"row {first_row + place[0]}" if len(place) == 1 else f"position {place}"
 
 
 def check_prior(prior: Sequence[float] | Tensor) -> Tensor:
     """Class probabilities, float64, scaled to sum to 1 exactly."""
-    vector = _check_vector("prior", prior)
+    vector = _check_shares("prior", prior)
     if len(vector) < 2:
         raise InvalidInputError(f"prior must have at least 2 classes, got {len(vector)}")
-    if (vector < 0).any():
-        row = int(vector.argmin())
-        raise InvalidInputError(f"prior must not be negative, got {vector[row]:g} for class {row}")
     if abs(float(vector.sum()) - 1) > PRIOR_TOLERANCE:
         raise InvalidInputError(f"prior must sum to 1, got a sum of {vector.sum():g}")
     if (vector > 0).sum() < 2:
@@ -143,10 +161,7 @@ def check_prior(prior: Sequence[float] | Tensor) -> Tensor:
 
 def check_counts(counts: Sequence[float] | Tensor) -> Tensor:
     """The prior of samples counted per class."""
-    vector = _check_vector("counts", counts)
-    if (vector < 0).any():
-        row = int(vector.argmin())
-        raise InvalidInputError(f"counts must not be negative, got {vector[row]:g} for class {row}")
+    vector = _check_shares("counts", counts)
     if not vector.sum() > 0:
         raise InvalidInputError("counts must not be all 0")
     return check_prior(vector / vector.sum())
@@ -173,9 +188,7 @@ def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes:
     """The value of each class, by default 0, 1, …, n_classes - 1."""
     if class_values is None:
         return torch.arange(n_classes, dtype=torch.float64, device="cpu")
-    values = _check_vector("class_values", class_values)
-    if len(values) != n_classes:
-        raise InvalidInputError(f"class_values must have one value for each of {n_classes} classes, got {len(values)}")
+    values = _check_vector("class_values", class_values, n_classes)
     if (values == values[0]).all():
         raise InvalidInputError(f"class_values must not all be equal, got {values[0]:g} for every class")
     if values.abs().max() > 1e100:
@@ -190,14 +203,10 @@ def check_no_class_values(class_values: object) -> None:
 
 def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
     """How much a sample of each class counts, float64."""
-    weights = _check_vector("class_weights", class_weights)
+    weights = _check_vector("class_weights", class_weights, n_classes)
     if (weights < 0).any() or not (weights > 0).any():
         row = int(weights.argmin())
         raise InvalidInputError(f"class_weights must not be negative, nor all 0, got {weights[row]:g} for class {row}")
-    if n_classes is not None and len(weights) != n_classes:
-        raise InvalidInputError(
-            f"class_weights must have one value for each of {n_classes} classes, got {len(weights)}"
-        )
     return weights
 
 
@@ -207,7 +216,7 @@ def check_features(features: Tensor, n_classes: int) -> Tensor:
     if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
         raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
     if not matrix.isfinite().all():
-        row, column = (~matrix.isfinite()).nonzero()[0].tolist()
+        row, column = _first(~matrix.isfinite())
         raise InvalidInputError(f"features must be finite, got {matrix[row, column]} for class {row}, column {column}")
     if not matrix.any(0).all():
         raise InvalidInputError(
@@ -247,9 +256,8 @@ def check_label_range(
         if allowed is not None:
             bad &= labels != allowed
     if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
-        where = f"row {first_row + place[0]}" if len(place) == 1 else f"position {place}"
-        raise InvalidInputError(f"{argument} must lie in [0, {n_classes - 1}], got {int(labels[place])} at {where}")
+        got = f"{int(labels[_first(bad)])} at {_place(bad, first_row)}"
+        raise InvalidInputError(f"{argument} must lie in [0, {n_classes - 1}], got {got}")
     return ignore_index is None or not bool((labels == ignore_index).any())
 
 
@@ -264,7 +272,7 @@ def check_logits(logits: Tensor, labels: Tensor | None, ignore_index: int) -> tu
     if labels is not None:
         bad &= (labels != ignore_index).unsqueeze(1)
     if bad.any():
-        row, label, *rest = bad.nonzero()[0].tolist()
+        row, label, *rest = _first(bad)
         where = f"row {row}, class {label}" + (f", position {tuple(rest)}" if rest else "")
         raise InvalidInputError(f"logits must be finite, got {logits[row, label, *rest].item()} at {where}")
     return low, high
@@ -295,19 +303,16 @@ def check_soft_labels(labels: Tensor) -> None:
     tolerance = max(1e-3, 2 * torch.finfo(labels.dtype).eps)
     wrong = ~((totals - 1).abs() <= tolerance)
     if wrong.any():
-        place = wrong.nonzero()[0].tolist()
-        where = f"row {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
-        raise InvalidInputError(f"labels must sum to 1, got {float(totals[tuple(place)]):g} at {where}")
+        raise InvalidInputError(f"labels must sum to 1, got {float(totals[_first(wrong)]):g} at {_place(wrong)}")
     if (labels < 0).any():
-        row, label, *_ = (labels < 0).nonzero()[0].tolist()
-        value = float(labels[labels < 0][0])
+        row, label, *rest = _first(labels < 0)
+        value = float(labels[row, label, *rest])
         raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
 
 
 def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
     if unknown.any():
-        first = int(unknown.nonzero()[0])
-        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is row {first}"
+        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is {_place(unknown)}"
         raise InvalidInputError(f"{argument} must have labels to {purpose}; {got}")
 
 
@@ -389,17 +394,10 @@ def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
     """Labels (n,) that none of the rows calls impossible."""
     impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
-        row = int(impossible.nonzero()[0])
+        (row,) = _first(impossible)
         raise InvalidInputError(
             f"labels must have a probability above 0, got 0 for class {int(labels[row])} at row {row}"
         )
-
-
-def check_level(level: float) -> float:
-    _check_real("level", level)
-    if not 0 < level < 1:
-        raise InvalidInputError(f"level must lie between 0 and 1, got {level}")
-    return float(level)
 
 
 def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
@@ -417,11 +415,11 @@ def check_row_weights(weights: Tensor, n: int) -> Tensor:
     vector = weights.detach().double().cpu()
     bad = ~((vector >= 0) & vector.isfinite())
     if bad.any():
-        row = int(bad.nonzero()[0])
+        (row,) = _first(bad)
         raise InvalidInputError(f"weights must be finite and not negative, got {vector[row].item():g} at row {row}")
     extreme = (vector > 0) & ((vector < 1e-100) | (vector > 1e100))
     if extreme.any():
-        row = int(extreme.nonzero()[0])
+        (row,) = _first(extreme)
         raise InvalidInputError(f"weights must be 0 or lie in [1e-100, 1e100], got {vector[row].item():g} at row {row}")
     return vector
 
@@ -451,13 +449,18 @@ def check_outcomes(
     low, high = confidence.aminmax()
     if not (low >= 0 and high <= 1):
         bad = ~((confidence >= 0) & (confidence <= 1))
-        row = int(bad.nonzero()[0])
+        (row,) = _first(bad)
         raise InvalidInputError(f"confidence must lie in [0, 1], got {float(confidence[row]):g} at row {row}")
+    return _counting_rows(confidence, correct.cpu(), weights)
+
+
+def _counting_rows(a: Tensor, b: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Without the rows of weight 0."""
     if weights is None:
-        return confidence, correct.cpu(), None
-    weights = check_row_weights(weights, len(confidence))
+        return a, b, None
+    weights = check_row_weights(weights, len(a))
     counts = check_counting(weights)
-    return confidence[counts], correct.cpu()[counts], weights[counts]
+    return a[counts], b[counts], weights[counts]
 
 
 def check_dense(argument: str, values: Tensor) -> None:
@@ -473,7 +476,7 @@ def check_has_mass(argument: str, logits: Tensor, first_row: int = 0) -> None:
     bad = ~logits.amax(1).isfinite()
     if not bad.any():
         return
-    row = int(bad.nonzero()[0])
+    (row,) = _first(bad)
     wrong = (logits[row].isnan() | (logits[row] == math.inf)).nonzero()
     if len(wrong) == 0:
         raise InvalidInputError(f"{argument} must give some class a probability, got none at row {first_row + row}")
@@ -496,7 +499,7 @@ def check_probabilities(
         return
     bad = ~((probs >= 0) & (probs <= 1 + tolerance if total else probs <= 1))
     if bad.any():
-        row, label = bad.nonzero()[0].tolist()
+        row, label = _first(bad)
         value = probs[row, label].item()
         where = f"row {first_row + row}" + (f", class {label}" if probs.shape[1] > 1 else "")
         rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
@@ -554,7 +557,7 @@ def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
         raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
     halves = features.half()
     if not halves.isfinite().all():
-        row, column = (~halves.isfinite()).nonzero()[0].tolist()
+        row, column = _first(~halves.isfinite())
         value = features[row, column].item()
         raise InvalidInputError(f"features must be finite in float16, got {value:g} at row {row}, column {column}")
     return halves
@@ -577,11 +580,7 @@ def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tupl
     """Rows to be measured: logits (n, k), at least float32, with labels (n,) that are classes; without weight 0."""
     logits, labels = check_labelled("logits", logits, labels)
     check_has_mass("logits", logits)
-    if weights is None:
-        return logits, labels, None
-    weights = check_row_weights(weights, len(logits))
-    counts = check_counting(weights)
-    return logits[counts], labels[counts], weights[counts]
+    return _counting_rows(logits, labels, weights)
 
 
 def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> None:
@@ -590,7 +589,7 @@ def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> Non
         got = f"{len(a)} rows of {classes_a} classes and {len(b)} of {classes_b}"
         raise InvalidInputError(f"a and b must be predictions of the same rows, got {got}")
     if not torch.equal(a, b):
-        row = int((a != b).nonzero()[0])
+        (row,) = _first(a != b)
         got = f"labels {int(a[row])} and {int(b[row])} at row {row}"
         raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
 
@@ -609,7 +608,7 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
     if not logits.isfinite().all():
-        row, column = (~logits.isfinite()).nonzero()[0].tolist()
+        row, column = _first(~logits.isfinite())
         got = f"{logits[row, column].item()} at row {row}, class {column}"
         raise InvalidInputError(f"logits must be finite, got {got}")
     return _at_least_float32(logits), labels
@@ -617,7 +616,7 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_images(images: object) -> Tensor:
     """A batch of images as uint8 (n, c, h, w), from a tensor or a Pillow image."""
-    batch = images if isinstance(images, Tensor) else _check_picture(images)
+    batch = images if isinstance(images, Tensor) else _check_pillow(images)
     if batch.layout != torch.strided:
         raise InvalidInputError(f"images must be a dense tensor, got {batch.layout}")
     if batch.ndim not in (3, 4):
@@ -628,8 +627,8 @@ def check_images(images: object) -> Tensor:
         raise InvalidInputError("images must not be an empty batch")
     if channels not in (1, 3):
         raise InvalidInputError(f"images must have 1 or 3 channels, (n, c, h, w), got {channels}")
-    if min(height, width) < LEAST_SIDE:
-        raise InvalidInputError(f"images must have sides of at least {LEAST_SIDE} pixels, got {height} x {width}")
+    if min(height, width) < MIN_SIDE:
+        raise InvalidInputError(f"images must have sides of at least {MIN_SIDE} pixels, got {height} x {width}")
     if batch.dtype == torch.uint8:
         return batch.contiguous()
     if batch.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -641,7 +640,7 @@ def _check_levels(batch: Tensor) -> Tensor:
     """Images in [0, 1] as the nearest of 256 levels."""
     wrong = ~((batch >= 0) & (batch <= 1))
     if wrong.any():
-        row, channel, y, x = (int(place) for place in wrong.nonzero()[0])
+        row, channel, y, x = _first(wrong)
         value = float(batch[row, channel, y, x])
         where = f"at image {row}, channel {channel}, row {y}, column {x}"
         raise InvalidInputError(f"images must lie in [0, 1], got {value:g} {where}; images of 0 to 255 must be uint8")
@@ -649,16 +648,14 @@ def _check_levels(batch: Tensor) -> Tensor:
     return wide.mul(255).round_().to(torch.uint8)
 
 
-def _check_picture(picture: object) -> Tensor:
+def _check_pillow(image: object) -> Tensor:
     from PIL import Image
 
-    if not isinstance(picture, Image.Image):
-        raise InvalidInputError(f"images must be a tensor or a Pillow image, got {type(picture).__name__}")
-    if picture.mode not in ("L", "RGB"):
-        raise InvalidInputError(
-            f"images must be in grey (L) or RGB, got mode {picture.mode}; convert('RGB') makes it so"
-        )
-    return torch.from_numpy(np.array(picture)).view(*picture.size[::-1], -1).permute(2, 0, 1)
+    if not isinstance(image, Image.Image):
+        raise InvalidInputError(f"images must be a tensor or a Pillow image, got {type(image).__name__}")
+    if image.mode not in ("L", "RGB"):
+        raise InvalidInputError(f"images must be in grey (L) or RGB, got mode {image.mode}; convert('RGB') makes it so")
+    return torch.from_numpy(np.array(image)).view(*image.size[::-1], -1).permute(2, 0, 1)
 
 
 def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequence[int | str]:
@@ -671,6 +668,6 @@ def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequ
     if len(known) != n_images:
         raise InvalidInputError(f"keys must be one for each of {n_images} images, got {len(known)}")
     for row, key in enumerate(known):
-        if not _is_whole(key) and not isinstance(key, str):
+        if not isinstance(key, str) and not _is_a(Integral, key):
             raise InvalidInputError(f"keys must be integers or words, got {key!r} at row {row}")
     return known

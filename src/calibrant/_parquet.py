@@ -29,15 +29,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Consecutive rows of a file."""
-
-    url: str
-    first_row: int
-    batch: pa.RecordBatch
-
-
-@dataclass(frozen=True)
 class ParquetFile:
     """What the footer of a file says."""
 
@@ -71,14 +62,14 @@ def read_footer(url: str) -> ParquetFile:
         return ParquetFile(url, file.schema_arrow, tuple(parts))
 
 
-def read_part(part: Part, columns: Sequence[str] | None, batch_rows: int) -> Iterator[Chunk]:
-    """The rows of a part, in batches; columns None means all."""
+def read_part(part: Part, columns: Sequence[str] | None, batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a part in batches, each with the number of its first row in the file; columns None means all."""
     with open_parquet(part.url, part.location) as file:
         first_row = part.first_row
         batches = file.iter_batches(batch_rows, row_groups=[part.row_group], columns=columns, use_threads=False)
         while (batch := _next_batch(batches, part.url, first_row)) is not None:
             if batch.num_rows:
-                yield Chunk(part.url, first_row, batch)
+                yield first_row, batch
             first_row += batch.num_rows
         if first_row != part.first_row + part.n_rows:
             raise CorruptFileError(f"{part.url} ends at row {first_row}, but its footer promises more")
@@ -114,7 +105,7 @@ def absolute(url: str) -> str:
 
 def _expand(name: str) -> list[str]:
     filesystem, path = filesystem_of(name)
-    if filesystem.isfile(path):  # also where its name has the letters of a glob
+    if filesystem.isfile(path):  # also where its name has the characters of a glob
         return [name]
     folder = filesystem.isdir(path)
     pattern = f"{glob.escape(path.rstrip('/'))}/**/*.parquet" if folder else path

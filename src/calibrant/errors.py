@@ -30,7 +30,7 @@ class UndefinedMetricError(CalibrantError, ArithmeticError):
 
 
 class InterruptedRunError(CalibrantError, RuntimeError):
-    """A signal asked a run to stop, and it did where it can go on; the message says where."""
+    """A signal asked a run to stop, and it did where it can resume; the message says where."""
 
 
 class FailedRunsError(CalibrantError, RuntimeError):
@@ -38,5 +38,5 @@ class FailedRunsError(CalibrantError, RuntimeError):
 
 
 def printable(text: str) -> str:
-    """The text with control letters spelled out, so that a terminal shows them and does not obey."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    """The text with control characters spelled out, so that a terminal shows them and does not obey."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -26,6 +26,7 @@ from calibrant._arrays import (
     as_lists,
     as_logits,
     as_tensor,
+    blocks,
     floats,
     integers,
     row_hashes,
@@ -275,9 +276,8 @@ class Predictions:
 
         The hashes of the rows are summed, so that files add up.
         """
-        low, high = self.row_hashes
-        total = (int(low.sum(dtype=np.uint64)), int(high.sum(dtype=np.uint64)))
-        return f"{len(self):010x}{total[0]:016x}{total[1]:016x}"
+        low, high = (int(hashes.sum(dtype=np.uint64)) for hashes in self.row_hashes)
+        return f"{len(self):010x}{low:016x}{high:016x}"
 
     @cached_property
     def row_hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -333,14 +333,11 @@ class Predictions:
         return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        step = max(1, BATCH_ELEMENTS // self.n_classes)
-        for start in range(0, len(self), step):
-            rows = slice(start, start + step)
+        for rows in blocks(len(self), self.n_classes, BATCH_ELEMENTS):
             labels = self.labels[rows].numpy()
             arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), as_lists(as_float32(self.logits[rows]))]
             arrays += [] if self.features is None else [as_lists(self.features[rows])]
-            for column in self.columns.slice(start, step).columns:
-                arrays.append(column.combine_chunks())
+            arrays += [column.combine_chunks() for column in self.columns[rows].columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from calibrant._checks import (
     check_integer_labels,
     check_label_range,
 )
-from calibrant._parquet import BATCH_ELEMENTS, Chunk, ParquetFile, Part, read_part
+from calibrant._parquet import BATCH_ELEMENTS, ParquetFile, Part, read_part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import KINDS, METADATA_KEY, RESERVED, Predictions
 
@@ -98,10 +98,13 @@ class Scan:
             wanted = [kind, "label", *(check_choice("column", name, footer.schema.names) for name in columns)]
         n_classes = _file_classes(footer)
         width = (n_classes or 100) + (_n_features(footer) if wanted is None else 0)
-        for chunk in read_part(part, wanted, self.batch_rows or max(1, BATCH_ELEMENTS // width)):
-            batch = _from_chunk(chunk, kind, n_classes, names, metadata)
-            n_classes = batch.n_classes
-            yield batch
+        for first_row, batch in read_part(part, wanted, self.batch_rows or max(1, BATCH_ELEMENTS // width)):
+            try:
+                predictions = _from_batch(batch, first_row, kind, n_classes, names)
+            except CalibrantError as error:
+                raise CorruptFileError(f"{part.url}: {error}") from None
+            n_classes = predictions.n_classes
+            yield replace(predictions, metadata=metadata)
 
     def read(self) -> Predictions:
         """All rows at once."""
@@ -169,34 +172,29 @@ def _described(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, A
         raise CorruptFileError(f"{footer.url} has metadata that cannot be read: {error}") from None
 
 
-def _from_chunk(
-    chunk: Chunk, kind: str, n_classes: int | None, names: tuple[str, ...] | None, metadata: dict[str, Any]
+def _from_batch(
+    batch: pa.RecordBatch, first_row: int, kind: str, n_classes: int | None, names: tuple[str, ...] | None
 ) -> Predictions:
-    try:
-        values = _read_values(chunk, kind, n_classes)
-        labels = label_column(chunk.batch.column("label"), chunk.first_row)
-        known = check_integer_labels("label", labels, (len(values),))
-        check_label_range(known, values.shape[1], None, UNKNOWN, argument="label", first_row=chunk.first_row)
-        logits = as_logits(kind, values, kind, chunk.first_row)
-        class_names = check_class_names(names, values.shape[1])
-        features = None
-        if "features" in chunk.batch.schema.names:
-            features = list_matrix(chunk.batch.column("features"), "features", chunk.first_row, None).half()
-    except CalibrantError as error:
-        raise CorruptFileError(f"{chunk.url}: {error}") from None
-    kept = [name for name in chunk.batch.schema.names if name not in RESERVED]
-    columns = pa.Table.from_batches([chunk.batch.select(kept)]) if kept else check_columns(None, len(values), ())
-    return Predictions(logits, known, columns.replace_schema_metadata(None), features, class_names, metadata)
+    values = _read_values(batch.column(kind), kind, first_row, n_classes)
+    labels = check_integer_labels("label", label_column(batch.column("label"), first_row), (len(values),))
+    check_label_range(labels, values.shape[1], None, UNKNOWN, argument="label", first_row=first_row)
+    logits = as_logits(kind, values, kind, first_row)
+    class_names = check_class_names(names, values.shape[1])
+    features = None
+    if "features" in batch.schema.names:
+        features = list_matrix(batch.column("features"), "features", first_row, None).half()
+    kept = [name for name in batch.schema.names if name not in RESERVED]
+    columns = pa.Table.from_batches([batch.select(kept)]) if kept else check_columns(None, len(values), ())
+    return Predictions(logits, labels, columns.replace_schema_metadata(None), features, class_names)
 
 
-def _read_values(chunk: Chunk, kind: str, n_classes: int | None) -> Tensor:
-    column = chunk.batch.column(kind)
+def _read_values(column: pa.Array, kind: str, first_row: int, n_classes: int | None) -> Tensor:
     if kind != "positive_probs":
-        matrix = list_matrix(column, kind, chunk.first_row, n_classes)
+        matrix = list_matrix(column, kind, first_row, n_classes)
         check_dense(kind, matrix)
         return matrix
     if not pa.types.is_floating(column.type):
         raise InvalidInputError(f"{kind} must be floating point, got {column.type}")
     if column.null_count:
-        raise InvalidInputError(f"{kind} must not be null, got null at row {chunk.first_row + first_null(column)}")
-    return two_classes(floats(kind, column), kind, chunk.first_row)
+        raise InvalidInputError(f"{kind} must not be null, got null at row {first_row + first_null(column)}")
+    return two_classes(floats(kind, column), kind, first_row)

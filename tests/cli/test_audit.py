@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
 
 import calibrant
 from calibrant.cli.audit import parse_gate
@@ -21,7 +20,9 @@ from calibrant.errors import InvalidInputError
 from calibrant.metrics.workers import FileScores
 from calibrant.metrics.workers import score_files as in_workers
 from calibrant.predictions import Predictions
+from calibrant.report.numbers import limits
 from calibrant.scan import Scan
+from made.cli import Run, in_this_process, run_process
 
 OPTIONS = (
     "--by",
@@ -92,7 +93,7 @@ def test_the_process_prints_a_table(path: Path) -> None:
     assert rows_of(found.out, card.names) == list(card.names)
     assert f"{card.ece:.4f}" in found.out
     low, high = card.interval("ece")
-    assert f"{low:.4f} … {high:.4f}" in found.out
+    assert limits((low, high)) in found.out
     assert f"{card.noise_floor('ece'):.4f}" in found.out
 
 
@@ -185,7 +186,7 @@ def test_an_infinite_nll_is_a_string_in_json(tmp_path: Path, audit: Run) -> None
     assert metrics["nll"]["interval"] == ["inf", "inf"]
     assert math.isfinite(metrics["brier"]["value"])
     assert found.err == "failed: nll > 5 (it is inf)\n"
-    assert " inf " in audit(path).out
+    assert " infinite " in audit(path).out
 
 
 def test_an_undefined_metric_is_null_in_json_and_a_dash_in_the_table(tmp_path: Path, audit: Run) -> None:

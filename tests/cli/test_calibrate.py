@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_in_one_process
 
 import calibrant as cb
 from calibrant.calibrators import (
@@ -24,6 +23,7 @@ from calibrant.calibrators import (
     TransferTemperature,
     VectorScaling,
 )
+from made.cli import Run, in_this_process, run_in_one_process
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fit": (

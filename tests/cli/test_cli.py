@@ -1,121 +1,220 @@
-"""The command line as a user meets it: real processes, their output and exit codes."""
+"""The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
-import json
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_run import in_this_process
+from cyclopts import App
 
-ROOT = Path(__file__).parents[2]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from calibrant.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-@pytest.fixture
-def prior(tmp_path: Path) -> str:
-    path = tmp_path / "prior.json"
-    path.write_text('{"cat": 0.5, "dog": 0.3, "[red]fox": 0.2}')
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import calibrant; dir(calibrant); calibrant.__version__; calibrant.errors",
-        "import calibrant.cli; calibrant.cli.app.help_print([])",
-        "import calibrant.cli; calibrant.cli.app.help_print(['solve'])",
-    ],
+from calibrant import cli
+from calibrant.cli import app
+from calibrant.cli.examples import ALWAYS, EXAMPLES, EXITS, exit_codes
+from calibrant.errors import (
+    CorruptFileError,
+    FailedRunsError,
+    InterruptedRunError,
+    InvalidInputError,
+    NoDataError,
+    UnknownNameError,
 )
-def test_import_and_help_load_no_torch(statement: str) -> None:
-    code = f"import sys\n{statement}\nassert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+from made.cli import MAX_SECONDS, Run, in_this_process, run_process
 
 
-def test_solve_prints_a_table(prior: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    out = in_this_process(monkeypatch, capsys)("solve", "--prior", prior, "--form", "mean", "prior").done()
-    assert "[red]fox" in out
-    assert "form mean, gibbs paper" in out
-    assert "form prior, gibbs paper" in out
+def verbs(of: App, before: str = "") -> Iterator[str]:
+    for name in of:
+        if name not in (*of.help_flags, *of.version_flags):
+            yield f"{before}{name}"
+            yield from verbs(of[name], f"{before}{name} ")
 
 
-def test_solve_prints_json(prior: str) -> None:
-    from calibrant import solve
-
-    found = run("solve", "--prior", prior, "--form", "mean_variance", "--gibbs", "normalized", "--json")
-    assert found.returncode == 0, found.stderr
-    record = json.loads(found.stdout)["mean_variance"]
-    assert record["classes"] == ["cat", "dog", "[red]fox"]
-    expected = solve([0.5, 0.3, 0.2], "mean_variance", gibbs="normalized")
-    assert record["multipliers"] == expected.multipliers.tolist()
-    assert record["residual"] <= 1e-12
+VERBS = ["", *verbs(app)]
 
 
-def test_counts_become_a_prior(
-    tmp_path: Path, prior: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+# Help
+
+
+def test_every_verb_has_examples_that_parse() -> None:
+    assert sorted(EXAMPLES) == sorted(VERBS)
+    assert set(EXITS) <= set(VERBS)
+    for verb, examples in EXAMPLES.items():
+        for command in examples:
+            program, *tokens = shlex.split(command)
+            assert program == "calibrant"
+            assert not verb or tokens[: len(verb.split())] == verb.split(), command
+            _, _, ignored = app.parse_args(tokens, print_error=False, exit_on_error=False)
+            assert not ignored, command
+
+
+def test_help_has_all_parts(calibrant: Run) -> None:
+    for verb in VERBS:
+        out = calibrant(*verb.split(), "--help", width=80).done()
+        assert out.startswith(f"Usage: calibrant {verb}".rstrip())
+        lines = [line.strip() for line in out.splitlines()]
+        assert lines[2], f"{verb} has no description"
+        for command, what in EXAMPLES[verb].items():
+            assert command in lines, "in one line of 80 characters, to be copied"
+            assert f"# {what}" in lines
+        for code, meaning in exit_codes(verb):
+            assert any(f"{code}: {meaning}".startswith(line.removeprefix("• ")) for line in lines if line), (verb, code)
+
+
+def test_exit_codes_of_one_verb_win_over_those_of_all() -> None:
+    codes = dict(exit_codes("run"))
+    assert codes[0] == ALWAYS[0]
+    assert codes[1] == EXITS["run"][1] != ALWAYS[1]
+    assert list(codes) == [0, 1, 2, 130]
+
+
+def test_train_says_the_same_before_and_after_it_is_loaded() -> None:
+    function = app["train"].default_command
+    assert function is not None
+    said = " ".join((function.__doc__ or "").partition("Parameters")[0].split())
+    assert " ".join(cli.TRAIN.split()) == said
+
+
+QUICK = """
+import sys
+import calibrant
+assert "numpy" not in sys.modules and dir(calibrant) and calibrant.__version__ and calibrant.errors
+from calibrant.cli import app
+app.help_print([])
+app.help_print(["solve"])
+slow = {"torch", "numpy", "pyarrow", "pydantic", "fsspec", "calibrant.cli.train", "cyclopts.completion.bash"}
+assert not slow & set(sys.modules), slow & set(sys.modules)
+"""
+
+
+def test_import_and_help_load_no_torch() -> None:
+    subprocess.run([sys.executable, "-c", QUICK], check=True, capture_output=True, timeout=MAX_SECONDS)
+
+
+def test_characters_that_the_stream_lacks_are_replaced() -> None:
+    assert "losses ? seeds" in run_process("--help", PYTHONIOENCODING="ascii").done()
+
+
+# Errors: what a verb refuses is tested with its library; that all of them say it the same way, here
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "": ("slove", 'Did you mean "solve"'),
+    "apply": ("t.json -o x.parquet", "give at least one file, folder or glob of predictions"),
+    "audit": ("no.parquet --cluster site", "--cluster belongs to --compare"),
+    "compare-calibrators": ("no.parquet no.parquet", "there is no file no.parquet"),
+    "corrupt": ("photos fog 2.5", "'2.5' is not a whole number"),
+    "data": ("fetsh cifar10", 'Did you mean "fetch"'),
+    "data check": ("cifar11", "unknown data 'cifar11'; did you mean 'cifar10'?"),
+    "data fetch": ("cifar11", "unknown data 'cifar11'; did you mean 'cifar10'?"),
+    "data list": ("cifar10", "Unused Tokens: ['cifar10']"),
+    "data where": ("--rot x", "Did you mean --root?"),
+    "figure": ("sevrity runs", "unknown figure 'sevrity'; did you mean 'severity'?"),
+    "fit": ("no.parquet --method spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
+    "predict": ("no_module:model", "a model of your own needs --data and --output"),
+    "report": ("no_folder", "no_folder has no rows.parquet"),
+    "rows": ("no_folder", "no_folder has no rows.parquet"),
+    "run": ("no.toml", "no.toml cannot be read"),
+    "schema": ("-o no_folder/x.json", "no_folder/x.json cannot be written"),
+    "solve": ("", "give either --prior or --counts"),
+    "table": ("no_folder", "no_folder has no rows.parquet"),
+    "train": ("no.toml", "no.toml cannot be read"),
+    "--install-completion": ("--shell tcsh", 'Invalid value "tcsh" for --shell'),
+}
+
+
+def test_a_wrong_call_of_every_verb_gives_one_line_and_exit_2(
+    calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calibrant = in_this_process(monkeypatch, capsys)
-    counts = tmp_path / "counts.json"
-    counts.write_text("[5, 3, 2]")
-    by_counts = calibrant("solve", "--counts", counts, "--json").record["mean"]["multipliers"]
-    by_prior = calibrant("solve", "--prior", prior, "--json").record["mean"]["multipliers"]
-    assert by_counts == by_prior
+    monkeypatch.chdir(tmp_path)
+    assert sorted(WRONG) == sorted(VERBS)
+    for verb, (arguments, message) in WRONG.items():
+        calibrant(*verb.split(), *arguments.split()).refused(message)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "message"),
-    [
-        (None, (), "there is no file"),
-        ("[0.5, 0.5", (), "is not a JSON file"),
-        ('"abc"', (), "must hold a list or an object of numbers"),
-        ('[0.5, "x"]', (), "must give each class a number, got 'x' for class 1"),
-        ("[0.5, 0.4]", (), "prior must sum to 1, got a sum of 0.9"),
-        ("[1.0, 0.0]", (), "prior must not be all in one class"),
-        ("[0.5, 0.5]", ("--form", "men"), 'Did you mean "mean"'),
-        ("[0.5, 0.5]", ("--label-smoothing", "2"), "label_smoothing must lie in [0, 1), got 2.0"),
-        ("[0.5, 0.5, 0.0]", ("--form", "prior"), "no multipliers for class 2: its prior is 0"),
-        ("[0.5, 0.5]", ("--counts", "x.json"), "give either --prior or --counts"),
-        ("[0.5, 0.5]", ("--form",), "form"),
-        ("[" * 100_000, (), "is not a JSON file"),
-        (f"[{10**400}, 1]", (), "prior must be numbers"),
-        ('{"cat": 0.5, "cat": 0.5}', (), "gives the class cat twice"),
-    ],
-)
-def test_bad_input_gives_one_line_and_exit_2(
-    tmp_path: Path,
-    content: str | None,
-    arguments: tuple[str, ...],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    codes = {InvalidInputError: 2, UnknownNameError: 2, NoDataError: 2, CorruptFileError: 2}
+    for error, code in {**codes, FailedRunsError: 1, InterruptedRunError: 130}.items():
+
+        def broken(*_: object, error: type[Exception] = error, **__: object) -> None:
+            raise error("[red]one\x1b[2J\nline")
+
+        monkeypatch.setattr(cli, "app", broken)
+        ran = in_this_process(monkeypatch, capsys)()
+        assert (ran.code, ran.out, ran.err) == (code, "", "calibrant: [red]one\\x1b[2J\\nline\n")
+        with monkeypatch.context() as patched:  # of the processes of torchrun, one speaks
+            patched.setenv("RANK", "1")
+            monkeypatch.setattr(cli, "app", broken)
+            assert in_this_process(monkeypatch, capsys)() == (code, "", "")
+
+
+def test_an_error_that_is_not_ours_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "prior.json"
-    if content is not None:
-        path.write_text(content)
-    in_this_process(monkeypatch, capsys)("solve", "--prior", path, *arguments).refused(message)
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        in_this_process(monkeypatch, capsys)()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
 def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "prior.json"
-    path.write_text(json.dumps([0.001] * 1000))
-    program = f"{sys.executable} -c 'from calibrant.cli import main; main()' solve --form prior --json --prior {path}"
-    found = subprocess.run(f"{program} | head -1", shell=True, capture_output=True, text=True, timeout=60)
-    assert found.stdout == "{\n"
-    assert found.stderr == ""
+    path.write_text(f"[{', '.join(['0.001'] * 1000)}]")
+    arguments = ["-m", "calibrant", "solve", "--form", "prior", "--json", "--prior", path]
+    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"{\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
-def test_choices_are_those_of_the_library() -> None:
-    from typing import get_args
-
-    from calibrant.cli.solve import Form
-    from calibrant.maxent import FORMS
-
-    assert get_args(Form) == FORMS
+# Completion, which is that of cyclopts
 
 
-def test_unknown_verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    in_this_process(monkeypatch, capsys)("slove").refused('Did you mean "solve"')
+def test_completion_is_installed_once(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    (tmp_path / ".bashrc").write_text("alias l=ls")
+    place = tmp_path / ".local" / "share" / "bash-completion" / "completions" / "calibrant"
+    for _ in range(2):
+        assert str(place) in calibrant("--install-completion", "--shell", "bash").done()
+    lines = (tmp_path / ".bashrc").read_text().splitlines()
+    assert lines[0] == "alias l=ls"
+    assert sum(str(place) in line for line in lines) == 1
+    script = place.read_text(encoding="utf-8")
+    assert {name for name in app if not name.startswith("-")} <= set(re.findall(r"[\w-]+", script))
+
+
+OFFERED: dict[str, set[str]] = {
+    "aud": {"audit"},
+    "data ": {"list", "fetch", "check", "where"},
+    "run --d": {"--dry-run"},
+    "solve --form ": {"mean", "variance", "mean_variance", "prior"},
+    "train --precision ": {"32", "bf16", "16"},
+    "audit fr": {"frozen.parquet"},
+    "fit val.parquet --target fr": {"frozen.parquet"},
+    "table fr": {"frozen.parquet"},
+    "figure severity fr": {"frozen.parquet"},
+    "run -o fr": {"frozen.parquet"},
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
+def test_bash_offers_verbs_options_choices_and_files(tmp_path: Path) -> None:
+    (tmp_path / "frozen.parquet").touch()
+    (tmp_path / "script").write_text(app.generate_completion(shell="bash"), encoding="utf-8")
+    lines = [
+        f"COMP_WORDS=({shlex.join(['calibrant', *line.split(' ')])}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+        'COMPREPLY=(); _calibrant; echo "${COMPREPLY[*]}"'
+        for line in OFFERED
+    ]
+    command = ["bash", "-c", "\n".join(["source ./script", *lines])]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
+    assert ran.stderr == ""
+    assert dict(zip(OFFERED, map(set, map(str.split, ran.stdout.splitlines())), strict=True)) == OFFERED

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import calibrant as cb
+from made.cli import Run, in_this_process, run_process
 
 OPTIONS = (
     "--all",

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_run import Ran, Run, in_this_process
 from PIL import Image
 
 from calibrant.data.sources import SOURCES, Download, Source, Wanted
+from made.cli import Ran, Run, in_this_process
 
 
 @pytest.fixture

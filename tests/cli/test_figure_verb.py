@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from cli_run import Run, in_this_process
 
 from calibrant._parquet import write_table
 from calibrant.cli.figure import figures_of, sample_pictures
@@ -16,6 +15,7 @@ from calibrant.data import open_dataset
 from calibrant.errors import NoDataError, UnknownNameError
 from calibrant.experiments.rows import CURVES, ROWS
 from calibrant.report.figures import FIGURES
+from made.cli import Run, in_this_process
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_run import Run, in_this_process
+
+from made.cli import Run, in_this_process
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
 from made_folder import write_folder

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from cli_run import Run, in_this_process
 
 from calibrant.experiments import read_rows, run_experiment
+from made.cli import Run, in_this_process
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
 from training_run import command, start

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cli_run import Run, in_this_process
 from cyclopts import App
 
 from calibrant import cli
@@ -17,6 +16,7 @@ from calibrant._parquet import write_table
 from calibrant.cli.rows import rows as rows_verb
 from calibrant.cli.table import table as table_verb
 from calibrant.experiments.rows import ROWS
+from made.cli import Run, in_this_process
 
 METRICS = ("accuracy", "ece", "cece", "kse")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
 from torch import Tensor, nn
 
 import calibrant as cb
 from calibrant.data import open_dataset
+from made.cli import Run, in_this_process, run_process
 
 QUICK = ("--data", "digits", "--model", "mlp", "--shifts", "none")
 FLAGS: dict[str, tuple[list[str], Any]] = {
@@ -327,8 +327,8 @@ def test_a_missing_extra_is_named(
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("--seed", "1.5", "it must be a whole number, got '1.5'"),
-        ("--epochs", "1.9", "it must be a whole number, got '1.9'"),
+        ("--seed", "1.5", "'1.5' is not a whole number"),
+        ("--epochs", "1.9", "'1.9' is not a whole number"),
         ("--image-size", "4", "image_size must be greater than or equal to 8, got 4"),
         ("--patience", "0", "patience must be greater than or equal to 1, got 0"),
         ("--ema", "2", "ema must be less than 1, got 2.0"),

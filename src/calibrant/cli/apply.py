@@ -1,11 +1,10 @@
 """`calibrant apply`: predictions mended by a fitted calibrator, batch by batch."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import progress_bar
+from calibrant.cli.options import File, Output, Switch
+from calibrant.cli.output import progress_bar
 from calibrant.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def apply(
-    calibrator: str,
-    *paths: str,
-    output: Annotated[str, Parameter(name=["--output", "-o"])],
-    features: str | None = None,
-    allow_same_rows: Annotated[bool, Parameter(negative=())] = False,
+    calibrator: File,
+    *paths: File,
+    output: Output,
+    features: File | None = None,
+    allow_same_rows: Switch = False,
 ) -> None:
     """Mend predictions with a calibrator and write them, with all of their columns, to one Parquet file.
 

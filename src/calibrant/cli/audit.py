@@ -2,31 +2,29 @@
 
 import json
 import sys
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import progress_bar
+from calibrant.cli.options import File, Files, Json, Words
+from calibrant.cli.output import progress_bar
 from calibrant.errors import InvalidInputError, printable
 
 GATE_FAILED = 3
 
 
 def audit(
-    *paths: str,
-    by: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    compare: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    *paths: File,
+    by: Words = (),
+    compare: Files = (),
     cluster: str | None = None,
-    metrics: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    metrics: Words = (),
     n_bins: int = 15,
     weights: str | None = None,
     level: float = 0.95,
     seed: int = 0,
-    fail_if: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    fail_if: Words = (),
     jobs: int = 1,
     ray: str | None = None,
-    report: str | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    report: File | None = None,
+    as_json: Json = False,
 ) -> None:
     """Say how well the probabilities in prediction files are calibrated.
 

@@ -2,29 +2,27 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import finite, limits, new_table, number, shown, steps
+from calibrant.cli.options import File, Json, Switch, Words
+from calibrant.cli.output import finite, new_table, shown, working
+from calibrant.report.numbers import limits, number
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Comparison
 
-Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
-
 
 def compare_calibrators(
-    validation: str,
-    test: str,
+    validation: File,
+    test: File,
     *,
     by: str | None = None,
     methods: Words = (),
     metrics: Words = ("nll", "ece"),
     shift: str = "corruption",
     level: float = 0.95,
-    allow_same_rows: Annotated[bool, Parameter(negative=())] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    allow_same_rows: Switch = False,
+    as_json: Json = False,
 ) -> None:
     """Fit every calibrator on validation and measure it on test: does it help, also where the test has shifted?
 
@@ -58,7 +56,7 @@ def compare_calibrators(
 
     check_level(level)
     fitted_on, measured_on = Predictions.load(validation), Predictions.load(test)
-    with steps("comparing") as report:
+    with working("comparing") as report:
         found = compared(
             fitted_on,
             measured_on,

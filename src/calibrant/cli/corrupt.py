@@ -1,44 +1,30 @@
 """`calibrant corrupt`: shifted versions of a folder of pictures or of a data set."""
 
 import os
-import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
-from calibrant.cli.show import counting_bar, new_table, shown
+from calibrant.cli.options import Integer, Switch
+from calibrant.cli.output import counting_bar, new_table, shown
 from calibrant.errors import InvalidInputError, NoDataError, printable
-
-ON = Parameter(negative=())
-
-
-def _whole(_: type, tokens: Sequence[Token]) -> int:
-    """An integer; 2.5 is not taken for 2."""
-    text = tokens[0].value
-    if not re.fullmatch(r"[+-]?\d+", text):
-        raise InvalidInputError(f"{tokens[0].keyword or 'severity'} must be an integer, got {text}")
-    return int(text)
-
-
-Whole = Annotated[int, Parameter(converter=_whole)]
 
 
 def corrupt(
     source: Path | None = None,
     name: str | None = None,
-    severity: Whole | None = None,
+    severity: Integer | None = None,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    all: Annotated[bool, ON] = False,
+    all: Switch = False,
     layout: Literal["folder", "cifar-c"] = "folder",
-    seed: Whole = 0,
+    seed: Integer = 0,
     parameters: Literal["cifar", "tiny_imagenet", "imagenet"] | None = None,
     frost_dir: Path | None = None,
-    save_quality: Whole | None = None,
-    jobs: Whole | None = None,
+    save_quality: Integer | None = None,
+    jobs: Integer | None = None,
     sheet: Path | None = None,
     verify: Literal["cifar10"] | None = None,
     root: Path | None = None,
@@ -183,7 +169,7 @@ def _write_layout(
 
 def _draw_sheet(path: Path, target: Path | None, options: dict[str, Any]) -> None:
     from calibrant._files import replacing
-    from calibrant.cli.show import working
+    from calibrant.cli.output import working
     from calibrant.corruptions.corrupting import to_picture
     from calibrant.corruptions.folders import read_picture
     from calibrant.corruptions.sheet import contact_sheet

@@ -5,11 +5,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from calibrant.cli.show import counting_bar, new_table, progress_bar, shown
+from calibrant.cli.options import Json, Switch
+from calibrant.cli.output import counting_bar, new_table, progress_bar, shown
 from calibrant.errors import CorruptFileError, NoDataError, printable
 
 if TYPE_CHECKING:
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
     from calibrant.data.sources import Source
     from calibrant.data.verify import Finding
 
-JSON = Annotated[bool, Parameter(name="--json", negative=())]
-ON = Parameter(negative=())
-
 data = App(name="data", help="List, fetch and check data sets.")
 
 
-def list_data(*, root: Path | None = None, as_json: JSON = False) -> None:
+def list_data(*, root: Path | None = None, as_json: Json = False) -> None:
     """List the data sets: official sizes, shifted tests, licence, and whether the files are here.
 
     Parameters
@@ -52,7 +50,7 @@ def list_data(*, root: Path | None = None, as_json: JSON = False) -> None:
     Console().print(table)
 
 
-def fetch(name: str, /, *, root: Path | None = None, keep: Annotated[bool, ON] = False) -> None:
+def fetch(name: str, /, *, root: Path | None = None, keep: Switch = False) -> None:
     """Fetch a data set into its place; an interrupted download goes on where it broke off.
 
     Parameters
@@ -84,7 +82,7 @@ def fetch(name: str, /, *, root: Path | None = None, keep: Annotated[bool, ON] =
     print(printable(f"{name} is {'now' if arrivals else 'already'} in {place}; licence: {source.licence}"))
 
 
-def check(name: str, /, *, root: Path | None = None, deep: Annotated[bool, ON] = False, as_json: JSON = False) -> None:
+def check(name: str, /, *, root: Path | None = None, deep: Switch = False, as_json: Json = False) -> None:
     """Hold a data set against what was published: sizes and MD5 of files, rows of splits, pictures that are named.
 
     Exit code 2, with the first thing that is missing or wrong, where anything is.
@@ -120,7 +118,7 @@ def check(name: str, /, *, root: Path | None = None, deep: Annotated[bool, ON] =
             raise _failure(name, finding)
 
 
-def where(*, root: Path | None = None, as_json: JSON = False) -> None:
+def where(*, root: Path | None = None, as_json: Json = False) -> None:
     """Say in which folder data sets are looked for, and why there.
 
     Parameters

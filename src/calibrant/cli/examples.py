@@ -1,4 +1,4 @@
-"""What help and the manual page say beside the options: examples of every verb, and what its exit codes mean."""
+"""What help says beside the options: examples of every verb, and what its exit codes mean."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "": {
         "calibrant run": "the demonstration: nine losses under 19 corruptions, in minutes",
         "calibrant audit test.parquet": "how honest a model's probabilities are",
-        "calibrant fit val.parquet -o t.json": "a calibrator that mends them",
-        "calibrant --install-completion": "verbs, options and names by the tab key",
+        "calibrant fit val.parquet -o t.json": "a calibrator for them",
+        "calibrant --install-completion": "verbs, options and files by the tab key",
     },
     "apply": {
-        "calibrant apply t.json test.parquet -o honest.parquet": "one file",
-        "calibrant apply t.json 's3://bucket/day=*/' -o honest.parquet": "many, in bounded memory",
+        "calibrant apply t.json test.parquet -o calibrated.parquet": "one file",
+        "calibrant apply t.json 's3://bucket/day=*/' -o calibrated.parquet": "many, in bounded memory",
     },
     "audit": {
         "calibrant audit test.parquet": "all metrics, with intervals and noise floors",
@@ -27,10 +27,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant compare-calibrators val.parquet test.parquet --methods spline": "one of them",
     },
     "corrupt": {
-        "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of pictures",
+        "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of images",
         "calibrant corrupt photos --all -o photos-c": "all corruptions at all severities",
         "calibrant corrupt data --all --layout cifar-c -o CIFAR-10-C": "the files of CIFAR-10-C",
-        "calibrant corrupt --sheet photo.jpg": "one picture under everything",
+        "calibrant corrupt --sheet photo.jpg": "one image under everything",
     },
     "data": {
         "calibrant data list": "which there are, and which are here",
@@ -43,7 +43,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "data check": {
         "calibrant data check cifar10": "sizes, sums and rows",
-        "calibrant data check camelyon17 --deep": "decode every picture as well",
+        "calibrant data check camelyon17 --deep": "decode every image as well",
     },
     "data where": {"calibrant data where": "the folder, and who says so"},
     "figure": {
@@ -94,9 +94,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant --install-completion": "for the shell that runs it",
         "calibrant --install-completion --shell zsh": "for another",
     },
-    "--show-completion": {
-        "calibrant --show-completion bash": "for packagers: it goes to share/bash-completion/completions",
-    },
 }
 
 ALWAYS = {
@@ -108,8 +105,8 @@ EXITS: dict[str, dict[int, str]] = {
     "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
     "corrupt": {1: "with --verify, a file differs from the published one"},
-    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command goes on"},
-    "train": {130: "stopped; the same command goes on"},
+    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command resumes"},
+    "train": {130: "stopped; the same command resumes"},
 }
 
 

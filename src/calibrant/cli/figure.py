@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from calibrant.cli.show import steps, working
+from calibrant.cli.options import Words
+from calibrant.cli.output import working
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def figure(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     severity: int | None = None,
     calibrator: str | None = None,
-    data: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    losses: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    data: Words = (),
+    losses: Words = (),
     root: Path | None = None,
 ) -> None:
     """Draw a figure of an experiment, or all of them.
@@ -173,7 +174,7 @@ def _draw_all(folder: Path | None, output: Path | None, given: dict[str, Any], r
     from calibrant.experiments.rows import read_rows
 
     read_rows(folder)  # what is no experiment is refused, where gibbs alone could be drawn
-    with steps("drawing") as report:
+    with working("drawing") as report:
         made, reasons = figures_of(folder, root=root, report=report, **given)
     for found in made:
         _write(found.chart, folder / "figures" / f"{found.name}.svg", new_folder=True)

@@ -6,36 +6,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli.show import finite, new_table, number, working
+from calibrant.cli.options import File, Files, Json, Output, Words
+from calibrant.cli.output import finite, new_table, working
 from calibrant.errors import InvalidInputError
+from calibrant.report.numbers import number
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
     from calibrant.predictions import Predictions
 
 FLAGS = {"n_bins": "bins", "n_knots": "knots"}  # of options whose flag has another name
-Words = Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative=())]
 
 
 def fit(
-    *paths: str,
+    *paths: File,
     method: str = "temperature",
-    output: Annotated[str, Parameter(name=["--output", "-o"])],
+    output: Output,
     grid: Annotated[tuple[float, ...] | None, Parameter(consume_multiple=True, negative=())] = None,
     bins: int | None = None,
     knots: int | None = None,
     strength: float | None = None,
     domain: str | None = None,
     shift: str | None = None,
-    sets: Words = None,
+    sets: Words | None = None,
     same_mix: Annotated[bool | None, Parameter(negative=())] = None,
     score: str | None = None,
-    target: Words = None,
-    reference: Words = None,
+    target: Files | None = None,
+    reference: Files | None = None,
     k: Annotated[int | None, Parameter(name="--k")] = None,
     weights: str | None = None,
-    features: str | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    features: File | None = None,
+    as_json: Json = False,
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import counting_bar
+from calibrant.cli.options import File, Json, Output, Switch
+from calibrant.cli.output import counting_bar
 from calibrant.errors import InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def predict(
-    source: str,
+    source: File,
     *splits: str,
-    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    output: Output | None = None,
     data: str | None = None,
-    root: str | None = None,
+    root: File | None = None,
     image_size: int | None = None,
-    features: Annotated[bool, Parameter(negative=())] = False,
+    features: Switch = False,
     device: str = "auto",
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: Json = False,
 ) -> None:
     """Write Parquet files of predictions, one for each split or shifted test.
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.figure import ALL, check_figures, sample_pictures
-from calibrant.cli.show import steps
+from calibrant.cli.options import Switch
+from calibrant.cli.output import working
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, printable
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def report(
     /,
     *,
     root: Path | None = None,
-    watch: Annotated[bool, Parameter(negative=())] = False,
+    watch: Switch = False,
     port: int = 0,
 ) -> None:
     """Write the figures of an experiment, and a page of all that it found.
@@ -60,7 +59,7 @@ def write_page(folder: Path, *, figures: Sequence[str] = (ALL,), root: str | Pat
     from calibrant._files import replacing
     from calibrant.experiments.rows import read_rows
 
-    with steps("drawing") as say:
+    with working("drawing") as say:
         page, files = drawn_page(folder, read_rows(folder), curves_of(folder), figures=figures, root=root, report=say)
     _write_figures(folder / "figures", files)
     with replacing(folder / PAGE) as file:

@@ -4,11 +4,10 @@ import csv
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from calibrant.cli.show import finite, new_table, shown
+from calibrant.cli.options import File, Words
+from calibrant.cli.output import finite, new_table, shown
 from calibrant.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,10 +19,10 @@ ROWS_IN_TABLE = 50
 
 
 def rows(
-    folder: str,
+    folder: File,
     *,
     where: str | None = None,
-    columns: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
+    columns: Words = (),
     format: str = "table",
     limit: int | None = None,
 ) -> None:

@@ -2,21 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from calibrant._files import first_line
 from calibrant.cli.figure import ALL, check_figures
+from calibrant.cli.options import File, Output, Switch
+from calibrant.cli.output import new_table, shown, working
 from calibrant.cli.report import write_page
-from calibrant.cli.show import new_table, shown, working
 from calibrant.errors import CalibrantError, FailedRunsError, InvalidInputError, NoDataError
-from calibrant.report.page import duration
-
-try:
-    from calibrant.experiments.config import read_experiment
-except ImportError:
-    raise NoDataError("experiments need the extras report and train: pip install 'calibrant[report,train]'") from None
+from calibrant.report.numbers import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,14 +22,14 @@ MOST_JOBS = 8  # processes that are started unless told otherwise
 
 
 def run(
-    file: str | None = None,
+    file: File | None = None,
     *,
-    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    output: Output | None = None,
     jobs: int | None = None,
     ray: str | None = None,
     only: str = "",
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
-    redo: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Switch = False,
+    redo: Switch = False,
 ) -> None:
     """Train losses × seeds, measure them under shift, and show the tables: an experiment from one file.
 
@@ -62,7 +55,13 @@ def run(
     """
     from rich.console import Console
 
-    from calibrant.experiments.plan import make_plan
+    try:
+        from calibrant.experiments.config import read_experiment
+        from calibrant.experiments.plan import make_plan
+    except ImportError:
+        raise NoDataError(
+            "experiments need the extras report and train: pip install 'calibrant[report,train]'"
+        ) from None
 
     console = Console()
     source = demo_file() if file is None else file
@@ -141,6 +140,7 @@ def show_plan(console: "Console", plan: "Plan", n_jobs: int) -> None:
 
 
 def _about(plan: "Plan", n_jobs: int) -> str:
+    from calibrant._files import first_line
     from calibrant.experiments.estimate import seconds_left
 
     try:

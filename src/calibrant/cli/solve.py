@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from calibrant.cli.options import Json
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def solve(
     gibbs: Literal["paper", "normalized"] = "paper",
     local: bool = True,
     label_smoothing: float = 0.0,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: Json = False,
 ) -> None:
     """Solve the Lagrange multipliers of MaxEnt Loss from a class prior.
 

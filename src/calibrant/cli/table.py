@@ -1,23 +1,22 @@
 """`calibrant table`: the tables of the paper, from what an experiment has found."""
 
 from pathlib import PurePath
-from typing import Annotated
 
-from cyclopts import Parameter
+from calibrant.cli.options import File, Output, Switch, Words
 
 SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
 def table(
-    folder: str,
+    folder: File,
     *,
     name: str = "1",
     format: str | None = None,
     against: str | None = None,
-    data: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    all_losses: Annotated[bool, Parameter(negative=())] = False,
-    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    data: Words = (),
+    all_losses: Switch = False,
+    output: Output | None = None,
 ) -> None:
     """Print a table of the paper with the scores of an experiment.
 

@@ -1,14 +1,15 @@
 """`calibrant train`: from a data set's name to weights, and predictions of the clean and every shifted test."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
-from calibrant.cli.show import finite, new_table, number, shown
+from calibrant.cli.options import File, Json, Output, integer
+from calibrant.cli.output import finite, new_table, shown
+from calibrant.report.numbers import number
 
 try:
     from pydantic_core import PydanticUndefined
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
     from calibrant.training.watch import Watch
 
 
-def whole(_type: object, tokens: Sequence[Token]) -> int:
-    """Cyclopts would round 1.5."""
-    text = tokens[0].value
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"it must be a whole number, got {text!r}") from None
-
-
 def flag(name: str, field: "FieldInfo") -> Any:
     """The flag of a setting: its type without the rules, which Settings knows, and its description."""
     kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(field.annotation)]
@@ -45,7 +37,7 @@ def flag(name: str, field: "FieldInfo") -> Any:
         default = " ".join(field.default) if name == "shifts" else field.default
         options["help"] = f"{field.description} [default: {default}]"
     if int in (field.annotation, *kinds):
-        options["converter"] = whole
+        options["converter"] = integer
     if name == "shifts":
         options |= {"consume_multiple": True, "negative": ()}
     return Annotated[Union[tuple(kinds)] if is_union else field.annotation, Parameter(**options)]  # noqa: UP007
@@ -61,11 +53,11 @@ COLUMNS = ("accuracy", "ece", "kse", "nll", "brier")
 
 
 def train(
-    file: str | None = None,
+    file: File | None = None,
     *,
-    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    output: Output | None = None,
     settings: Annotated[Flags, Parameter(name="*")] = {},  # noqa: B006  (only read)
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: Json = False,
 ) -> None:
     """Train a classifier, and predict its validation split, its test and every shifted test.
 
@@ -96,7 +88,7 @@ def train(
 
 
 def _watch(console: "Console", *, quiet: bool) -> "Watch":
-    from calibrant.cli.bar import TrainingBar
+    from calibrant.cli.output import TrainingBar
     from calibrant.training.engine import is_main_process
     from calibrant.training.watch import Watch
 

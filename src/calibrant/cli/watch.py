@@ -5,8 +5,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant.cli.output import shown
 from calibrant.cli.report import drawn_page
-from calibrant.cli.show import shown
 from calibrant.errors import NoDataError
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import pytest
 
 from calibrant import cli
 
+MAX_SECONDS = 600  # which only a process that hangs needs
+
 
 class Ran(NamedTuple):
     """What a run of the command line left behind."""
@@ -48,7 +50,7 @@ Run = Callable[..., Ran]
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`main`, on a terminal 200 columns wide unless told."""
+    """`main`, on a terminal 200 columns wide unless told; the fixture `calibrant` is one of these."""
     app = cli.app
 
     def run(*arguments: object, width: int = 200) -> Ran:
@@ -68,14 +70,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 def run_process(*arguments: object, **environment: str) -> Ran:
-    command = [sys.executable, "-c", "from calibrant.cli import main; main()", *map(str, arguments)]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"} | environment
-    )
-    return Ran(found.returncode, found.stdout, found.stderr)
+    return run_in_one_process(arguments, **environment)[0]
 
 
-AFTER_ANOTHER = """
+PROGRAM = """
 import json, sys
 from calibrant.cli import main
 *before, last = json.loads(sys.argv[1])
@@ -92,12 +90,15 @@ main()
 """
 
 
-def run_in_one_process(*commands: Sequence[object]) -> list[Ran]:
+def run_in_one_process(*commands: Sequence[object], **environment: str) -> list[Ran]:
     """Commands one after the other in a process that loads the libraries once, and ends as the last of them does."""
     tokens = json.dumps([list(map(str, command)) for command in commands])
-    environment = os.environ | {"COLUMNS": "200"}
     found = subprocess.run(
-        [sys.executable, "-c", AFTER_ANOTHER, tokens], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, "-c", PROGRAM, tokens],
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+        env=os.environ | {"COLUMNS": "200"} | environment,
     )
     outs, errs = (f"{text}\x1e{found.returncode}".split("\x1e") for text in (found.stdout, found.stderr))
     assert len(outs) == len(errs) == 2 * len(commands), found

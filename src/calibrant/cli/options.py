@@ -1,0 +1,30 @@
+"""Types of options that several verbs share."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, Token
+
+if TYPE_CHECKING:
+    File = str
+else:
+    File = str | Path  # a file or a URL: text, which is tried first; for a Path the shell completes the names of files
+
+Switch = Annotated[bool, Parameter(negative=())]  # there is no --no-…
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
+Files = Annotated[tuple[File, ...], Parameter(consume_multiple=True, negative=())]
+Output = Annotated[File, Parameter(name=["--output", "-o"])]
+
+
+def integer(_: type, tokens: Sequence[Token]) -> int:
+    """Without this, cyclopts would round 2.5."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+Integer = Annotated[int, Parameter(converter=integer)]
