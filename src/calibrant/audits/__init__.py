@@ -16,7 +16,7 @@ from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
 from calibrant.audits.curves import sure_rows
 from calibrant.audits.gates import Gate
-from calibrant.audits.gather import Gathered, column_names, gather, id_columns
+from calibrant.audits.gather import Gathered, column_names, gather_rows, id_columns
 from calibrant.audits.groups import GroupFindings, find_groups
 from calibrant.audits.record import audit_record
 from calibrant.audits.temperature import TemperatureEffect, temperature_effect
@@ -164,7 +164,7 @@ def audit(
     columns = (by,) if isinstance(by, str) else tuple(by)
     this, rival = _opened(source), None if other is None else _opened(other)
     common: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "seed": seed}
-    rows = gather(this, by=columns, jobs=jobs, ray=ray, report=report, **common)
+    rows = gather_rows(this, by=columns, jobs=jobs, ray=ray, report=report, **common)
     with one_thread():  # of thousands of small steps: threads would wait for each other most of the time
         comparison = {}
         if rival is not None:

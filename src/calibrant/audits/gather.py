@@ -109,7 +109,7 @@ def _most_confident(errors: Sequence[ErrorRow]) -> tuple[ErrorRow, ...]:
     return tuple(sorted(errors, key=lambda row: row.doubt)[:N_ERRORS])
 
 
-def gather(
+def gather_rows(
     source: Scan | Predictions,
     *,
     by: Sequence[str] = (),

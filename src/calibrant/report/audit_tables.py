@@ -34,8 +34,9 @@ def audit_text(audit: Audit, names: Sequence[str], width: int) -> str:
     tables = [
         scorecard_table(audit, names),
         *(groups_table(found, shown(audit, names)) for found in audit.groups.values()),
+        *comparison_tables(audit, names),
     ]
-    return "\n\n".join([text, *(as_text(table, width) for table in [*tables, *comparison_tables(audit, names)])])
+    return "\n\n".join([text, *(as_text(table, width).rstrip() for table in tables)])
 
 
 def shown(audit: Audit, names: Sequence[str]) -> Sequence[str]:
@@ -100,8 +101,11 @@ def groups_table(found: GroupFindings, names: Sequence[str] = IN_GROUPS) -> Tabl
         *(Column(name, title=METRICS[name].title) for name in more),
     ]
     rows = [[*_group_cells(group), *_metric_cells(group, more)] for group in found.rows]
-    left = len(found.cards) - len(rows)
-    notes = [f"The {len(rows):,} worst of {len(found.cards):,} groups; all were tested."] if left else []
+    notes = []
+    if found.n_miscalibrated:
+        notes.append(f"{MARK.strip()}: miscalibrated beyond chance when all groups are tested at once.")
+    if len(rows) < len(found.cards):
+        notes.append(f"The {len(rows):,} worst of {len(found.cards):,} groups; all were tested.")
     return Table(f"Groups of {found.by}, worst first", columns, rows, notes)
 
 

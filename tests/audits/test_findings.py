@@ -6,12 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy import stats
-from test_audit_reading import made, plain
-
-from calibrant.calibrators import cross_fit
-from calibrant.metrics import compare, score
-from calibrant.predictions import Predictions
 from calibrant.report.audit.classes import class_rows
 from calibrant.report.audit.curves import bars, reliable_bins, risk_curve
 from calibrant.report.audit.groups import group_table
@@ -20,6 +14,12 @@ from calibrant.report.audit.reading import read
 from calibrant.report.audit.temperature import temperature_effect, unfit
 from calibrant.report.audit.verdict import Kind, alpha, judge, shares_of
 from calibrant.report.audit.wording import detail, headline
+from scipy import stats
+from test_audit_reading import made, plain
+
+from calibrant.calibrators import cross_fit
+from calibrant.metrics import compare, score
+from calibrant.predictions import Predictions
 
 
 def binary(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> Predictions:
