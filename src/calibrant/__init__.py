@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import calibrators, corruptions, errors, losses, maxent, metrics, predictions
+    from calibrant import audits, calibrators, corruptions, errors, losses, maxent, metrics, predictions
+    from calibrant.audits import Audit, Gate, audit
     from calibrant.calibrators import (
         CALIBRATORS,
         TemperatureScaling,
@@ -29,11 +30,15 @@ __all__ = [
     "CORRUPTIONS",
     "LOSSES",
     "METRICS",
+    "Audit",
     "CorruptedDataset",
+    "Gate",
     "MaxEntLoss",
     "Predictions",
     "Scorecard",
     "TemperatureScaling",
+    "audit",
+    "audits",
     "calibrators",
     "choose",
     "compare",
@@ -54,15 +59,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Audit": "calibrant.audits",
     "CALIBRATORS": "calibrant.calibrators",
     "CORRUPTIONS": "calibrant.corruptions",
     "CorruptedDataset": "calibrant.corruptions",
+    "Gate": "calibrant.audits",
     "LOSSES": "calibrant.losses",
     "METRICS": "calibrant.metrics",
     "MaxEntLoss": "calibrant.losses",
     "Predictions": "calibrant.predictions",
     "Scorecard": "calibrant.metrics",
     "TemperatureScaling": "calibrant.calibrators",
+    "audit": "calibrant.audits",
     "choose": "calibrant.calibrators",
     "compare": "calibrant.metrics",
     "compare_calibrators": "calibrant.calibrators",

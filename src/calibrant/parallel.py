@@ -4,8 +4,10 @@ The results come in the order of the parts, wherever they were made, and each wo
 number of threads adds in another order.
 """
 
+import io
 import logging
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -84,7 +86,7 @@ def _in_processes(work: Work[R], parts: Sequence[Part], jobs: int, report: Bytes
     with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (work,)) as pool:
         submitted = (pool.submit(_do, part) for part in parts)
         for part, future in zip(parts, _ahead(submitted, 2 * jobs), strict=True):
-            result: R = future.result()
+            result: R = pickle.loads(future.result())
             report(part.n_bytes)
             yield result
 
@@ -96,8 +98,20 @@ def _start(work: Work[Any]) -> None:
     _work = work
 
 
-def _do(part: Part) -> Any:
-    return _work(part, lambda n_bytes: None)
+def _do(part: Part) -> bytes:
+    return _packed(_work(part, lambda n_bytes: None))
+
+
+def _packed(result: object) -> bytes:
+    """The result as bytes: left to torch, each of its tensors would take an open file, of which there are few."""
+    file = io.BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(result)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: object) -> Any:
+        return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
 
 
 def _on_ray(work: Work[R], parts: Sequence[Part], address: str, report: BytesDone) -> Iterator[R]:
@@ -107,16 +121,16 @@ def _on_ray(work: Work[R], parts: Sequence[Part], address: str, report: BytesDon
         submitted = (remote.remote(shared, part) for part in parts)
         for part, reference in zip(parts, _ahead(submitted, window), strict=True):
             try:
-                result: R = ray.get(reference)
+                result: R = pickle.loads(ray.get(reference))
             except ray.exceptions.RayTaskError as error:  # its own error instead of Ray's report of it
                 raise error.cause if isinstance(error.cause, CalibrantError) else error from None
             report(part.n_bytes)
             yield result
 
 
-def _do_remotely(work: Work[R], part: Part) -> R:
+def _do_remotely(work: Work[Any], part: Part) -> bytes:
     torch.set_num_threads(1)
-    return work(part, lambda n_bytes: None)
+    return _packed(work(part, lambda n_bytes: None))
 
 
 def _ahead(submitted: Iterator[R], window: int) -> Iterator[R]:

@@ -56,8 +56,12 @@ class Scorecard:
         n_bins: int = 15,
         weights: str | None = None,
         most_cells: int | None = None,
+        scored: tuple[Outcomes, Tally | None] | None = None,
     ) -> Self:
-        """The scorecard of predictions in memory; with ``most_cells``, of bounded size."""
+        """The scorecard of predictions in memory; with ``most_cells``, of bounded size.
+
+        scored: their outcomes and class bins, where these are known and all rows count.
+        """
         names = check_metrics(metrics, predictions.n_classes)
         check_whole("n_bins", n_bins, 1)
         if len(predictions) == 0:
@@ -69,7 +73,7 @@ class Scorecard:
             counts = check_counting(w)
             predictions, w = predictions[counts], w[counts]
         parts = {part for name in names for part in METRICS[name].parts}
-        rows, classes = outcomes(
+        rows, classes = scored or outcomes(
             predictions.logits, predictions.labels, n_bins=n_bins if "classes" in parts else None, weights=w
         )
         return cls(

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from calibrant.metrics.workers import FileScores, score_files
 from torch import Tensor
 
 import calibrant
 from calibrant._parquet import Part
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.metrics import workers
-from calibrant.metrics.workers import FileScores, score_files
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 

@@ -1,13 +1,12 @@
-"""The charts of an audit, drawn from its curves; every mark says in words what it is."""
+"""The charts of an audit, drawn from records; every mark says in words what it is."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import altair as alt
 
-from calibrant.report.audit.curves import Bar, ReliableBin, RiskCurve
-from calibrant.report.audit.wording import level_text, n_rows, percent, share_limits_text
+from calibrant.audits.curves import SURE, Record
 from calibrant.report.charts import finished, layered, values
+from calibrant.report.numbers import count, level_text, percent, percent_limits
 from calibrant.report.page import Drawing
 from calibrant.report.render import to_svg
 from calibrant.report.style import INK, PERCENT
@@ -17,25 +16,21 @@ RIGHT, WRONG, BAND = "#0072B2", "#D55E00", "#888888"
 TENTHS = [at / 10 for at in range(0, 11, 2)]
 
 
-def reliability_drawing(bins: Sequence[ReliableBin], level: float) -> Drawing:
+def reliability_drawing(bins: Sequence[Record], level: float) -> Drawing:
     rows = [
         {
-            "low": found.low,
-            "high": found.high,
-            "confidence": found.confidence,
-            "accuracy": found.accuracy,
-            "least": found.accuracy_interval[0],
-            "most": found.accuracy_interval[1],
-            "band_low": found.band[0],
-            "band_high": found.band[1],
-            "strength": found.strength,
-            "said": bin_text(found),
+            **row,
+            "least": row["interval"][0],
+            "most": row["interval"][1],
+            "band_low": row["band"][0],
+            "band_high": row["band"][1],
+            "said": bin_text(row),
         }
-        for found in bins
+        for row in bins
     ]
     data = alt.Chart(values(rows))
     chart = finished(_diagram(data).properties(width=SQUARE, height=SQUARE), _strengths(data))
-    furthest = max(bins, key=lambda found: found.strength * abs(found.accuracy - found.confidence))
+    furthest = max(bins, key=lambda row: row["strength"] * abs(row["confidence"] - row["accuracy"]))
     alt_text = (
         f"Reliability diagram: accuracy against confidence in {len(bins)} bins that have rows. The bin that adds most "
         f"to the ECE: {bin_text(furthest)}."
@@ -44,15 +39,15 @@ def reliability_drawing(bins: Sequence[ReliableBin], level: float) -> Drawing:
         "Points: accuracy of the rows of each bin against their mean confidence; bars: its exact binomial "
         f"{level_text(level)} interval (Clopper-Pearson). Grey: where {level_text(level)} of the accuracies of a "
         "calibrated model would lie in that bin (binomial). On the dashed line confidence is accuracy; below it the "
-        "model is over-confident. Below: the share of rows in each bin."
+        "model is overconfident. Below: the share of rows in each bin."
     )
     return Drawing(to_svg(chart), alt_text, caption)
 
 
-def bin_text(found: ReliableBin) -> str:
+def bin_text(row: Record) -> str:
     return (
-        f"confidence {found.low:.2f} to {found.high:.2f}: {n_rows(found.count)}, accuracy {percent(found.accuracy)} "
-        f"({share_limits_text(found.accuracy_interval)}), confidence {percent(found.confidence)}"
+        f"confidence {row['low']:.2f} to {row['high']:.2f}: {count(row['count'], 'row')}, accuracy "
+        f"{percent(row['accuracy'])} ({percent_limits(row['interval'])}), confidence {percent(row['confidence'])}"
     )
 
 
@@ -100,60 +95,60 @@ def _said() -> dict[str, alt.Description]:
     return {"description": alt.Description("said:N")}
 
 
-def histogram_drawing(bars: Sequence[Bar], *, weighted: bool) -> Drawing:
+def histogram_drawing(bars: Sequence[Record], *, weighted: bool) -> Drawing:
     rows = []
     for bar in bars:
-        counts = f"{n_rows(bar.right + bar.wrong)}, {bar.right:,} right, {bar.wrong:,} wrong"
-        said = f"confidence {bar.low:.2f} to {bar.high:.2f}: {counts}"
-        rows.append(
-            {"low": bar.low, "high": bar.high, "right": bar.right_share, "wrong": bar.wrong_share, "said": said}
-        )
+        counts = f"{count(bar['correct'] + bar['incorrect'], 'row')}, {bar['correct']:,} correct"
+        said = f"confidence {bar['low']:.2f} to {bar['high']:.2f}: {counts}, {bar['incorrect']:,} incorrect"
+        rows.append({**bar, "said": said})
     data = alt.Chart(values(rows))
-    right = _half(data, "right", RIGHT, title="").properties(width=WIDE, height=HIGH)
-    wrong_half = _half(data, "wrong", WRONG, title="Confidence", reverse=True).properties(width=WIDE, height=HIGH // 2)
-    chart = finished(right, wrong_half)
-    wrong = sum(bar.wrong for bar in bars)
-    sure = sum(bar.wrong for bar in bars if bar.low >= 0.9 - 1e-9)
+    correct = _half(data, "correct", RIGHT, title="").properties(width=WIDE, height=HIGH)
+    incorrect = _half(data, "incorrect", WRONG, title="Confidence", reverse=True).properties(
+        width=WIDE, height=HIGH // 2
+    )
+    errors = sum(bar["incorrect"] for bar in bars)
+    sure = sum(bar["incorrect"] for bar in bars if bar["low"] >= SURE - 1e-9)
+    many = count(sum(bar["correct"] + bar["incorrect"] for bar in bars), "row")
     alt_text = (
-        f"Histogram of the confidence of {n_rows(sum(bar.right + bar.wrong for bar in bars))}: {wrong:,} are wrong, "
-        f"{sure:,} of them with a confidence above 0.90."
+        f"Histogram of the confidence of {many}: {errors:,} are incorrect, {sure:,} of them with a confidence above "
+        f"{SURE:.2f}."
     )
     by = " by weight" if weighted else ""
     caption = (
-        f"Share of rows{by} by confidence, in bars 0.02 wide: right rows above, wrong ones below on their own scale."
+        f"Share of rows{by} by confidence, in bars 0.02 wide: correct predictions above, incorrect ones below on their "
+        "own scale."
     )
-    return Drawing(to_svg(chart), alt_text, caption)
+    return Drawing(to_svg(finished(correct, incorrect)), alt_text, caption)
 
 
 def _half(data: alt.Chart, outcome: str, colour: str, title: str, *, reverse: bool = False) -> alt.Chart:
-    """The right rows, or the wrong ones upside down."""
+    """The correct predictions, or the incorrect ones upside down."""
     up = alt.Y(
-        f"{outcome}:Q",
+        f"{outcome}_share:Q",
         title=f"Share, {outcome}",
         axis=alt.Axis(format=PERCENT, tickCount=4, minExtent=34, titlePadding=8),
         scale=alt.Scale(zero=True, reverse=reverse),
     )
-    bars = data.transform_filter(f"datum.{outcome} > 0").mark_bar(color=colour, stroke="white", strokeWidth=0.5)
+    bars = data.transform_filter(f"datum.{outcome}_share > 0").mark_bar(color=colour, stroke="white", strokeWidth=0.5)
     chart: alt.Chart = bars.encode(x=_confidence("low", title), x2=alt.X2("high:Q"), y=up, y2=alt.Y2Datum(0), **_said())
     return chart
 
 
-def risk_drawing(curve: RiskCurve) -> Drawing:
-    line = [{"coverage": coverage, "error": error} for coverage, error in curve.points]
-    ends: list[dict[str, Any]] = [
+def risk_drawing(line: Sequence[Record], kept: Sequence[Record], error: float) -> Drawing:
+    """The curve, the points that are said in words, and the error of all rows."""
+    ends = [
         {
-            "coverage": kept.coverage,
-            "error": kept.error,
-            "said": f"the surest {percent(kept.coverage)} of rows: error {percent(kept.error)} "
-            f"({share_limits_text(kept.interval)})",
+            **row,
+            "said": f"the most confident {percent(row['coverage'])} of rows: error {percent(row['error'])} "
+            f"({percent_limits(row['interval'])})",
         }
-        for kept in curve.kept
+        for row in kept
     ]
-    ends.append({"coverage": 1.0, "error": curve.error, "said": f"all rows: error {percent(curve.error)}"})
-    top = max([1.1 * max(error for _, error in curve.points), 0.01])
+    ends.append({"coverage": 1.0, "error": error, "said": f"all rows: error {percent(error)}"})
+    top = max(1.1 * max(point["error"] for point in line), 0.01)
     across = alt.X(
         "coverage:Q",
-        title="Coverage: share of rows kept, the surest first",
+        title="Coverage: share of rows kept, the most confident first",
         axis=alt.Axis(format=PERCENT, values=TENTHS),
         scale=alt.Scale(domain=[0, 1]),
     )

@@ -1,4 +1,4 @@
-"""The chances behind an audit's verdict: against every outcome there is, against draws, and against scipy's."""
+"""Exact tests and limits: against every outcome there is, against draws, and against scipy's."""
 
 import itertools
 import math

@@ -1,0 +1,237 @@
+"""The audit: one value from predictions or files, its record as the documentation states it, gates, advice."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import calibrant as cb
+from calibrant.audits import Audit, Gate, audit
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.predictions import Predictions
+from made.audits import grouped, made, saved
+
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+NAMED = ("ids", "metrics", "groups", "worst", "changes")  # maps whose keys are names of the user's or of a table
+
+
+def keys_of(value: Any, path: str = "") -> dict[str, set[str]]:
+    """The keys of every record inside a value, by its path; ``*`` stands for names, ``[]`` for items."""
+    found: dict[str, set[str]] = {}
+    if isinstance(value, list):
+        inside = [(f"{path}[]", item) for item in value]
+    elif isinstance(value, dict):
+        named = path.rpartition(".")[2] in NAMED
+        inside = [(f"{path}.*" if named else f"{path}.{key}".strip("."), item) for key, item in value.items()]
+        found = {} if named else {path or "top": set(value)}
+    else:
+        inside = []
+    for where, item in inside:
+        for name, keys in keys_of(item, where).items():
+            found[name] = found.get(name, set()) | keys
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """An audit with everything: files, groups, weights, another model, gates."""
+    rows = made(n=600, names=True)
+    scan = Predictions.scan(saved(rows, tmp_path_factory.mktemp("rows")))
+    other = Predictions.from_logits(rows.logits / 2, rows.labels, class_names=rows.class_names)
+    gates = [Gate("ece", ">", 0.05), "accuracy < 0.1"]
+    return audit(scan, by="site", weights="w", other=other, compared=["nll", "ece"], gates=gates, level=0.9, seed=3)
+
+
+def test_the_record_is_of_the_documented_schema(whole: Audit) -> None:
+    record = whole.to_dict()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    section = DOCS.read_text(encoding="utf-8").partition("## The JSON")[2]
+    table = re.findall(r"^\| (?:`([^`]+)`|top) \| (.*?) \|", section, re.MULTILINE)
+    documented = {path or "top": set(re.findall("`([^`]+)`", keys)) for path, keys in table}
+    found = keys_of(record)
+    assert found.pop("groups.*.groups[].verdict") == documented["verdict"]
+    assert found.pop("groups.*.groups[].metrics.*") == documented["metrics.*"]
+    for advice in record["advice"]:
+        assert set(advice) <= documented["advice[]"]
+    found = {path: keys for path, keys in found.items() if not path.startswith("advice[]")}
+    del documented["advice[]"]
+    assert found == documented
+
+
+def test_the_record_is_what_the_library_says(whole: Audit) -> None:
+    record, card = whole.to_dict(["nll", "ece"]), whole.scorecard
+    assert list(record["metrics"]) == ["ece", "nll"]
+    assert record["metrics"]["ece"] == {
+        "value": card.ece,
+        "interval": list(card.interval("ece", level=0.9, seed=3)),
+        "noise_floor": card.noise_floor("ece", seed=3),
+        "error_bound": 0.0,
+    }
+    assert record["verdict"]["kind"] == whole.verdict.kind == "over"
+    assert record["verdict"]["gap"] == whole.verdict.confidence - whole.verdict.accuracy > 0
+    assert [advice["action"] for advice in record["advice"]] == [advice.action for advice in whole.advice]
+    site = record["groups"]["site"]
+    assert [group["group"] for group in site["groups"]] == ["A", "B", "C"]
+    assert site["worst"]["ece"] == max(site["groups"], key=lambda group: group["metrics"]["ece"]["value"])["group"]
+    assert site["worst_first"] == [group.value for group in whole.groups["site"].rows]
+    assert [row["metric"] for row in record["comparison"] if row["by"] is None] == ["ece", "nll"]
+    assert {row["group"] for row in record["comparison"] if row["by"] == "site"} == {"A", "B", "C"}
+    curve = card.reliability()
+    for key in ("confidence", "accuracy", "strength", "count"):
+        assert [row[key] for row in record["reliability"]] == getattr(curve, key).tolist()
+    assert record["failed"] == [f"ece > 0.05 (it is {card.ece:.6g})"]
+    assert [gate["failed"] for gate in record["gates"]] == [True, False]
+    assert whole.failed == (Gate("ece", ">", 0.05),)
+    assert len(record["errors"]) == 25
+    assert record["errors"][0]["ids"]["case_id"].startswith("case ")
+
+
+def test_predictions_and_files_give_one_audit(tmp_path: Path) -> None:
+    rows = made(n=900)
+    paths = saved(rows, tmp_path)
+    first, *others = [audit(source, by=["site"]).to_dict(["ece"]) for source in (rows, paths)]
+    for other in others:
+        assert other["files"] == paths
+        assert other["fingerprint"] == first["fingerprint"] == rows.fingerprint
+        for name in ("ece", "interval", "gap", "p_value"):
+            assert other["verdict"][name] == pytest.approx(first["verdict"][name], abs=1e-6)
+        assert [advice["action"] for advice in other["advice"]] == [advice["action"] for advice in first["advice"]]
+        assert other["temperature"]["temperature"] == first["temperature"]["temperature"]  # of the same sample
+        assert [row["name"] for row in other["classes"]] == [row["name"] for row in first["classes"]]
+
+
+def test_infinity_is_text_and_what_is_undefined_is_null() -> None:
+    record = audit(Predictions.from_logits([[0.0, -math.inf], [0.0, 1.0]], [1, 1])).to_dict()
+    assert record["metrics"]["nll"] == {
+        "value": "inf", "interval": ["inf", "inf"], "noise_floor": None, "error_bound": 0.0
+    }  # fmt: skip
+    record = audit(Predictions.from_logits([[3.0, 0.0]], [0], columns={"dose": [None]}), by=["dose"]).to_dict()
+    assert record["metrics"]["nll_on_errors"]["value"] is record["metrics"]["nll_on_errors"]["interval"] is None
+    assert record["groups"]["dose"]["groups"][0]["group"] is None
+    assert "nll_on_errors" not in record["groups"]["dose"]["worst"]
+
+
+def test_files_of_several_shifts_are_pooled(tmp_path: Path) -> None:
+    for number in range(2):
+        made(n=60, corruption=["fog"] * 60).save(tmp_path / f"fog-{number}.parquet")
+    assert audit(tmp_path).pooled_shifts
+    assert not audit(tmp_path / "fog-0.parquet").pooled_shifts
+
+
+def test_torch_has_one_thread_and_its_own_after() -> None:
+    seen: list[int] = []
+    torch.set_num_threads(3)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("judge", "find_groups", "temperature_effect"):
+                real = getattr(cb.audits, name)
+                patch.setattr(
+                    cb.audits,
+                    name,
+                    lambda *a, _real=real, **o: (seen.append(torch.get_num_threads()), _real(*a, **o))[1],
+                )
+            audit(made(n=60), by="site")
+            patch.setattr(cb.audits, "judge", lambda *_, **__: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                audit(made(n=60))
+        assert (seen, torch.get_num_threads()) == ([1, 1, 1], 3)
+    finally:
+        torch.set_num_threads(1)
+
+
+# Gates
+
+
+@pytest.mark.parametrize(
+    ("text", "gate"),
+    [
+        ("ece > 0.05", ("ece", ">", 0.05)),
+        ("ece>=1e-3", ("ece", ">=", 1e-3)),
+        ("  accuracy <.9 ", ("accuracy", "<", 0.9)),
+        ("l2ce <= -1", ("l2ce", "<=", -1.0)),
+    ],
+)
+def test_gates_are_read(text: str, gate: tuple[str, str, float]) -> None:
+    assert Gate.parse(text) == Gate(*gate)
+    assert Gate.parse(str(Gate(*gate))) == Gate(*gate)
+
+
+def test_a_gate_fails_where_its_condition_holds() -> None:
+    card = cb.score(Predictions.from_logits([[0.0, 0.0]] * 4, [0, 0, 0, 1]))  # accuracy 0.75, exactly
+    for operator, fails in {"<": False, "<=": True, ">": False, ">=": True}.items():
+        gate = Gate("accuracy", operator, 0.75)
+        assert gate.fails(card) == fails
+        assert gate.describe(card) == f"accuracy {operator} 0.75 (it is 0.75)"
+
+
+# Advice
+
+
+@pytest.mark.parametrize(
+    ("rows", "actions"),
+    [
+        pytest.param(made(n=12), ["collect_rows"], id="few"),
+        pytest.param(made(n=900, scale=1.0), ["none_shown", "more_rows"], id="nothing shown"),
+        pytest.param(made(n=900), ["temperature", "no_threshold", "more_rows"], id="temperature"),
+        pytest.param(grouped(("a", 900, 0.6), ("b", 900, 0.95)),
+                     ["not_one_calibrator", "per_group"], id="groups"),
+        pytest.param(Predictions.from_logits([[500.0, 0.0]] * 99, [1, *[0] * 98]),
+                     ["recalibrate", "more_rows"], id="not measured"),
+    ],
+)  # fmt: skip
+def test_what_is_advised(rows: Predictions, actions: list[str]) -> None:
+    by = ["site"] if "site" in rows.columns.column_names and "w" not in rows.columns.column_names else []
+    assert [advice.action for advice in audit(rows, by=by).advice] == actions
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"by": "sight"}, UnknownNameError, "unknown column 'sight'"),
+        ({"weights": "site"}, InvalidInputError, "weights must be numbers"),
+        ({"level": 2.0}, InvalidInputError, "level must lie between 0 and 1, got 2.0"),
+        ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
+        ({"n_bins": 0}, InvalidInputError, "n_bins must be an integer of at least 1, got 0"),
+        ({"cluster": "site"}, InvalidInputError, "cluster needs another model"),
+        ({"gates": ["ece"]}, InvalidInputError, "(--fail-if) must be a condition such as \"ece > 0.05\", got 'ece'"),
+        ({"gates": ["ece => 1"]}, InvalidInputError, "must be a condition"),
+        ({"gates": ["ece > 5%"]}, InvalidInputError, "must be a condition"),
+        ({"gates": ["ece > inf"]}, InvalidInputError, "must be a condition"),
+        ({"gates": ["ece > 0.1 > 0"]}, InvalidInputError, "must be a condition"),
+        ({"gates": [""]}, InvalidInputError, "must be a condition"),
+        ({"gates": ["ecee > 1"]}, UnknownNameError, "unknown metric 'ecee'; did you mean 'ece'?"),
+        ({"gates": ["ece_positive > 1"]}, InvalidInputError, "ece_positive is for two classes"),
+        ({"other": made(seed=1)}, InvalidInputError, "must be predictions of the same rows in the same order"),
+        ({"other": made(), "cluster": "sight"}, UnknownNameError, "unknown column 'sight'"),
+        ({"other": made(), "compared": ["ece_positive"]}, InvalidInputError, "a comparison is of the top label only"),
+        ({"other": made(), "compared": ["ecee"]}, UnknownNameError, "unknown metric 'ecee'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        audit(made(), **options)
+
+
+def test_gates_and_metrics_that_cannot_be_had_are_refused() -> None:
+    right = Predictions.from_logits([[3.0, 0.0], [0.0, 1.0]], [0, 1])
+    with pytest.raises(InvalidInputError, match=r"the gate nll_on_errors > 3 cannot be decided: .*none of 2 rows"):
+        audit(right, gates=["nll_on_errors > 3"])
+    with pytest.raises(UnknownNameError, match="unknown operator '=='"):
+        Gate("ece", "==", 1)
+    with pytest.raises(InvalidInputError, match="must be finite, got nan"):
+        Gate("ece", ">", math.nan)
+    found = audit(made())
+    for names, message in (
+        (["ecee"], "did you mean 'ece'"),
+        (["ece_positive"], "is for two classes"),
+        ([], "at least"),
+    ):
+        with pytest.raises((InvalidInputError, UnknownNameError), match=message):
+            found.to_dict(names)
