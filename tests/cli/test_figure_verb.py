@@ -61,7 +61,10 @@ REFUSALS = {
     "all of no folder": (["all"], "all figures need the folder of an experiment"),
     "all into a file": (["all", "FOLDER", "-o", "x.svg"], "--output names the file of one figure"),
     "all of no such folder": (["all", "nowhere"], "nowhere has no rows.parquet"),
-    "suffix": (["gibbs", "-o", "x.gif"], "a figure is written to a file of .svg, .png, .pdf, .html, .json, got x.gif"),
+    "suffix, before all else": (
+        ["calibrated", "FOLDER", "-o", "x.gif"],
+        "a file of .svg, .png, .pdf, .html, .json, got",
+    ),
     "option": (["severity", "FOLDER", "--severity", "3"], "severity has no meaning for the figure severity"),
     "lacking": (["calibrated", "FOLDER"], "the figure calibrated needs calibrated rows"),
     "no place": (["gibbs", "-o", "nowhere/x.svg"], "nowhere/x.svg cannot be written: No such file or directory"),
