@@ -32,7 +32,7 @@ AUDIT = """
 import json, sys, time, torch
 from pathlib import Path
 import calibrant as cb
-from calibrant.metrics.workers import score_files
+from calibrant.audits.gather import gather_rows
 
 def mib(field):
     return int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0]) / 1024
@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # what loads on first use is loaded
 Path("/proc/self/clear_refs").write_text("5")  # the peak so far is that of the imports
 before, start = mib("VmRSS"), time.process_time()
-values = score_files(cb.Predictions.scan(sys.argv[1])).overall.values()
+values = gather_rows(cb.Predictions.scan(sys.argv[1])).card.values()
 print(json.dumps({"seconds": time.process_time() - start, "mib": mib("VmHWM") - before, "ece": values["ece"]}))
 """
 

@@ -20,7 +20,7 @@ LONGEST = (
     "test_cluster.py",
     "test_sklearn.py",
     "test_intervals.py",
-    "test_workers.py",
+    "test_parallel.py",
     "test_compare.py",
     "test_table.py",
     "test_processes.py",

@@ -90,7 +90,7 @@ def test_the_file_of_another_method_is_refused(path: Path) -> None:
 
 # Damaged records: where, what stands there, and what the message names
 
-REMOVED = object()
+REMOVED = "(removed)"
 RECORDS: list[tuple[str, Any, str]] = [
     ("calibrant_calibrator", 2, "newer"),
     ("method", "temprature", "temprature"),

@@ -125,12 +125,11 @@ def trained(task: Task) -> Outcome:
 
 
 def stubborn(task: Task) -> Outcome:
+    """Hears that it is asked to stop, from the moment that it has begun, and does not."""
+    signal.signal(signal.SIGINT, lambda number, frame: note(task, "asked"))
     note(task, "begun")
     while True:
-        try:
-            Event().wait(0.1)
-        except KeyboardInterrupt:
-            note(task, "asked")
+        Event().wait(0.1)
 
 
 def held_up(doomed: str, task: Task) -> Outcome:

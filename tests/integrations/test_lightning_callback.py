@@ -255,6 +255,9 @@ def test_files_may_go_to_a_url_or_the_working_folder(tmp_path: Path, monkeypatch
     for folder, path in (("", "test.parquet"), ("memory://of/tests", "memory://of/tests/test.parquet")):
         trainer(CalibrationCallback(folder)).test(module, data, verbose=False)
         assert_rows(Predictions.load(path), expected(module, data.dataset))
+    (tmp_path / "taken").touch()
+    with pytest.raises(NoDataError, match="taken cannot be made a folder"):
+        trainer(CalibrationCallback(tmp_path / "taken")).test(module, data, verbose=False)
 
 
 def test_the_documentation_of_lightning_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,11 +271,20 @@ def test_the_documentation_of_lightning_runs(tmp_path: Path, monkeypatch: pytest
 # Processes
 
 
-@pytest.mark.parametrize("n_items", [1, 2, 7, 8, 9])
 @pytest.mark.parametrize("n_shards", [1, 2, 3])
 @pytest.mark.parametrize("repeats", [True, False])
-def test_shards_give_each_row_once_and_in_order(n_items: int, n_shards: int, repeats: bool) -> None:
-    data = rows(n_items)
+def test_shards_give_each_row_once_and_in_order(n_shards: int, repeats: bool) -> None:
+    for n_items in (1, 2, 7, 8, 9):
+        found = in_order(shards_of(rows(n_items), n_items, n_shards, repeats=repeats))
+        assert found is not None
+        assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
+        assert found.columns.column_names == ["number"]
+    assert in_order([]) is None
+    assert in_order([Collected(Shard())]) is None
+
+
+def shards_of(data: Dataset[Any], n_items: int, n_shards: int, *, repeats: bool) -> list[Collected]:
+    """What each of two processes for every shard collected, three rows for each item."""
     shards = []
     for rank in reversed(range(n_shards)):
         sampler = DistributedSampler(data, n_shards, rank, shuffle=False)  # type: ignore[arg-type]
@@ -281,20 +293,12 @@ def test_shards_give_each_row_once_and_in_order(n_items: int, n_shards: int, rep
         for start in range(0, len(seen), 2):
             items = torch.tensor(seen[start : start + 2])
             columns = {"number": items, "_position": collected.positions(len(items))}
-            logits = items[:, None, None].expand(-1, 2, 3).float()  # three rows for each item
+            logits = items[:, None, None].expand(-1, 2, 3).float()
             labels = torch.zeros(len(items), 3, dtype=torch.int64)
             collected.parts.append(Predictions.from_logits(logits, labels, columns=columns))
             collected.n_items += len(items)
-        shards += [collected, collected]  # two processes with one shard
-    found = in_order(shards)
-    assert found is not None
-    assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
-    assert found.columns.column_names == ["number"]
-
-
-def test_no_rows_are_none() -> None:
-    assert in_order([]) is None
-    assert in_order([Collected(Shard())]) is None
+        shards += [collected, collected]
+    return shards
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
@@ -333,17 +337,6 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         ("swapped", {}, r"logits must have shape \(n, k\)"),
         ("dict", {"metrics": ["ece_positive"]}, "ece_positive is for two classes"),
     ],
-    ids=[
-        "tensor",
-        "loss only",
-        "nothing",
-        "no labels",
-        "pair with columns",
-        "no column",
-        "class names",
-        "swapped",
-        "binary metric",
-    ],
 )
 def test_what_steps_must_return(form: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
@@ -360,7 +353,6 @@ def test_what_steps_must_return(form: str, options: dict[str, Any], message: str
         ({"name": "{0}"}, InvalidInputError, "got '{0}'"),
         ({"stages": ["vall"]}, UnknownNameError, "unknown stages 'vall'; did you mean 'val'"),
     ],
-    ids=["folder", "metrics", "n_bins", "name", "numbered name", "stages"],
 )
 def test_bad_options_of_the_callback_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -371,12 +363,6 @@ def test_without_lightning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("calibrant.integrations.lightning.find_spec", lambda package: None)
     with pytest.raises(ImportError, match=r"calibrant\[integrations\]"):
         callback_classes()
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    with pytest.raises(NoDataError, match="taken cannot be made a folder"):
-        trainer(CalibrationCallback(tmp_path / "taken")).test(model(), loader(), verbose=False)
 
 
 class Process:

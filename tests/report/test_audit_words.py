@@ -35,7 +35,8 @@ def verdict(kind: Kind = "over", **changes: Any) -> Verdict:
     p_values = (0.2, 0.4) if kind in ("unproven", "few") else (1e-9, 1e-9)
     limits = changes.get("interval", (0.032, 0.05))
     whole = Verdict(
-        kind, 5000, 5000.0, 0.88, (0.87, 0.89), 0.92, 0.041, limits, limits, 0.009, 0.04, 0.001, *p_values, None, False, 0.95
+        kind, 5000, 5000.0, 0.88, (0.87, 0.89), 0.92, 0.041, limits, limits, 0.009, 0.04, 0.001,
+        *p_values, None, False, 0.95,
     )  # fmt: skip
     return replace(whole, **changes)
 
@@ -123,8 +124,8 @@ def sure(accuracy: float, interval: tuple[float, float]) -> dict[str, Any]:
         pytest.param(
             (verdict(), NEITHER),
             ["A temperature does not calibrate this: T = 1.42 moves the ECE from 4.1 to 4.0 points and the NLL from "
-             "0.5000 to 0.4000 on rows that it was not fitted on, and neither is better beyond chance. Try a calibrator "
-             f"with more freedom on a validation set: {FIT} spline -o s.json."],
+             "0.5000 to 0.4000 on rows that it was not fitted on, and neither is better beyond chance. Try a "
+             f"calibrator with more freedom on a validation set: {FIT} spline -o s.json."],
             id="no temperature helps",
         ),
         pytest.param((verdict(), WORSE), ["A temperature does not calibrate this"], id="the ECE becomes worse"),
@@ -209,7 +210,7 @@ def test_advice(found: tuple[Any, ...], wanted: list[str]) -> None:
     [
         (verdict("over"), "Overconfident by 4.1 percentage points."),
         (verdict("over", p_ece=0.2, p_gap=0.001), "Overconfident by 4.0 percentage points on the whole."),
-        (verdict("over", underconfidence=0.02, overconfidence=0.021), "Overconfident by 4.0 percentage points on the wh"),
+        (verdict("over", underconfidence=0.02, overconfidence=0.021), "Overconfident by 4.0 percentage points on"),
         (verdict("under"), "Underconfident by 4.1 percentage points."),
         (verdict("unclear"), "Miscalibrated by 4.1 percentage points, in no clear direction."),
         (verdict("unproven"), "No miscalibration can be shown."),

@@ -122,7 +122,7 @@ def test_settings_are_frozen_and_know_no_other_keys() -> None:
         Settings(**{"epoch": 3})
 
 
-def test_avuc_warms_up_for_a_fifth_by_default_and_others_do_not() -> None:
+def test_avuc_warms_up_for_a_fifth_by_default() -> None:
     given = (
         {"loss": "avuc"},
         {"loss": "avuc", "loss_warmup": 2},

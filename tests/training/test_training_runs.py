@@ -309,7 +309,7 @@ def test_every_loss_trains(tmp_path: Path, loss: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_the_log_has_the_learning_rate(tmp_path: Path, schedule: str) -> None:
+def test_cosine_falls_along_its_formula(tmp_path: Path, schedule: str) -> None:
     log = log_of(train(quick(epochs=5, batch_size=256, lr=0.2, schedule=schedule), tmp_path / "run"))
     cosine = [0.5 * 0.2 * (1 + math.cos(math.pi * epoch / 5)) for epoch in range(5)]
     assert [line["lr"] for line in log] == pytest.approx(cosine if schedule == "cosine" else [0.2] * 5)
