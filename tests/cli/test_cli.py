@@ -102,7 +102,7 @@ def test_characters_that_the_stream_lacks_are_replaced() -> None:
 WRONG: dict[str, tuple[str, str]] = {
     "": ("slove", 'Did you mean "solve"'),
     "apply": ("t.json -o x.parquet", "give at least one file, folder or glob of predictions"),
-    "audit": ("no.parquet --cluster site", "--cluster belongs to --compare"),
+    "audit": ("no.parquet", "there is no file no.parquet"),
     "compare-calibrators": ("no.parquet no.parquet", "there is no file no.parquet"),
     "corrupt": ("photos fog 2.5", "'2.5' is not a whole number"),
     "data": ("fetsh cifar10", 'Did you mean "fetch"'),
