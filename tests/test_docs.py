@@ -202,12 +202,10 @@ def test_the_reference_has_every_public_name() -> None:
         assert any(path.startswith(f"calibrant.{name}") for path in shown), name
 
 
-def test_formulas_of_docstrings_are_set() -> None:
-    sys.path.insert(0, str(DOCS))
-    try:
-        from hooks import VERBS, on_page_content, on_page_markdown, readable
-    finally:
-        sys.path.remove(str(DOCS))
+def test_formulas_of_docstrings_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from hooks import VERBS, on_page_content, on_page_markdown, readable
+
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
     formulas = [inline or shown for inline, shown in re.findall(r":math:`(.+?)`|\.\. math:: (.+?)\n\n", sources, re.S)]
     assert len(formulas) > 50

@@ -2,18 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
-from made.cli import Run, in_this_process
+from made.cli import Run
 from made.folder import write_folder
 from made.rows import Experiment
 
 TOML = 'figures = ["samples"]\n[settings]\ndata = "digits"\nmodel = "mlp"\nroot = "nowhere"\n[[grid]]\nloss = "focal"\n'
-
-
-@pytest.fixture
-def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return in_this_process(monkeypatch, capsys)
 
 
 def test_the_page_and_its_figures_are_written(calibrant: Run, tmp_path: Path) -> None:

@@ -6,31 +6,19 @@ from pathlib import Path
 import pytest
 
 from calibrant.experiments.folder import ExperimentFolder
-from made.cli import Run, in_this_process
+from made.cli import Run
 from made.rows import curves_table, rows_table, run_rows
 
 
 @pytest.fixture
-def calibrant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return in_this_process(monkeypatch, capsys)
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    metrics = [("none", metric) for metric in ("accuracy", "ece", "cece", "kse")]
-    runs = [(loss, seed) for loss in ("cross_entropy", "maxent_mean") for seed in range(3)]
-    rows = [
-        row
-        for loss, seed in runs
-        for calibrator, metric in [*metrics, ("temperature", "ece")]
-        for row in run_rows(
-            {"fog-3": {"cross_entropy": 0.25, "maxent_mean": 0.125}[loss] + seed / 100 - 0.02 * (calibrator != "none")},
-            seed=seed,
-            loss=loss,
-            metric=metric,
-            calibrator=calibrator,
-        )
-    ]
+    shown = [("none", metric) for metric in ("accuracy", "ece", "cece", "kse")]
+    rows = []
+    for loss, mean in (("cross_entropy", 0.25), ("maxent_mean", 0.125)):
+        for seed in range(3):
+            for calibrator, metric in [*shown, ("temperature", "ece")]:
+                score = {"fog-3": mean + seed / 100 - 0.02 * (calibrator != "none")}
+                rows += run_rows(score, seed=seed, loss=loss, metric=metric, calibrator=calibrator)
     ExperimentFolder(tmp_path).write_tables(rows_table(rows), curves_table([]))
     return tmp_path
 
@@ -50,24 +38,12 @@ def test_options_choose_the_table(table: Run) -> None:
     assert "raw" in table("--name", "2", "--all-losses", "--data", "cifar10").done()
 
 
-@pytest.mark.parametrize(
-    ("words", "start"),
-    [
-        (["a.csv"], "table,data,"),
-        (["a.md"], "**Table 1"),
-        (["a.tex"], "% needs"),
-        (["a.json"], "{"),
-        (["a"], "Table 1"),
-        (["a.md", "--format", "latex"], "% needs"),
-    ],
-    ids=" ".join,
-)
-def test_the_name_of_the_output_says_the_format_unless_it_is_told(
-    table: Run, folder: Path, words: list[str], start: str
-) -> None:
-    target = folder / words[0]
-    assert table("-o", target, *words[1:]).done() == f"wrote {target}\n"
-    assert target.read_text(encoding="utf-8").startswith(start)
+def test_the_name_of_the_output_says_the_format_unless_it_is_told(table: Run, folder: Path) -> None:
+    starts = {"a.csv": "table,data,", "a.md": "**Table 1", "a.tex": "% needs", "a.json": "{", "a": "Table 1"}
+    for words, start in {**starts, "b.md --format latex": "% needs"}.items():
+        name, *options = words.split()
+        assert table("-o", folder / name, *options).done() == f"wrote {folder / name}\n"
+        assert (folder / name).read_text(encoding="utf-8").startswith(start), words
     assert not list(folder.glob(".*"))
 
 

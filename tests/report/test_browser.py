@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
-from browser import heading_levels, least_contrast, opened, overflow, started_browser, unnamed
 
 from calibrant.cli.audit import audit
 from calibrant.predictions import Predictions
 from calibrant.report.experiment import write_experiment
+from made.browser import heading_levels, least_contrast, opened, overflow, started_browser, unnamed
 from made.folder import write_folder
 from made.rows import Experiment
 

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from calibrant.report import experiment
 from calibrant.report.experiment import MAX_METRICS, write_experiment
 from calibrant.report.style import FIRST
 from made.folder import epoch_records, write_folder, write_lines
+from made.page import Page
 from made.rows import Experiment
 
 SCRIPT = "<script>alert('1')</script> & \"x\"\x1b"
 IMAGE = '"><img src=x onerror=alert(2)>\x07'
 TEMPLATE = "{{ 7 * 7 }}\x1b[31m"
 MADE = datetime(2026, 11, 16, 15, tzinfo=timezone(timedelta(hours=2)))
-VOID = {"meta", "input", "br", "img", "link"}
 TOML = """
 title = "A <small> sweep"
 figures = []
@@ -35,40 +34,6 @@ model = "mlp"
 loss = ["focal", "poly"]
 seed = [0, 1]
 """
-
-
-class Page(HTMLParser):
-    """What a page holds: tags with their attributes, and the text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text += data
-
-    def all(self, tag: str, **equal: str) -> list[dict[str, str | None]]:
-        found = [attributes for name, attributes in self.tags if name == tag]
-        return [attributes for attributes in found if equal.items() <= attributes.items()]
-
-    def values(self, name: str) -> list[str | None]:
-        return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
 def paged(folder: ExperimentFolder, figures: Collection[str] | None = (), **options: Any) -> Page:
@@ -143,13 +108,16 @@ def test_nothing_is_fetched_and_little_is_held(whole: tuple[Page, str]) -> None:
     assert len(text.encode()) < 600_000  # of the demo, with nine losses and 95 tests, 0.9 MB
 
 
-def test_contents_lead_to_every_part(whole: tuple[Page, str]) -> None:
+def test_contents_lead_to_every_part_and_drawings_have_names(whole: tuple[Page, str]) -> None:
     page, _ = whole
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     wanted = ["plan", "scores", "remedies", "severity", "reliability", "heat-map", "figures", "epochs", "origin"]
     assert [link["href"] for link in page.all("a")][1:] == [f"#{name}" for name in wanted]
     assert [section["id"] for section in page.all("section")] == wanted
+    names = [attributes["aria-label"] for attributes in page.all("div", role="img")]
+    assert len(names) == len(set(names)) > 10
+    assert {"ECE as the shift grows", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
 
 
 def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
@@ -164,13 +132,6 @@ def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
     assert [option["value"] for option in page.all("option")] == [value for found in panels.values() for value in found]
     for found in panels.values():
         assert f"One of {len(found)}; the page has the others." in page.text
-
-
-def test_drawings_have_names(whole: tuple[Page, str]) -> None:
-    page, _ = whole
-    names = [attributes["aria-label"] for attributes in page.all("div", role="img")]
-    assert len(names) == len(set(names)) > 10
-    assert {"ECE as the shift grows", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
 
 
 def test_figures_that_could_not_be_made_are_told(whole: tuple[Page, str], tmp_path: Path) -> None:
@@ -199,7 +160,7 @@ def test_the_page_of_a_running_sweep_loads_itself_anew(tmp_path: Path) -> None:
     folder = small(tmp_path)
     page = paged(folder, refresh=30)
     assert [tag["content"] for tag in page.all("meta", **{"http-equiv": "refresh"})] == ["30"]
-    assert "this page loads itself anew every 30 seconds" in page.text
+    assert "this page reloads every 30 seconds" in page.text
     assert not paged(folder).all("meta", **{"http-equiv": "refresh"})
 
 

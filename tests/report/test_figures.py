@@ -6,7 +6,6 @@ import math
 import re
 from base64 import b64decode
 from collections import defaultdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from calibrant.report.figures import (
 from calibrant.report.render import FORMATS, save, to_svg
 from calibrant.report.scores import panel_names
 from calibrant.report.style import COLUMN, PAGE, style_of
+from made.page import Page
 from made.rows import Experiment, curves_table, rows_table
 
 Row = dict[str, Any]
@@ -332,25 +332,14 @@ def test_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: 
         assert Image.open(io.BytesIO(content)).width > 2.5 * 150
 
 
-class Addresses(HTMLParser):
-    """What the tags of a page point to."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {value}" for name, value in attrs if name in ("src", "href", "srcset", "data")]
-
-
 def test_a_page_fetches_nothing(charts: dict[str, Any], tmp_path: Path) -> None:
     save(charts["samples"], tmp_path / "samples.html")
     page = (tmp_path / "samples.html").read_text()
     assert page.lstrip().startswith("<!DOCTYPE html>")
     assert "data:image/png;base64" in page
-    assert Addresses('<script src="https://x.org/y.js">').found == ["script https://x.org/y.js"]
-    assert Addresses(page).found == []
+    tags = Page(page)
+    assert len(tags.all("script")) > 0
+    assert [value for name in ("src", "href", "srcset", "data") for value in tags.values(name)] == []
     assert re.findall(r"@import|\bcdn\.|unpkg\.com|(?:from|import\()\s*[\"']https?:", page) == []
 
 
@@ -362,64 +351,46 @@ CLEAN = curves_table(row for row in PLAIN.curves if not row["shifted"])
 NORMS = Experiment(metrics=("feature_norm",)).tables[0]
 ECES = Experiment(metrics=("ece",)).tables[0]
 FLOAT, CHANNELS_FIRST = np.zeros((8, 8)), np.zeros((3, 8, 8), np.uint8)
-REFUSALS: dict[str, tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = {
-    "severity, wild": ("severity", WILD.tables[0], {}, NoDataError, "tests at several severities, .* corrupted tests"),
-    "severity, one": ("severity", SHIFTED, {}, NoDataError, "and the experiment has only severity 2"),
-    "severity, metrics": (
-        "severity",
-        NORMS,
-        {},
-        NoDataError,
-        "accuracy, ece, kse, .* experiment's metrics",
-    ),
-    "no global": ("local_constraints", PLAIN.tables[0], {}, NoDataError, 'variant "global", .* { local = false }'),
-    "no smoothing": ("label_smoothing", PLAIN.tables[1], {}, NoDataError, r"label_smoothing = \[0.0, 0.01\]"),
-    "no norms": ("feature_norm", ECES, {}, NoDataError, "the metrics ece and feature_norm, .* keep the features"),
-    "no corruption": ("heat_map", WILD.tables[0], {}, NoDataError, "the ece of corrupted tests"),
-    "no calibrator": (
-        "calibrated",
-        PLAIN.tables[0],
-        {},
-        NoDataError,
-        "calibrated rows, .* experiment's calibrators",
-    ),
-    "no shifted test": ("reliability", CLEAN, {}, NoDataError, "shifted tests that all runs have, .* curves.parquet"),
-    "no severity": ("reliability", CURVES, {"severity": 5}, NoDataError, "tests of severity 5"),
-    "no run": ("severity", rows_table([]), {}, NoDataError, "none of its runs is done"),
-    "no loss": ("severity", ROWS, {"losses": ["focall"]}, UnknownNameError, "'focall'; did you mean 'focal'"),
-    "no such calibrator": ("heat_map", ROWS, {"calibrator": "spline"}, UnknownNameError, "experiment 'spline'"),
-    "severity of 6": ("reliability", CURVES, {"severity": 6}, InvalidInputError, "integer from 0 to 5, got 6"),
-    "float": ("samples", {"a": {"b": FLOAT}}, {}, InvalidInputError, r"got float64 of \(8, 8\) for a, b"),
-    "channels first": (
-        "samples",
-        {"a": {"b": CHANNELS_FIRST}},
-        {},
-        InvalidInputError,
-        r"uint8 of \(3, 8, 8\) for a, b",
-    ),
-    "no image": ("samples", {}, {}, InvalidInputError, "at least one image"),
-}
+REFUSALS: list[tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = [
+    ("severity", WILD.tables[0], {}, NoDataError, "tests at several severities, .* corrupted tests"),
+    ("severity", SHIFTED, {}, NoDataError, "and the experiment has only severity 2"),
+    ("severity", NORMS, {}, NoDataError, "accuracy, ece, kse, .* experiment's metrics"),
+    ("local_constraints", PLAIN.tables[0], {}, NoDataError, 'variant "global", .* { local = false }'),
+    ("label_smoothing", PLAIN.tables[1], {}, NoDataError, r"label_smoothing = \[0.0, 0.01\]"),
+    ("feature_norm", ECES, {}, NoDataError, "the metrics ece and feature_norm, .* keep the features"),
+    ("heat_map", WILD.tables[0], {}, NoDataError, "the ece of corrupted tests"),
+    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows, .* experiment's calibrators"),
+    ("reliability", CLEAN, {}, NoDataError, "shifted tests that all runs have, .* curves.parquet"),
+    ("reliability", CURVES, {"severity": 5}, NoDataError, "tests of severity 5"),
+    ("severity", rows_table([]), {}, NoDataError, "none of its runs is done"),
+    ("severity", ROWS, {"losses": ["focall"]}, UnknownNameError, "'focall'; did you mean 'focal'"),
+    ("heat_map", ROWS, {"calibrator": "spline"}, UnknownNameError, "experiment 'spline'"),
+    ("reliability", CURVES, {"severity": 6}, InvalidInputError, "integer from 0 to 5, got 6"),
+    ("samples", {"a": {"b": FLOAT}}, {}, InvalidInputError, r"got float64 of \(8, 8\) for a, b"),
+    ("samples", {"a": {"b": CHANNELS_FIRST}}, {}, InvalidInputError, r"uint8 of \(3, 8, 8\) for a, b"),
+    ("samples", {}, {}, InvalidInputError, "at least one image"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case: str) -> None:
-    name, table, options, error, message = REFUSALS[case]
-    with pytest.raises(error, match=message) as caught:
-        FIGURES[name].prepare(table, **options)
-    assert "\n" not in str(caught.value)
+def test_refusals_of_prepare() -> None:
+    for name, table, options, error, message in REFUSALS:
+        with pytest.raises(error, match=message) as caught:
+            FIGURES[name].prepare(table, **options)
+        assert "\n" not in str(caught.value)
 
 
 def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown figure 'gibs'; did you mean 'gibbs'"):
-        figures.make("gibs")
+    refused: list[tuple[tuple[Any, ...], dict[str, Any], type[CalibrantError], str]] = [
+        (("gibs",), {}, UnknownNameError, "unknown figure 'gibs'; did you mean 'gibbs'"),
+        (("severity", folder), {"severity": 3}, InvalidInputError, "severity has no meaning for the figure severity"),
+        (("severity",), {}, InvalidInputError, "the figure severity needs the folder of an experiment"),
+        (("reliability", folder), {"calibrator": "spline"}, UnknownNameError, "calibrator of the experiment 'spline'"),
+    ]
+    for arguments, options, error, message in refused:
+        with pytest.raises(error, match=message):
+            figures.make(*arguments, **options)
     with pytest.raises(UnknownNameError, match="unknown figure 'gibs'"):
         figures.make_all(folder, ["gibs"])
-    with pytest.raises(InvalidInputError, match="severity has no meaning for the figure severity"):
-        figures.make("severity", folder, severity=3)
-    with pytest.raises(InvalidInputError, match="the figure severity needs the folder of an experiment"):
-        figures.make("severity")
-    with pytest.raises(UnknownNameError, match="unknown calibrator of the experiment 'spline'"):
-        figures.make("reliability", folder, calibrator="spline")
     for path in ("figure.gif", "figure", "figure.svg.gz"):
         with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
             save(charts["gibbs"], tmp_path / path)

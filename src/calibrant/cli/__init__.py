@@ -39,7 +39,7 @@ for name in ("check", "fetch", "list", "where"):
 # Its flags are the settings of the extra train: it is loaded when it is asked for, and its help is said here as well.
 TRAIN = """Train a classifier, and predict its validation split, its test and every shifted test.
 
-The same command goes on with a run that was stopped. Start it with torchrun for many processes.
+The same command resumes a run that was stopped. Start it with torchrun for many processes.
 """
 app.command("calibrant.cli.train:train", help=TRAIN, help_epilogue=epilogue("train"))
 app.register_install_completion_command(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from calibrant._files import data_folder
 from calibrant.cli.options import Json, Switch
 from calibrant.cli.output import counting_bar, new_table, progress_bar, shown
 from calibrant.errors import printable
@@ -62,6 +61,7 @@ def fetch(name: str, /, *, root: Path | None = None, keep: Switch = False) -> No
     keep
         Keep the archives, in the folder archives, after they were unpacked.
     """
+    from calibrant._files import data_folder
     from calibrant.data.fetch import fetch as bring
     from calibrant.data.table import find_info
 
@@ -94,6 +94,7 @@ def check(name: str, /, *, root: Path | None = None, deep: Switch = False, as_js
     as_json
         Print JSON instead of a table.
     """
+    from calibrant._files import data_folder
     from calibrant.data.verify import check_data, counted
 
     findings = check_data(name, root, deep=deep, bar=counting_bar)
@@ -121,6 +122,8 @@ def where(*, root: Path | None = None, as_json: Json = False) -> None:
     as_json
         Print JSON.
     """
+    from calibrant._files import data_folder
+
     folder = data_folder(root)
     origin = "--root" if root else "CALIBRANT_DATA" if os.environ.get("CALIBRANT_DATA") else "default"
     if as_json:
