@@ -18,20 +18,11 @@ PERCENTILES = np.array((0.02, 1, 10, 50, 90, 99, 99.98))
 ROUNDS = 2  # of spectrum, then histogram: each spoils the other a little, less with every round
 
 
-class Ice(NamedTuple):
-    """Crystals of stems, branches and branchlets from scattered seeds; lengths in pixels, angles in radians."""
-
-    seeds: int
-    stem: float  # length
-    branch: float  # length of the longest branch, as a share of its stem
-    heading: float
-    swirl: float  # deviation of the headings, which turn slowly over the window
-    arms: int = 1  # stems from one seed: 1 makes ferns, 6 makes stars
-    angle: float = 0.7  # between a stem and its branches
-
-
 class Pattern(NamedTuple):
-    """One photograph to stand in for: its size (height, width), its statistics, and the ice that grows in its place."""
+    """One photograph to stand in for: its size (height, width), its statistics, and the ice that grows in its place.
+
+    The ice is crystals of stems, branches and branchlets from scattered seeds; lengths in pixels, angles in radians.
+    """
 
     size: tuple[int, int]
     mean: tuple[float, float, float]  # of red, green and blue
@@ -41,7 +32,13 @@ class Pattern(NamedTuple):
     slopes: tuple[float, float]  # of the power, which falls by one below and by the other above the knee
     knee: float  # cycles per pixel
     light: float  # deviation of the uneven light, as a share of that of the ice
-    ice: Ice
+    seeds: int
+    stem: float  # length
+    branch: float  # length of the longest branch, as a share of its stem
+    heading: float
+    swirl: float  # deviation of the headings, which turn slowly over the window
+    arms: int = 1  # stems from one seed: 1 makes ferns, 6 makes stars
+    angle: float = 0.7  # between a stem and its branches
 
 
 # Colours and percentiles of the photographs; spectra and light such that windows of 32, 64 and 224 pixels have theirs.
@@ -55,7 +52,11 @@ PATTERNS = (
         slopes=(1.75, 1.75),
         knee=0.05,
         light=0.55,
-        ice=Ice(seeds=100, stem=150, branch=0.55, heading=-0.6, swirl=0.5),
+        seeds=100,
+        stem=150,
+        branch=0.55,
+        heading=-0.6,
+        swirl=0.5,
     ),
     Pattern(
         size=(315, 560),
@@ -66,7 +67,11 @@ PATTERNS = (
         slopes=(0.7, 2.65),
         knee=0.06,
         light=0.6,
-        ice=Ice(seeds=70, stem=85, branch=0.6, heading=0.9, swirl=0.8),
+        seeds=70,
+        stem=85,
+        branch=0.6,
+        heading=0.9,
+        swirl=0.8,
     ),
     Pattern(
         size=(350, 527),
@@ -77,7 +82,13 @@ PATTERNS = (
         slopes=(-0.1, 2.2),
         knee=0.065,
         light=0.5,
-        ice=Ice(seeds=80, stem=42, branch=0.6, heading=0, swirl=2.5, arms=6, angle=np.pi / 3),
+        seeds=80,
+        stem=42,
+        branch=0.6,
+        heading=0,
+        swirl=2.5,
+        arms=6,
+        angle=np.pi / 3,
     ),
     Pattern(
         size=(495, 660),
@@ -88,7 +99,11 @@ PATTERNS = (
         slopes=(0.6, 2.15),
         knee=0.016,
         light=0.3,
-        ice=Ice(seeds=75, stem=130, branch=0.55, heading=-1.2, swirl=0.6),
+        seeds=75,
+        stem=130,
+        branch=0.55,
+        heading=-1.2,
+        swirl=0.6,
     ),
 )
 DRAWN = (0, 1, 1, 2, 3)  # the second and third photograph are the same picture
@@ -119,7 +134,7 @@ def grown(number: int) -> Picture:
     """The picture of one pattern; the same bytes in every process."""
     pattern = PATTERNS[number]
     rng = np.random.default_rng(number)
-    luma = np.log1p(_density(pattern.ice, pattern.size, rng))
+    luma = np.log1p(_density(pattern, rng))
     luma = luma / luma.std() + 0.35 * _cloud(rng, pattern.size, slope=2.5)
     for _ in range(ROUNDS):
         luma = _with_percentiles(_with_power(luma, pattern), pattern.luma)
@@ -183,32 +198,34 @@ def _cloud(rng: np.random.Generator, size: tuple[int, int], slope: float) -> Arr
     return cloud / float(cloud.std())
 
 
-def _density(ice: Ice, size: tuple[int, int], rng: np.random.Generator) -> Array:
+def _density(pattern: Pattern, rng: np.random.Generator) -> Array:
     """How much ice lies on each pixel."""
-    stems = _stems(ice, size, rng)
-    branches = _branches(stems, ice.branch, ice.angle, rng)
-    branchlets = _branches(branches, 0.35, ice.angle, rng)
-    owner = _nearest_stem(stems, size)
+    stems = _stems(pattern, rng)
+    branches = _branches(stems, pattern.branch, pattern.angle, rng)
+    branchlets = _branches(branches, 0.35, pattern.angle, rng)
+    owner = _nearest_stem(stems, pattern.size)
     density = 3 * _drawn(stems, owner) + _drawn(branches, owner) + 0.6 * _drawn(branchlets, owner)
     blurred: Array = ndimage.gaussian_filter(density, 0.75, mode="wrap")
     return blurred
 
 
-def _stems(ice: Ice, size: tuple[int, int], rng: np.random.Generator) -> Strokes:
+def _stems(pattern: Pattern, rng: np.random.Generator) -> Strokes:
     """Stems from seeds scattered in the fields of a grid, which leaves fewer gaps than scattering them freely."""
-    height, width = size
-    columns = round((ice.seeds * width / height) ** 0.5)
-    rows = ice.seeds // columns
+    height, width = pattern.size
+    columns = round((pattern.seeds * width / height) ** 0.5)
+    rows = pattern.seeds // columns
     seeds = rows * columns
     x = (np.arange(seeds) % columns + rng.random(seeds)) * width / columns
     y = (np.arange(seeds) // columns + rng.random(seeds)) * height / rows
-    heading = ice.heading + ice.swirl * _cloud(rng, size, slope=4.5)[y.astype(int), x.astype(int)]
-    length = ice.stem * (0.4 + 1.1 * rng.random(seeds) ** 1.5)
-    bend = 1.2 / ice.arms * (rng.random(seeds) - 0.5)
-    stems = Strokes(x, y, heading, length, bend, np.arange(seeds)).repeated(np.full(seeds, ice.arms))
-    turn = 2 * np.pi / ice.arms * np.tile(np.arange(ice.arms), seeds)
-    jitter = 0.85 + 0.3 * rng.random(seeds * ice.arms)
-    return stems._replace(heading=stems.heading + turn, length=stems.length * jitter, stem=np.arange(seeds * ice.arms))
+    heading = pattern.heading + pattern.swirl * _cloud(rng, pattern.size, slope=4.5)[y.astype(int), x.astype(int)]
+    length = pattern.stem * (0.4 + 1.1 * rng.random(seeds) ** 1.5)
+    bend = 1.2 / pattern.arms * (rng.random(seeds) - 0.5)
+    stems = Strokes(x, y, heading, length, bend, np.arange(seeds)).repeated(np.full(seeds, pattern.arms))
+    turn = 2 * np.pi / pattern.arms * np.tile(np.arange(pattern.arms), seeds)
+    jitter = 0.85 + 0.3 * rng.random(seeds * pattern.arms)
+    return stems._replace(
+        heading=stems.heading + turn, length=stems.length * jitter, stem=np.arange(seeds * pattern.arms)
+    )
 
 
 def _branches(strokes: Strokes, share: float, angle: float, rng: np.random.Generator) -> Strokes:
