@@ -11,7 +11,7 @@ from calibrator_check import NO_CERTAINTIES, PLAIN
 import calibrant as cb
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
-from calibrant.calibrators.neighbours import feature_bank, own_distances
+from calibrant.calibrators.conditional import feature_bank, own_distances
 from calibrant.calibrators.transfer import control_variate
 from calibrant.errors import InvalidInputError, NotConvergedError
 

@@ -107,13 +107,19 @@ def test_the_oracle_is_a_minimum_and_its_slope_a_derivative() -> None:
 
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 0.5, 1.0, 2.5, 10.0, 50.0, 200.0])
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
-def test_the_fit_is_exact_at_any_temperature(temperature: float, n_classes: int) -> None:
+def test_the_fit_is_exact_at_any_temperature_and_in_either_precision(temperature: float, n_classes: int) -> None:
     for seed, n in enumerate((30, 200, 1000)):
         rows = draw(n, n_classes, temperature, seed)
-        found = fit(rows)
-        assert excess(rows, found.temperature) <= 1e-12
+        rows = rows._replace(logits=rows.logits.astype(np.float32).astype(np.float64))
+        found, single = fit(rows), TemperatureScaling.fit(rows.predictions(torch.float32))
+        assert max(excess(rows, found.temperature), excess(rows, single.temperature)) <= 1e-12
         assert found.temperature == pytest.approx(best(rows), rel=1e-6)
         assert found.temperature == pytest.approx(temperature, rel=0.7 if n == 30 else 0.3)
+        assert 0 <= found.slope < 1e-9
+        assert found.fitted.nll_after == pytest.approx(float(nll(rows, best(rows))), rel=1e-9)
+    other = draw(100, n_classes, temperature, 12)
+    wanted = torch.tensor(other.logits / found.temperature).log_softmax(1)
+    torch.testing.assert_close(found(other.predictions()).log_probs(), wanted, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=80)
@@ -146,12 +152,12 @@ def test_a_few_errors_of_very_sure_rows_are_fitted_exactly(seed: int) -> None:
     assert excess(rows, fit(rows).temperature) <= 1e-12
 
 
-@pytest.mark.parametrize("missing", [(0,), (1,), (3,), (1, 2, 3)], ids=str)
-def test_labels_may_miss_classes(missing: tuple[int, ...]) -> None:
+def test_labels_may_miss_classes() -> None:
     """Where scikit-learn 1.9 ends in an IndexError: the labels of a validation set need not name every class."""
     rows = draw(1500, 4, 2.5)
-    rows = rows.take(~np.isin(rows.labels, missing))
-    assert excess(rows, fit(rows).temperature) <= 1e-12
+    for missing in ((0,), (1,), (3,), (1, 2, 3)):
+        known = rows.take(~np.isin(rows.labels, missing))
+        assert excess(known, fit(known).temperature) <= 1e-12
 
 
 def test_classes_of_probability_0_do_not_count() -> None:
@@ -163,43 +169,13 @@ def test_classes_of_probability_0_do_not_count() -> None:
     assert found(wide.predictions(), allow_same_rows=True).probs()[:, 3].tolist() == [0.0] * len(wide.labels)
 
 
-def test_constants_of_rows_and_their_order_do_not_matter() -> None:
+def test_constants_of_rows_do_not_matter() -> None:
     rows = draw(500, 3, 2.0, seed=5)
-    wanted = fit(rows).temperature
-    random = np.random.default_rng(6)
-    moved = rows._replace(logits=rows.logits + random.normal(size=(500, 1)) * 1000)
-    assert fit(moved).temperature == pytest.approx(wanted, rel=1e-7)
-    assert fit(rows.take(random.permutation(500))).temperature == pytest.approx(wanted, rel=1e-9)
+    moved = rows._replace(logits=rows.logits + np.random.default_rng(6).normal(size=(500, 1)) * 1000)
+    assert fit(moved).temperature == pytest.approx(fit(rows).temperature, rel=1e-7)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 2.5, 100.0])
-def test_float32_gives_the_temperature_of_float64(temperature: float) -> None:
-    rows = draw(2000, 4, temperature, seed=7)
-    rows = rows._replace(logits=rows.logits.astype(np.float32).astype(np.float64))
-    narrow = TemperatureScaling.fit(rows.predictions(torch.float32))
-    assert narrow.temperature == pytest.approx(fit(rows).temperature, rel=1e-6)
-    assert excess(rows, narrow.temperature) <= 1e-12
-
-
-# What comes with it
-
-
-def test_the_certificate_is_the_slope_at_the_answer() -> None:
-    for temperature in (0.05, 1.0, 30.0):
-        rows = draw(700, 5, temperature, seed=9)
-        found = fit(rows)
-        assert 0 <= found.slope < 1e-9
-        assert abs(slope(rows, found.temperature)) / float(nll(rows, found.temperature)) < 1e-9
-
-
-def test_the_fit_is_recorded_and_the_logits_are_divided() -> None:
-    rows, other = draw(300, 4, 2.5, seed=10), draw(100, 4, 2.5, seed=12)
-    found = fit(rows)
-    assert found.fitted.nll_before == pytest.approx(float(nll(rows, 1.0)), rel=1e-9)
-    assert found.fitted.nll_after == pytest.approx(float(nll(rows, best(rows))), rel=1e-9)
-    got = found(other.predictions())
-    wanted = torch.tensor(other.logits / found.temperature).log_softmax(1)
-    torch.testing.assert_close(got.log_probs(), wanted, rtol=1e-12, atol=1e-12)
+# The standard error
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3], ids=["a model that is right", "labels that it does not know"])
@@ -229,11 +205,6 @@ def test_the_standard_error_does_not_assume_that_the_model_is_true() -> None:
     assert abs(found.temperature**2 / math.sqrt(curvature) / robust - 1) > 0.1
 
 
-def test_the_standard_error_falls_with_the_root_of_the_rows() -> None:
-    few, many = fit(draw(1000, 4, 2.0, seed=13)), fit(draw(16000, 4, 2.0, seed=13))
-    assert few.standard_error / many.standard_error == pytest.approx(4, rel=0.15)
-
-
 # Grids
 
 
@@ -244,9 +215,7 @@ def grid_fit(rows: Rows, **options: object) -> GridTemperature:
 def test_the_grid_of_the_paper() -> None:
     assert PAPER_GRID == (1.25, 1.5, 1.75, 2.0)
     for temperature, wanted in ((1.0, 1.25), (1.5, 1.5), (1.75, 1.75), (3.0, 2.0)):
-        rows = draw(5000, 4, temperature, seed=14)
-        assert grid_fit(rows).temperature == wanted
-        assert min(PAPER_GRID, key=lambda t: nll(rows, t)) == wanted
+        assert grid_fit(draw(5000, 4, temperature, seed=14)).temperature == wanted
 
 
 def test_a_grid_takes_the_temperature_of_least_nll_in_any_order() -> None:
@@ -267,15 +236,15 @@ def test_a_grid_takes_the_temperature_of_least_nll_in_any_order() -> None:
 # Weights
 
 
-def test_a_weight_of_2_is_the_row_twice() -> None:
-    random = np.random.default_rng(17)
-    counts = random.integers(1, 4, size=200)
+def test_a_weight_of_2_is_the_row_twice_and_of_0_none_though_its_label_has_probability_0() -> None:
     rows = draw(200, 3, 2.0, seed=17)
-    weighted = rows._replace(weights=counts.astype(float))
-    repeated = rows.take(np.repeat(np.arange(200), counts))
-    found = fit(weighted, weights="weight").temperature
-    assert found == pytest.approx(fit(repeated).temperature, rel=1e-9)
-    assert excess(weighted, found) <= 1e-12
+    counts = np.random.default_rng(17).integers(0, 4, size=200)
+    logits = rows.logits.copy()
+    absent = counts.argmin()
+    logits[absent, rows.labels[absent]] = -np.inf
+    found = fit(Rows(logits, rows.labels, counts.astype(float)), weights="weight").temperature
+    assert counts[absent] == 0
+    assert found == pytest.approx(fit(rows.take(np.repeat(np.arange(200), counts))).temperature, rel=1e-9)
     assert found != pytest.approx(fit(rows).temperature, rel=1e-4)
 
 
@@ -288,28 +257,17 @@ def test_weights_that_are_no_whole_numbers() -> None:
     assert fit(scaled, weights="weight").temperature == pytest.approx(found.temperature, rel=1e-9)
 
 
-def test_a_row_of_weight_0_is_absent_also_where_its_label_has_probability_0() -> None:
-    rows = draw(200, 3, 2.0, seed=20)
-    counts = np.arange(200) % 4 > 0
-    logits = rows.logits.copy()
-    logits[4, rows.labels[4]] = -np.inf
-    found = fit(Rows(logits, rows.labels, counts.astype(float)), weights="weight")
-    assert found.temperature == pytest.approx(fit(rows.take(counts)).temperature, rel=1e-9)
-
-
 def test_weights_that_are_none_are_refused() -> None:
     rows = draw(20, 3, 2.0)
-    for value, message in (
-        (-1.0, r"weight.*-1.* row 3"),
-        (math.nan, r"weight.*nan.* row 3"),
-        (math.inf, r"weight.*inf"),
+    third = np.arange(20) == 3
+    for weights, message in (
+        (np.where(third, -1.0, 1.0), r"weight.*-1.* row 3"),
+        (np.where(third, math.nan, 1.0), r"weight.*nan.* row 3"),
+        (np.where(third, math.inf, 1.0), r"weight.*inf"),
+        (np.zeros(20), r"weights.*0"),
     ):
-        weights = np.ones(20)
-        weights[3] = value
         with pytest.raises(InvalidInputError, match=message):
             fit(rows._replace(weights=weights), weights="weight")
-    with pytest.raises(InvalidInputError, match=r"weights.*0"):
-        fit(rows._replace(weights=np.zeros(20)), weights="weight")
 
 
 # Where there is no answer
@@ -326,40 +284,35 @@ def test_rows_that_have_no_temperature() -> None:
         fit(Rows(np.repeat(np.arange(6.0), 3).reshape(6, 3), np.array([0, 1, 2, 0, 1, 0])))
 
 
-@pytest.mark.parametrize(("temperature", "bounds"), [(20.0, (0.5, 7.25)), (0.05, (0.375, 10.0))])
-def test_a_temperature_outside_the_bounds(temperature: float, bounds: tuple[float, float]) -> None:
-    rows = draw(500, 3, temperature)
-    bound = bounds[1] if temperature > 1 else bounds[0]
-    with pytest.raises(NotConvergedError, match=str(bound)):
-        fit(rows, bounds=bounds)
-    assert fit(rows, bounds=bounds, at_bound="clip").temperature == bound
-    inside = fit(rows, bounds=(temperature / 3, temperature * 3), at_bound="clip")
-    assert excess(rows, inside.temperature) <= 1e-12
+def test_a_temperature_outside_the_bounds() -> None:
+    for temperature, bounds, bound in ((20.0, (0.5, 7.25), 7.25), (0.05, (0.375, 10.0), 0.375)):
+        rows = draw(500, 3, temperature)
+        with pytest.raises(NotConvergedError, match=str(bound)):
+            fit(rows, bounds=bounds)
+        assert fit(rows, bounds=bounds, at_bound="clip").temperature == bound
+        inside = fit(rows, bounds=(temperature / 3, temperature * 3), at_bound="clip")
+        assert excess(rows, inside.temperature) <= 1e-12
 
 
 # Where other libraries stop early, or do nothing
 
 
-def lbfgs(rows: Rows) -> float:
-    """The usual recipe: LBFGS on T from 1.5, at a learning rate of 0.01 for 50 iterations."""
+@pytest.mark.parametrize("temperature", [0.5, 2.5, 8.0])
+def test_where_the_usual_recipe_stops_early_ours_does_not(temperature: float) -> None:
+    """LBFGS on T from 1.5, at a learning rate of 0.01 for 50 iterations."""
+    rows = draw(2000, 4, temperature)
     logits, labels = torch.tensor(rows.logits), torch.tensor(rows.labels)
-    temperature = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
+    usual = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([usual], lr=0.01, max_iter=50)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(logits / temperature, labels)
+        loss = torch.nn.functional.cross_entropy(logits / usual, labels)
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return temperature.item()
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.5, 8.0])
-def test_where_the_usual_recipe_stops_early_ours_does_not(temperature: float) -> None:
-    rows = draw(2000, 4, temperature)
-    assert excess(rows, lbfgs(rows)) > 1e-3
+    assert excess(rows, usual.item()) > 1e-3
     assert excess(rows, fit(rows).temperature) <= 1e-12
 
 
@@ -379,11 +332,9 @@ def test_scikit_learn_agrees_in_float64(temperature: float) -> None:
     if not hasattr(calibration, "_TemperatureScaling"):
         pytest.skip("this scikit-learn has no temperature scaling")
     rows = draw(1500, 4, temperature, seed=22)
-    other = calibration._TemperatureScaling().fit(rows.logits, rows.labels)
-    found = fit(rows)
-    assert found.temperature == pytest.approx(1 / float(other.beta_), rel=1e-5)
-    assert nll(rows, found.temperature) <= nll(rows, 1 / float(other.beta_)) * (1 + 1e-12)
-    weights = np.random.default_rng(23).exponential(size=1500)
-    other = calibration._TemperatureScaling().fit(rows.logits, rows.labels, weights)
-    found = fit(rows._replace(weights=weights), weights="weight")
-    assert found.temperature == pytest.approx(1 / float(other.beta_), rel=1e-5)
+    for weights in (None, np.random.default_rng(23).exponential(size=1500)):
+        rows = rows._replace(weights=weights)
+        theirs = 1 / float(calibration._TemperatureScaling().fit(rows.logits, rows.labels, weights).beta_)
+        found = fit(rows, weights=None if weights is None else "weight").temperature
+        assert found == pytest.approx(theirs, rel=1e-5)
+        assert nll(rows, found) <= nll(rows, theirs) * (1 + 1e-12)

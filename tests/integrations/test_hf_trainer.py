@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import calibrant
-from calibrant.errors import CalibrantError
+from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.integrations.transformers import HEADLINE, compute_metrics, loss_func, predictions
 from calibrant.losses import LOSSES, MaxEntLoss
 from calibrant.losses.modules import AvUCLoss, CrossEntropyLoss
@@ -156,33 +156,22 @@ def test_a_sum_over_its_count_is_the_mean(name: str) -> None:
     assert criterion.reduction == "mean"
 
 
-def test_devices_of_one_process_are_counted_once() -> None:
-    logits, labels = torch.randn(6, N_CLASSES, generator=torch.Generator().manual_seed(2)), torch.arange(6) % 4
+def test_devices_soft_tokens_steps_without_labels_and_later_settings() -> None:
+    draw = torch.Generator().manual_seed(2)
+    logits, labels = torch.randn(6, N_CLASSES, generator=draw), torch.arange(6) % 4
+    loss = loss_func(CrossEntropyLoss())
     counted = torch.tensor(6).unsqueeze(0).expand(2, -1)  # as the Trainer hands it to DataParallel
-    by_trainer = 2 * loss_func(CrossEntropyLoss())(outputs(logits), labels, num_items_in_batch=counted)
+    by_trainer = 2 * loss(outputs(logits), labels, num_items_in_batch=counted)
     torch.testing.assert_close(by_trainer, CrossEntropyLoss()(logits, labels))
-
-
-def test_a_step_without_labels_is_zero() -> None:
-    logits = torch.zeros(2, N_CLASSES, requires_grad=True)
-    value = loss_func(CrossEntropyLoss())(outputs(logits), torch.tensor([-100, -100]), num_items_in_batch=0)
-    value.backward()
-    assert value.item() == 0
+    soft = nn.functional.one_hot(labels, N_CLASSES).float().reshape(2, 3, N_CLASSES)
+    found = loss(outputs(logits.reshape(2, 3, N_CLASSES)), soft, num_items_in_batch=soft.ne(-100).sum())
+    torch.testing.assert_close(found, loss(outputs(logits), labels))
+    logits.requires_grad_()
+    nothing = loss(outputs(logits), torch.full((6,), -100), num_items_in_batch=0)
+    nothing.backward()
+    assert nothing.item() == 0
     assert logits.grad is not None
     assert not logits.grad.any()
-
-
-def test_soft_labels_of_tokens() -> None:
-    draw = torch.Generator().manual_seed(4)
-    logits, hard = torch.randn(2, 3, N_CLASSES, generator=draw), torch.randint(N_CLASSES, (2, 3), generator=draw)
-    soft = nn.functional.one_hot(hard, N_CLASSES).float()
-    loss = loss_func(CrossEntropyLoss())
-    found = loss(outputs(logits), soft, num_items_in_batch=soft.ne(-100).sum())
-    torch.testing.assert_close(found, loss(outputs(logits), hard))
-
-
-def test_what_is_set_on_the_criterion_later_holds() -> None:
-    logits, labels = torch.randn(6, N_CLASSES, generator=torch.Generator().manual_seed(5)), torch.arange(6) % 4
     criterion = AvUCLoss()
     loss = loss_func(criterion)
     before = loss(outputs(logits), labels, num_items_in_batch=6)
@@ -227,19 +216,14 @@ def test_the_documentation_of_transformers_runs(tmp_path: Path, monkeypatch: pyt
     assert len(Predictions.load(tmp_path / "test.parquet")) == 64
 
 
-def test_an_undefined_metric_is_left_out() -> None:
-    scores = compute_metrics(["accuracy", "nll_on_errors"])
-    assert scores(output(np.eye(3), np.arange(3))) == {"accuracy": 1.0}
-    assert set(compute_metrics(None)(output(np.eye(3), np.arange(3)))) >= {"smece", "aurc"}
-
-
-def test_bins_are_those_asked_for() -> None:
+def test_metrics_and_rows_of_an_output() -> None:
+    """Undefined metrics are left out; bins are those asked for; logits come first; labels may be missing."""
+    certain = output(np.eye(3), np.arange(3))
+    assert compute_metrics(["accuracy", "nll_on_errors"])(certain) == {"accuracy": 1.0}
+    assert set(compute_metrics(None)(certain)) >= {"smece", "aurc"}
     logits, labels = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 3
     expected = calibrant.score(Predictions.from_logits(logits, labels), n_bins=4).ece
     assert compute_metrics("ece", n_bins=4)(output(logits, labels)) == {"ece": expected}
-
-
-def test_logits_come_first_among_outputs_and_labels_may_be_missing() -> None:
     rows = predictions(output((np.eye(3), np.zeros((3, 5, 8))), None))
     assert rows.logits.tolist() == np.eye(3).tolist()
     assert (rows.labels == -1).all()
@@ -248,33 +232,34 @@ def test_logits_come_first_among_outputs_and_labels_may_be_missing() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: loss_func(nn.CrossEntropyLoss(reduction="sum")), "reduction 'mean' .* got 'sum'"),
-        (lambda: loss_func(nn.MSELoss()), "ignore_index -100 .* got 'none'"),
-        (lambda: loss_func(CrossEntropyLoss(ignore_index=0)), "ignore_index -100 .* got 0"),
-        (lambda: loss_of((torch.zeros(2, 4),), torch.zeros(2).long()), "outputs must have logits, got tuple"),
-        (lambda: loss_of({"loss": 0}, torch.zeros(2).long()), "outputs must have logits, got dict"),
-        (lambda: loss_of(outputs(torch.zeros(2, 4)), None), "labels must be a tensor, got NoneType"),
-        (lambda: loss_of(outputs(torch.zeros(2, 4, 5, 6)), torch.zeros(2, 5, 6).long()), r"got \(2, 4, 5, 6\)"),
-        (lambda: loss_of(outputs(torch.zeros(2, 3, 4)), torch.zeros(2, 4).long()), r"of shape \(2, 3\)"),
-        (lambda: rows_of(np.zeros((2, 3, 4)), None), "label_ids must be given for tokens"),
-        (lambda: rows_of(np.zeros((2, 4)), (np.zeros(2), np.zeros(2))), "label_ids must be one array, got .* 2"),
-        (lambda: rows_of(np.zeros((2, 4, 5, 6)), np.zeros((2, 5, 6))), r"got \(2, 4, 5, 6\)"),
-        (lambda: rows_of(np.zeros((2, 4)), np.array([0, 4])), "labels must lie in"),
-        (lambda: compute_metrics(["ecee"]), "unknown metric 'ecee'; did you mean 'ece'"),
-        (lambda: compute_metrics(n_bins=0), "n_bins must be an integer of at least 1, got 0"),
-    ],
-)
-def test_refused(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(CalibrantError, match=message):
-        call()
-
-
 def loss_of(given: Any, labels: Any) -> Tensor:
     return loss_func(CrossEntropyLoss())(given, labels)
 
 
 def rows_of(logits: Any, labels: Any) -> Predictions:
     return predictions(output(logits, labels))
+
+
+LABELS = torch.zeros(2).long()
+REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (loss_func, (nn.CrossEntropyLoss(reduction="sum"),), "reduction 'mean' .* got 'sum'"),
+    (loss_func, (nn.MSELoss(),), "ignore_index -100 .* got 'none'"),
+    (loss_func, (CrossEntropyLoss(ignore_index=0),), "ignore_index -100 .* got 0"),
+    (loss_of, ((torch.zeros(2, 4),), LABELS), "outputs must have logits, got tuple"),
+    (loss_of, ({"loss": 0}, LABELS), "outputs must have logits, got dict"),
+    (loss_of, (outputs(torch.zeros(2, 4)), None), "labels must be a tensor, got NoneType"),
+    (loss_of, (outputs(torch.zeros(2, 4, 5, 6)), torch.zeros(2, 5, 6).long()), r"got \(2, 4, 5, 6\)"),
+    (loss_of, (outputs(torch.zeros(2, 3, 4)), torch.zeros(2, 4).long()), r"of shape \(2, 3\)"),
+    (rows_of, (np.zeros((2, 3, 4)), None), "label_ids must be given for tokens"),
+    (rows_of, (np.zeros((2, 4)), (np.zeros(2), np.zeros(2))), "label_ids must be one array, got .* 2"),
+    (rows_of, (np.zeros((2, 4, 5, 6)), np.zeros((2, 5, 6))), r"got \(2, 4, 5, 6\)"),
+    (rows_of, (np.zeros((2, 4)), np.array([0, 4])), "labels must lie in"),
+    (lambda: compute_metrics(["ecee"]), (), "unknown metric 'ecee'; did you mean 'ece'"),
+    (lambda: compute_metrics(n_bins=0), (), "n_bins must be an integer of at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("function", "given", "message"), REFUSED)
+def test_refusals(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((InvalidInputError, UnknownNameError), match=message):
+        function(*given)

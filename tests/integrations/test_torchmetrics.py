@@ -63,7 +63,8 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, float | None]) -> 
             assert found[name].item() == pytest.approx(value, rel=1e-12, abs=1e-15), name
 
 
-def filled(metric: CalibrationScore, parts: list[Batch]) -> CalibrationScore:
+def scored(parts: list[Batch], n_classes: int = 3, **options: Any) -> CalibrationScore:
+    metric = CalibrationScore(n_classes, **options)
     for part in parts:
         metric.update(*part)
     return metric
@@ -71,7 +72,7 @@ def filled(metric: CalibrationScore, parts: list[Batch]) -> CalibrationScore:
 
 @pytest.fixture
 def score() -> CalibrationScore:
-    return filled(CalibrationScore(3), batches(3))
+    return scored(batches(3))
 
 
 # The same as the library
@@ -81,18 +82,16 @@ def score() -> CalibrationScore:
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_the_score_is_that_of_the_stream(n_classes: int, inputs: Inputs) -> None:
     parts = [(as_inputs(logits, inputs), labels) for logits, labels in batches(n_classes)]
-    metric = filled(CalibrationScore(n_classes, inputs=inputs), parts)
+    metric = scored(parts, n_classes, inputs=inputs)
     assert_same(metric.compute(), streamed(parts, inputs))
     assert ("ece_positive" in metric.compute()) == (n_classes == 2)
 
 
 def test_how_rows_are_split_into_batches_does_not_matter() -> None:
-    [whole] = batches(5, sizes=(300,))
-    first = filled(CalibrationScore(5), [whole])
+    logits, labels = batches(5, sizes=(300,))[0]
+    first, *others = [scored(list(zip(logits.split(n), labels.split(n), strict=True)), 5) for n in (300, 7, 64)]
     expected = {name: value.item() for name, value in first.compute().items()}
-    for step in (7, 64):
-        parts = list(zip(*(part.split(step) for part in whole), strict=True))
-        other = filled(CalibrationScore(5), parts)
+    for other in others:
         for name, state in states(first).items():
             assert state.is_floating_point() or torch.equal(state, getattr(other, name)), name
         found = {name: value.item() for name, value in other.compute().items()}
@@ -124,22 +123,14 @@ def test_dense_predictions_leave_out_what_is_to_be_ignored(ignore_index: int) ->
     assert_same(metric.compute(), streamed([flat]))
 
 
-def test_n_bins_metrics_and_the_type_of_the_inputs() -> None:
-    options: dict[str, Any] = {"metrics": ["nll", "ece", "cece"], "n_bins": 4}
-    for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        parts = [(logits.to(dtype), labels) for logits, labels in batches(3)]
-        metric = filled(CalibrationScore(3, **options), parts)
-        assert_same(metric.compute(), streamed(parts, **options))
-        assert metric.top_bins_count.shape == (4, 2)
-        assert not hasattr(metric, "top_cells_count")  # the fine histogram, where nothing asks for it
-
-
-def test_no_gradient_is_kept() -> None:
-    logits, labels = batches(3)[0]
-    metric = CalibrationScore(3, metrics=["nll", "ece"])
-    metric.update(logits.requires_grad_(), labels)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_type_of_the_inputs_the_bins_and_the_metrics(dtype: torch.dtype) -> None:
+    parts = [(logits.to(dtype).requires_grad_(), labels) for logits, labels in batches(3)]
+    metric = scored(parts, metrics=["nll", "ece", "cece"], n_bins=4)
+    assert_same(metric.compute(), streamed(parts, metrics=["nll", "ece", "cece"], n_bins=4))
+    assert metric.top_bins_count.shape == (4, 2)
+    assert not hasattr(metric, "top_cells_count")  # the fine histogram, where nothing asks for it
     assert not any(state.requires_grad for state in states(metric).values())
-    assert not metric.compute()["nll"].requires_grad
 
 
 # What torchmetrics asks of a metric
@@ -164,16 +155,15 @@ def test_reset_forgets_all_rows(score: CalibrationScore) -> None:
     assert all(not default.any() for default in score._defaults.values())
 
 
-@pytest.mark.parametrize("n_classes", [2, 5])
-def test_the_state_is_sums_of_fixed_size(n_classes: int) -> None:
-    metric = CalibrationScore(n_classes)
-    before = {name: (state.shape, state.dtype) for name, state in states(metric).items()}
-    filled(metric, batches(n_classes, sizes=(200, 1, 300)))
-    assert {name: (state.shape, state.dtype) for name, state in states(metric).items()} == before
-    for name, reduction in metric._reductions.items():
+def test_the_state_is_sums_of_fixed_size(score: CalibrationScore) -> None:
+    fresh = states(CalibrationScore(3))
+    assert {n: (s.shape, s.dtype) for n, s in states(score).items()} == {
+        n: (s.shape, s.dtype) for n, s in fresh.items()
+    }
+    for name, reduction in score._reductions.items():
         assert reduction is torchmetrics.utilities.dim_zero_sum
         whole = name == "n_rows" or name.endswith("_count")
-        assert getattr(metric, name).dtype == (torch.int64 if whole else torch.float64), name
+        assert getattr(score, name).dtype == (torch.int64 if whole else torch.float64), name
 
 
 def test_half_precision_of_the_model_does_not_reach_the_sums(score: CalibrationScore) -> None:
@@ -183,28 +173,22 @@ def test_half_precision_of_the_model_does_not_reach_the_sums(score: CalibrationS
     assert_same(score.compute(), streamed(batches(3)))
 
 
-def test_copies_and_pickles_hold_the_same_rows_and_go_their_own_way(score: CalibrationScore) -> None:
+def test_copies_pickles_and_checkpoints_hold_the_same_rows_and_go_their_own_way(score: CalibrationScore) -> None:
     more = batches(3, seed=1)[0]
     for other in (copy.deepcopy(score), pickle.loads(pickle.dumps(score)), score.clone()):
         assert_same(other.compute(), streamed(batches(3)))
         other.update(*more)
         assert_same(other.compute(), streamed([*batches(3), more]))
     assert_same(score.compute(), streamed(batches(3)))
-
-
-def test_a_checkpoint_holds_the_rows(score: CalibrationScore) -> None:
-    score.persistent(True)
     other = CalibrationScore(3)
-    other.persistent(True)
+    for metric in (score, other):
+        metric.persistent(True)
     other.load_state_dict(score.state_dict())
-    assert_same(
-        {name: torch.tensor(v, dtype=torch.float64) for name, v in other.scorecard().values().items()},
-        streamed(batches(3)),
-    )
+    assert other.scorecard().values() == pytest.approx(streamed(batches(3)), rel=1e-12)
 
 
 def test_a_collection_of_metrics() -> None:
-    single = {name: CalibrationMetric(name, n_classes=3) for name in ("ece", "mce", "kse", "nll", "cece", "aurc")}
+    single = {name: CalibrationMetric(name, n_classes=3) for name in ("ece", "mce", "kse", "adaece", "nll")}
     coarse = CalibrationMetric("ece", n_classes=3, n_bins=5)
     collection = torchmetrics.MetricCollection({**single, "coarse": coarse, "card": CalibrationScore(3)})
     parts = batches(3)
@@ -214,12 +198,24 @@ def test_a_collection_of_metrics() -> None:
         collection.update(*part)
     found, expected = collection.compute(), streamed(parts)
     for name in single:
-        assert found[name].dtype == torch.float64
         assert found[name].item() == pytest.approx(expected[name], rel=1e-12), name
     assert found["coarse"].item() == pytest.approx(streamed(parts, n_bins=5)["ece"], rel=1e-12)
     collection.reset()
     batch_values = collection(*parts[2])
     assert batch_values["ece"].item() == pytest.approx(streamed([parts[2]])["ece"], rel=1e-12)
+
+
+def test_a_single_metric_gives_its_value() -> None:
+    parts = batches(2)
+    whole, first = streamed(parts, n_bins=10), streamed(parts[:1], n_bins=10)
+    for name in ("ece", "kse_positive", "accuracy", "cece", "aurc"):
+        metric = CalibrationMetric(name, 2, inputs="logits", n_bins=10)
+        for part in parts:
+            metric.update(*part)
+        value = metric.compute()
+        assert value.dtype == torch.float64
+        assert value.item() == pytest.approx(whole[name], rel=1e-12)
+        assert metric(*parts[0]).item() == pytest.approx(first[name], rel=1e-12)
 
 
 # Processes
@@ -239,7 +235,7 @@ def scored_by(rank: int, meeting: Path) -> tuple[dict[str, Tensor], dict[str, Te
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2, timeout=timedelta(minutes=10)
     )
     try:
-        metric = filled(CalibrationScore(3), rank_batches(rank))
+        metric = scored(rank_batches(rank))
         values = metric.compute()
         with metric.sync_context():
             exchanged = {name: state.clone() for name, state in states(metric).items()}
@@ -274,7 +270,7 @@ def two_processes(tmp_path: Path) -> Iterator[list[tuple[dict[str, Tensor], dict
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_two_processes_are_one(two_processes: list[tuple[dict[str, Tensor], dict[str, Tensor], int]]) -> None:
-    one = filled(CalibrationScore(3), rank_batches(0) + rank_batches(1))
+    one = scored([part for rank in range(2) for part in rank_batches(rank)])
     own_rows = [sum(int((labels != -100).sum()) for _, labels in rank_batches(rank)) for rank in range(2)]
     expected = {name: value.item() for name, value in one.compute().items()}
     for rank, (exchanged, values, n_rows) in enumerate(two_processes):
@@ -297,26 +293,33 @@ def test_two_processes_are_one(two_processes: list[tuple[dict[str, Tensor], dict
     ("options", "error", "message"),
     [
         ({"n_classes": 1}, InvalidInputError, "n_classes must be an integer of at least 2, got 1"),
-        ({"n_classes": 3, "inputs": "logit"}, UnknownNameError, "unknown inputs 'logit'; did you mean 'logits'"),
-        ({"n_classes": 3, "metrics": ["ece_positive"]}, InvalidInputError, "ece_positive is for two classes"),
-        ({"n_classes": 3, "n_bins": 0}, InvalidInputError, "n_bins must be an integer of at least 1, got 0"),
+        ({"inputs": "logit"}, UnknownNameError, "unknown inputs 'logit'; did you mean 'logits'"),
+        ({"metrics": ["ecee"]}, UnknownNameError, "unknown metric 'ecee'; did you mean 'ece'"),
+        ({"metrics": ["ece_positive"]}, InvalidInputError, "ece_positive is for two classes"),
+        ({"metrics": []}, InvalidInputError, "metrics must name at least one metric"),
+        ({"n_bins": 0}, InvalidInputError, "n_bins must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        CalibrationScore(**options)
+        CalibrationScore(**{"n_classes": 3, **options})
 
 
 @pytest.mark.parametrize(
     ("inputs", "predictions", "labels", "message"),
     [
+        ("logits", [[0.0, math.nan]], [0], "logits must not be NaN, got nan at row 0, class 1"),
         ("logits", [[0.0, 1.0, 2.0]], [0], "predictions must have 2 classes, got 3"),
         ("probs", [[0.5, 0.6]], [0], "probs must sum to 1, got 1.1 at row 0"),
+        ("log_probs", [[0.5, 0.6]], [0], "log_probs must"),
         ("logits", [[0.0, 1.0]], [2], "labels must lie in"),
+        ("logits", [[0.0, 1.0]], [-1], "labels must lie in"),
+        ("logits", [[0.0, 1.0]], [0, 1], "labels must have shape"),
+        ("logits", [[0.0, 1.0]], [0.5], "labels must be integers"),
     ],
 )
 def test_bad_batches_are_refused_and_leave_no_trace(
-    inputs: Inputs, predictions: list[list[float]], labels: list[int], message: str
+    inputs: Inputs, predictions: list[list[float]], labels: list[float], message: str
 ) -> None:
     metric = CalibrationScore(2, inputs=inputs, metrics=["ece", "nll"])
     with pytest.raises(InvalidInputError, match=message):
@@ -324,7 +327,7 @@ def test_bad_batches_are_refused_and_leave_no_trace(
     assert all(not state.any() for state in states(metric).values())
 
 
-def test_no_rows_have_no_score() -> None:
+def test_compute_without_rows_is_refused() -> None:
     metric = CalibrationScore(3)
     with (
         pytest.warns(UserWarning, match="before the ``update`` method"),  # torchmetrics says so first
@@ -336,17 +339,13 @@ def test_no_rows_have_no_score() -> None:
         metric.compute()
 
 
-def test_an_undefined_metric_is_nan() -> None:
+def test_an_undefined_metric_is_nan_and_an_infinite_nll_stays_infinite() -> None:
     logits, labels = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
-    metric = CalibrationScore(2, metrics=["accuracy", "nll_on_errors", "brier_on_errors"])
-    found = metric(logits, labels)
+    found = CalibrationScore(2, metrics=["accuracy", "nll_on_errors", "brier_on_errors"])(logits, labels)
     assert found["accuracy"] == 1
     assert found["nll_on_errors"].isnan()
     assert found["brier_on_errors"].isnan()
     assert CalibrationMetric("nll_on_errors", 2)(logits, labels).isnan()
-
-
-def test_an_infinite_nll_stays_infinite() -> None:
     metric = CalibrationMetric("nll", 2, inputs="probs")
     assert metric(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 1])) == math.inf
     assert metric.compute() == math.inf

@@ -19,7 +19,6 @@ MAX_STEPS = 200
 DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BinaryCalibrator(Calibrator):
     """Log-odds of class 1 from its log-probabilities; a Gaussian prior of variance 1 around the best temperature."""
 

@@ -51,7 +51,6 @@ class StepCalibrator(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HistogramBinning(StepCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
@@ -77,7 +76,6 @@ class HistogramBinning(StepCalibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BayesianBinning(StepCalibrator):
     """BBQ: the average of many binnings, weighted by how likely each makes the labels (Naeini et al. 2015)."""
 

@@ -23,7 +23,6 @@ POOL_ROWS, POOL_WORTH = 1024, 10.0  # of all rows: each domain also counts so ma
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerturbedTemperature(OneTemperature):
     """One temperature, fitted to a validation set with perturbed copies of its rows (Tomani et al. 2021).
 

@@ -43,7 +43,6 @@ class IncreasingCalibrator(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IsotonicCalibration(IncreasingCalibrator):
     """One increasing function for each class against the rest (Zadrozny and Elkan 2002)."""
 
@@ -58,7 +57,6 @@ class IsotonicCalibration(IncreasingCalibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MulticlassIsotonic(IncreasingCalibrator):
     """One increasing function for all classes, which keeps their order (IRM of Zhang et al. 2020)."""
 

@@ -1,6 +1,5 @@
 """Which rows a calibrator was fitted on: enough to recognise them again, whole, in part or among others."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -65,27 +64,16 @@ class LeakCheck:
 
     def check(self) -> None:
         """Raises: InvalidInputError where the rows are those of the validation set, or many of them are."""
-        if not self.fingerprints:
-            return
-        if _sum(self.fingerprints) == self.rows.fingerprint:
-            raise InvalidInputError(_message("the rows that it was fitted on"))
-        small = np.concatenate(self.small) if self.small else np.zeros(0, dtype=np.uint64)
-        distinct = np.unique(small)
-        if len(distinct) == 0:
-            return
+        n, low, high = (sum(int(f[a:b], 16) for f in self.fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
+        same = f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}" == self.rows.fingerprint  # that of all batches: sums
+        if self.fingerprints and (same or self._share() > MIN_SHARE + 3 * self.rows.repeats):
+            raise InvalidInputError(
+                f"predictions hold {'the rows' if same else 'rows'} that it was fitted on, where any calibrator looks "
+                "better than it is; take other rows, or cross_fit, or say allow_same_rows=True (--allow-same-rows)"
+            )
+
+    def _share(self) -> float:
+        """Of the rows whose hashes are as small as those of the sample, how many are in it."""
+        distinct = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *self.small]))
         found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64)).sum())
-        if found / min(len(distinct), len(self.rows.sample)) > MIN_SHARE + 3 * self.rows.repeats:
-            raise InvalidInputError(_message("rows that it was fitted on"))
-
-
-def _sum(fingerprints: Sequence[str]) -> str:
-    """The fingerprint of all rows from those of the batches: sums, part by part."""
-    n, low, high = (sum(int(f[a:b], 16) for f in fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
-    return f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}"
-
-
-def _message(what: str) -> str:
-    return (
-        f"predictions hold {what}, where any calibrator looks better than it is; take other rows, or cross_fit, or say "
-        "allow_same_rows=True (--allow-same-rows)"
-    )
+        return found / max(1, min(len(distinct), len(self.rows.sample)))

@@ -99,7 +99,7 @@ def _beyond(rows: Likelihood, colder: bool, bounds: tuple[float, float]) -> str:
             f"no temperature is best: all {len(rows.labels):,} predictions are correct, so the likelihood grows "
             "without end as T goes to 0; fit on rows that the model has not seen, or on more of them"
         )
-    if not colder and rows.terms(1e-12).slope.sum() >= 0:  # at 0 itself, classes of probability 0 would count
+    if not colder and rows.terms(1e-12)[1].sum() >= 0:  # at 0 itself, classes of probability 0 would count
         return (
             "no temperature is best: the labels do not follow the logits, so the likelihood grows without end as T "
             "goes to infinity; are the labels those of these rows, in the same order?"

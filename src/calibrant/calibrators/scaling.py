@@ -67,7 +67,6 @@ class AffineScaling(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VectorScaling(AffineScaling):
     """A weight and a bias for each class's logit (Guo et al. 2017).
 
@@ -81,7 +80,6 @@ class VectorScaling(AffineScaling):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixScaling(AffineScaling):
     """A matrix and a bias on the logits, off-diagonals regularised (Guo et al. 2017; Kull et al. 2019).
 
@@ -92,7 +90,6 @@ class MatrixScaling(AffineScaling):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DirichletCalibration(AffineScaling):
     """A matrix and a bias on the log-probabilities, off-diagonals regularised (Kull et al. 2019)."""
 

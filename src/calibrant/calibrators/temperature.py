@@ -32,7 +32,6 @@ KKT_TOLERANCE = 1e-7
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Identity(Calibrator):
     """Leaves predictions as they are: what every other method has to beat."""
 
@@ -121,7 +120,6 @@ class TemperatureScaling(OneTemperature):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class GridTemperature(OneTemperature):
     """Temperature scaling by the likeliest of a few temperatures, as in the MaxEnt paper."""
 
@@ -163,8 +161,8 @@ class EnsembleTemperature(Calibrator):
         temperature = solve_scale(rows, BOUNDS).temperature
         components = torch.stack(
             [
-                rows.terms(1 / temperature).value.neg().exp(),
-                rows.terms(1.0).value.neg().exp(),
+                rows.terms(1 / temperature)[0].neg().exp(),
+                rows.terms(1.0)[0].neg().exp(),
                 torch.full((len(validation),), 1 / validation.n_classes, dtype=torch.float64),
             ],
             dim=1,

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from calibrant.cli.options import File, Json, Switch, Words
-from calibrant.cli.output import finite, new_table, shown, working
-from calibrant.report.numbers import limits, number
+from calibrant.cli.output import finite, working
+from calibrant.report.formats import as_text
+from calibrant.report.numbers import MISSING, limits, number
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from calibrant.calibrators import Comparison
 
 
@@ -75,39 +73,41 @@ def compare_calibrators(
     if as_json:
         print(json.dumps(finite([row.to_dict() for row in found]), indent=2, allow_nan=False))
         return
-    show(found, by, metrics, level, title=f"fitted on {validation}, measured on {test}")
-
-
-def show(rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, title: str) -> None:
-    """All rows first, then the methods that failed; then, with ``by``, each group with its methods."""
     from rich.console import Console
 
+    for table in tables_of(found, by, metrics, level, caption=f"fitted on {validation}, measured on {test}"):
+        print(as_text(table, Console().width))
+
+
+def tables_of(
+    rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, caption: str
+) -> list[Table]:
+    """All rows, with the methods that failed as notes; then, with ``by``, each group with its methods."""
     from calibrant.metrics.table import METRICS
 
-    console = Console()
     whole = [row for row in rows if row.whole and row.failure is None]
-    console.print(table_of(whole, title, (), dict.fromkeys(metrics, True), level))
-    for row in rows:
-        if row.failure is not None:
-            console.print(shown(f"{row.method}: {row.failure}"))
-    groups = [row for row in rows if not row.whole]
-    if groups:
+    failures = [f"{row.method}: {row.failure}" for row in rows if row.failure is not None]
+    tables = [Table(caption, *table_of(whole, [], dict.fromkeys(metrics, True), level), failures)]
+    if by is not None:
+        groups = [row for row in rows if not row.whole]
         order = list(dict.fromkeys(row.group for row in groups))
         groups.sort(key=lambda row: order.index(row.group))
-        columns = {name: METRICS[name].floor is not None for name in metrics}  # all intervals are too wide to read
-        console.print(table_of(groups, f"by {by}", (str(by), "rows"), columns, level))
+        wide = {name: METRICS[name].floor is not None for name in metrics}  # all intervals are too wide to read
+        heads = [Column(by, numeric=False), Column("rows")]
+        tables += [Table(f"by {by}", *table_of(groups, heads, wide, level))] if groups else []
+    return tables
 
 
 def table_of(
-    rows: "Sequence[Comparison]", title: str, group: tuple[str, ...], metrics: dict[str, bool], level: float
-) -> "Table":
-    """A line for each row, its metrics with interval or without; ``group``: headings of the group and its size."""
+    rows: "Sequence[Comparison]", group: list[Column], metrics: dict[str, bool], level: float
+) -> tuple[list[Column], list[list[Cell]]]:
+    """A line for each row, its metrics with interval or without; ``group``: the heads of the group and its size."""
     headings = [part for name, wide in metrics.items() for part in (name, *[f"{level:.0%} interval"] * wide)]
-    table = new_table(title, ("method", *group, *headings), n_left=1 + len(group[:1]))
-    for row, following in zip_longest(rows, rows[1:]):
-        cells: list[Text | str] = [shown(row.group), f"{row.n_rows:,}"] if group else []
+    lines = []
+    for row in rows:
+        cells = [row.method, *([str(row.group), f"{row.n_rows:,}"] if group else [])]
         for name, wide in metrics.items():
-            interval = limits(row.intervals[name]) if name in row.intervals else "–"
+            interval = limits(row.intervals[name]) if name in row.intervals else MISSING
             cells += [number(row.values[name]), *[interval] * wide]
-        table.add_row(row.method, *cells, end_section=bool(group and following and following.group != row.group))
-    return table
+        lines.append(list(map(Cell, cells)))
+    return [Column("method", numeric=False), *group, *map(Column, headings)], lines

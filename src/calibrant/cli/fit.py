@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 from cyclopts import Parameter
 
 from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
-from calibrant.cli.output import finite, new_table, working
+from calibrant.cli.output import finite, working
 from calibrant.errors import InvalidInputError
+from calibrant.report.formats import as_text
 from calibrant.report.numbers import number
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
@@ -88,21 +90,21 @@ def fit(
         calibrator.save(output)
     if as_json:
         print(json.dumps(finite(calibrator.summary() | {"output": output}), indent=2, allow_nan=False))
-    else:
-        show(calibrator, output)
-
-
-def show(calibrator: "Calibrator", output: str) -> None:
-    """What was fitted, with its numbers, and what it did to the rows it was fitted to."""
+        return
     from rich.console import Console
 
+    print(as_text(table_of(calibrator, output), Console().width), end="")
+
+
+def table_of(calibrator: "Calibrator", output: str) -> Table:
+    """What was fitted, with its numbers, and what it did to the rows it was fitted to."""
     fitted = calibrator.fitted
-    title = f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}"
-    table = new_table(title, ("", "", "value"), n_left=2)
-    table.add_row("NLL before", "", number(fitted.nll_before))
-    table.add_row("NLL after", "[dim]on the same rows; measure on others[/dim]", number(fitted.nll_after))
-    for name, value in calibrator.numbers.items():
-        table.add_row(name, "", f"{value:.6g}")
-    if fitted.shifts:
-        table.add_row("shifts", f"[dim]types it has seen: {len(fitted.shifts)}[/dim]", "")
-    Console().print(table)
+    rows = [("NLL before", number(fitted.nll_before)), ("NLL after", number(fitted.nll_after))]
+    rows += [(name, f"{value:.6g}") for name, value in calibrator.numbers.items()]
+    rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
+    return Table(
+        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
+        [Column("", numeric=False), Column("value")],
+        [[Cell(name), Cell(value)] for name, value in rows],
+        ["NLL after: on the same rows; measure on others."],
+    )

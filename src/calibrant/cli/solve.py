@@ -8,10 +8,10 @@ from cyclopts import Parameter
 
 from calibrant.cli.options import Json
 from calibrant.errors import InvalidInputError
+from calibrant.report.formats import as_text
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from calibrant.maxent import Solution
 
 Form = Literal["mean", "variance", "mean_variance", "prior"]
@@ -63,9 +63,8 @@ def solve(
         return
     from rich.console import Console
 
-    console = Console()
     for name, solution in solutions.items():
-        console.print(_table(name, gibbs, names, probabilities.tolist(), solution))
+        print(as_text(_table(name, gibbs, names, probabilities.tolist(), solution), Console().width))
 
 
 def _record(names: list[str], solution: "Solution") -> dict[str, object]:
@@ -77,21 +76,18 @@ def _record(names: list[str], solution: "Solution") -> dict[str, object]:
     }
 
 
-def _table(form: str, gibbs: str, names: list[str], prior: list[float], solution: "Solution") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(form: str, gibbs: str, names: list[str], prior: list[float], solution: "Solution") -> Table:
+    """A line for each class; of one multiplier per class, too many to show side by side, the own and the ends."""
     rows = solution.multipliers.tolist()
-    wide = form == "prior"  # one multiplier per class: too many to show side by side
-    evidence = "closed form" if wide else f"relative residual {solution.residual:.0e}, {solution.n_steps} steps"
-    headings = ["λ own", "λ others, least", "greatest"] if wide else [f"λ{n + 1}" for n in range(len(rows[0]))]
-    table = Table(title=f"form {form}, gibbs {gibbs}", caption=evidence, min_width=40)
-    table.add_column("class")
-    for heading in ("prior", *headings):
-        table.add_column(heading, justify="right")
-    for index, (name, probability, row) in enumerate(zip(names, prior, rows, strict=True)):
-        if wide:
-            others = row[:index] + row[index + 1 :]
-            row = [row[index], min(others), max(others)]
-        table.add_row(Text(name), f"{probability:.4g}", *(f"{value:.6g}" for value in row))
-    return table
+    evidence = f"relative residual {solution.residual:.0e}, {solution.n_steps} steps"
+    headings = [f"λ{n + 1}" for n in range(len(rows[0]))]
+    if form == "prior":
+        others = [row[:index] + row[index + 1 :] for index, row in enumerate(rows)]
+        rows = [[row[index], min(rest), max(rest)] for index, (row, rest) in enumerate(zip(rows, others, strict=True))]
+        evidence, headings = "closed form", ["λ own", "λ others, least", "greatest"]
+    lines = [
+        [Cell(name), Cell(f"{probability:.4g}"), *(Cell(f"{value:.6g}") for value in row)]
+        for name, probability, row in zip(names, prior, rows, strict=True)
+    ]
+    columns = [Column("class", numeric=False), *map(Column, ("prior", *headings))]
+    return Table(f"form {form}, gibbs {gibbs}", columns, lines, [evidence])
