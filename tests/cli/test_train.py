@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from cli_run import Run, in_this_process, run_process
 from torch import Tensor, nn
 
 import calibrant as cb
 from calibrant.data import open_dataset
-from made.cli import Run, in_this_process, run_process
 
 QUICK = ("--data", "digits", "--model", "mlp", "--shifts", "none", "--epochs", "1")
 RUN = ("--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3")
@@ -137,8 +137,8 @@ def test_a_process_and_a_call_give_the_same_bytes(calibrant: Run, tmp_path: Path
 REFUSED: dict[str, tuple[list[str], str]] = {
     "flag": (["--epoch", "3"], "--epochs"),
     "text for a number": (["--epochs", "three"], "three"),
-    "a rounded seed": (["--seed", "1.5"], "'1.5' is not a whole number"),
-    "rounded epochs": (["--epochs", "1.9"], "'1.9' is not a whole number"),
+    "a rounded seed": ([*QUICK, "--seed", "1.5"], "'1.5' is not a whole number"),
+    "rounded epochs": ([*QUICK[:-1], "1.9"], "'1.9' is not a whole number"),
     "range": (["--ema", "2"], "ema must be less than 1, got 2.0"),
     "range of one of two types": (["--image-size", "4"], "image_size must be greater than or equal to 8, got 4"),
     "option of text": (["--loss", "focal", "--loss-options.gamma", "three"], "gamma must be a number, got 'three'"),

@@ -51,7 +51,9 @@ def test_a_sweep_leaves_its_file_its_log_and_its_rows(short: Path) -> None:
 def test_runs_that_are_done_are_skipped(short: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(short, tmp_path / "sweep")
     before = contents(folder, *KEPT, "log.jsonl")
+    (folder / ".rows.parquet.abc.tmp").write_bytes(b"half")  # what a killed sweep was writing
     result = sweep(folder, TWO, settings=SHORT)
+    assert list(folder.glob(".*.tmp")) == []
     assert (result.n_done, result.failures, result.missing) == (2, (), ())
     assert contents(folder, *KEPT, "log.jsonl") == before
     check_same(folder, short)
