@@ -16,6 +16,7 @@ from calibrant.audits.temperature import temperature_effect, unfit
 from calibrant.audits.verdict import Kind, Verdict, alpha, judge
 from calibrant.calibrators import cross_fit
 from calibrant.metrics import compare, score
+from calibrant.metrics.exact import ece_p_value
 from calibrant.predictions import Predictions
 from made.audits import grouped, made, plain
 
@@ -108,6 +109,13 @@ def test_no_direction_is_named_that_is_not_shown() -> None:
     assert verdict.kind == "unclear"
 
 
+def test_a_direction_is_named_where_little_is_of_the_other_though_that_is_beyond_chance_too() -> None:
+    correct = np.concatenate([np.arange(20_000) < 16_000, np.arange(2000) < 1300])  # 80 % of 90 %, 65 % of 60 %
+    verdict = judged(of_outcomes(np.repeat([0.9, 0.6], [20_000, 2000]), correct))
+    assert ece_p_value(score(of_outcomes(np.repeat([0.6], 2000), correct[20_000:])).top_bins, "under") < 0.025
+    assert verdict.kind == "over"
+
+
 @WEIGHTS
 def test_accuracy_confidence_and_gap(weights: str | None) -> None:
     rows = made()
@@ -163,6 +171,9 @@ def test_groups_are_tested_at_once_and_the_worst_comes_first(monkeypatch: pytest
     assert small.p_holm == pytest.approx(3 * small.verdict.p_value)
     assert (small.verdict.gap, small.verdict.ece) == (pytest.approx(0.3), pytest.approx(0.3))
     assert small.verdict == judge(score(rows.where(site="small")))
+    large, tiny = found_in(grouped(("tiny", 30, 0.4), ("large", 2000, 0.5))).rows  # by the least that the ECE can be
+    assert (large.value, tiny.value, tiny.miscalibrated) == ("large", "tiny", True)
+    assert tiny.verdict.ece > large.verdict.ece
     monkeypatch.setattr("calibrant.audits.groups.MAX_JUDGED", 3)
     few = found_in(rows)
     assert [group.value for group in few.rows] == ["worse", "bad", "small"]
@@ -175,6 +186,7 @@ def test_groups_are_tested_at_once_and_the_worst_comes_first(monkeypatch: pytest
         ((("a", 500, 0.6), ("b", 500, 0.95)), ["a", "b"], True),
         ((("a", 500, 0.4), ("b", 500, 0.7)), ["a", "b"], False),
         ((("a", 500, 0.6), ("b", 500, 0.82)), ["a", "b"], False),  # b is not shown to be underconfident
+        ((("a", 500, 0.6), ("b", 500, 0.838)), ["a", "b"], False),  # nor here, as two tests are made of it: p = 0.035
         ((("a", 500, 0.78), ("b", 500, 0.82)), None, False),
         ((("a", 3, 0.0), ("b", 500, 0.8)), None, False),
         ((("a", 60_000, 0.795), ("b", 60_000, 0.805)), None, False),  # beyond chance, and a trifle

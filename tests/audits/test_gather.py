@@ -107,6 +107,12 @@ def test_the_most_confident_errors_are_those_of_a_sort(weights: str | None) -> N
     assert found.class_name(2) == "class 2"
 
 
+def test_of_equally_confident_errors_the_first_are_kept(tmp_path: Path) -> None:
+    paths = saved(Predictions.from_logits([[2.0, 0.0]] * 45, [1] * 45), tmp_path, row_group=6)
+    found = gather_rows(Predictions.scan(paths, batch_rows=4))
+    assert [(e.file, e.row) for e in found.errors] == [(paths[i // 15], i % 15) for i in range(N_ERRORS)]
+
+
 # Parts, batches, workers
 
 

@@ -127,6 +127,8 @@ def test_all_sections_of_files_with_groups_and_another_model(tmp_path: Path) -> 
 def test_the_page_is_whole_at_every_edge(tmp_path: Path, rows: Predictions, options: dict[str, Any]) -> None:
     page = page_of(tmp_path, rows, **{"metrics": None, **options})
     assert set(SECTIONS) < set(page.ids)
+    links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert links == {"#main", *(f"#{name}" for name in [*SECTIONS, *(["groups"] if "by" in options else [])])}
     assert page.raw.count("<svg") == 3
     prose = re.sub(r"<(svg|style|script).*?</\1>", "", page.raw, flags=re.DOTALL)
     assert re.findall(r"\bnan\b|\bNone\b(?! of)|\{\{|Infinity", prose) == []

@@ -273,6 +273,8 @@ def test_no_model_is_the_better_one_for_being_more_confident() -> None:
         [table] = tables.comparison_tables(compared(replace(row, metric=name)), [name])
         kinds[name] = table.rows[0][3].kind
     assert kinds == {"confidence": "", "entropy": "", "nll": "bad", "accuracy": "good"}
+    [table] = tables.comparison_tables(compared(replace(row, metric="nll", p_holm=0.3)), ["nll"])
+    assert table.rows[0][3].kind == ""
 
 
 def compared(row: Difference) -> Audit:
