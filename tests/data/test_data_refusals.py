@@ -94,19 +94,13 @@ CASES: list[tuple[str, Damage, str, type[CalibrantError], str]] = [
     ("tiny_imagenet", put(WNIDS, b"n01443537\n../../x\n"), "test", DAMAGED, r"got '\.\./\.\./x'"),
     ("tiny_imagenet", put(WNIDS, b"\xff\xfe"), "test", DAMAGED, "is not text in UTF-8"),
     ("tiny_imagenet", put(VAL), "test", DAMAGED, "annotations.txt is empty"),
-    (
-        "tiny_imagenet",
-        put(VAL, b"val_0.JPEG\tn01443537\nval_1.JPEG n01443537\n"),
-        "test",
-        DAMAGED,
-        r"line 2 .* got 'val_1\.JPEG n",
-    ),
+    ("tiny_imagenet", put(VAL, b"val_0.JPEG\tn01443537\nval_1.JPEG n0\n"), "test", DAMAGED, r"line 2 .* got 'val_1"),
     (
         "tiny_imagenet",
         put(VAL, b"val_0.JPEG\tn01440764\n"),
         "test",
         DAMAGED,
-        r"line 1 .* one of wnids\.txt, got .*n01440764",
+        r"line 1 .* one of wnids\.txt, .*n01440764",
     ),
     ("tiny_imagenet", remove(f"{TINY}/train/{SORTED[1]}/*/*"), "val", MISSING, f"{SORTED[1]}: unpack {TINY} in"),
     ("tiny_imagenet", lambda root: None, "fogg-5", UNKNOWN, "did you mean 'fog-5'"),
@@ -133,18 +127,17 @@ def test_what_is_damaged_is_named(
 
 FOLDERS = {
     "": (NoDataError, r"no folder of a class in .*/train: put pictures in train/<class>/ there"),
-    "only": (InvalidInputError, "train must have folders of at least 2 classes, got 'only'"),
-    "a b": (InvalidInputError, "train/[ab] must have a picture more"),
+    "a": (InvalidInputError, "train must have folders of at least 2 classes, got 'a'"),
+    "ab": (InvalidInputError, "train/[ab] must have a picture more"),
 }
 
 
-@pytest.mark.parametrize("classes", FOLDERS)
-def test_too_few_classes_and_pictures(tmp_path: Path, classes: str) -> None:
-    error, message = FOLDERS[classes]
-    for name in classes.split():
-        paint(tmp_path / f"train/{name}/x.png", (0, 0, 0))
-    with pytest.raises(error, match=message):
-        open_dataset("image_folder", tmp_path).split("train")
+def test_too_few_classes_and_pictures(tmp_path: Path) -> None:
+    for classes, (error, message) in FOLDERS.items():
+        for name in classes:
+            paint(tmp_path / f"train/{name}/x.png", (0, 0, 0))
+        with pytest.raises(error, match=message):
+            open_dataset("image_folder", tmp_path).split("train")
 
 
 def test_folders_of_corrupted_pictures_that_are_not_tiny_imagenet_c(tmp_path: Path) -> None:

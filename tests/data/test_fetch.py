@@ -118,11 +118,22 @@ def put_part(root: Path, content: bytes) -> None:
 
 def test_an_archive_is_fetched_and_unpacked(shelf: Shelf, listed: List, tmp_path: Path) -> None:
     content = listed()
-    [arrival] = fetch("cifar10", tmp_path)
+    put_part(tmp_path, content[:5000])
+    seen: dict[str, list[float]] = {}
+
+    @contextmanager
+    def bar(task: str, total: int) -> Iterator[Callable[[float], None]]:
+        seen[task] = [total]
+        yield seen[task].append
+
+    [arrival] = fetch("cifar10", tmp_path, bar=bar)
     assert (arrival.file.name, arrival.n_bytes, arrival.sha256) == ("set.tar.gz", len(content), None)
     assert below(tmp_path) == FILES
     assert fetch("cifar10", tmp_path) == []
-    assert shelf.ranges == [None]
+    assert shelf.ranges == ["bytes=5000-"]
+    assert list(seen) == ["set.tar.gz", "unpacking set.tar.gz"]
+    for total, *parts in seen.values():
+        assert total == sum(parts) == len(content)
 
 
 def test_the_root_and_the_archives_that_are_kept(listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,22 +167,6 @@ def test_only_what_is_missing_is_fetched(shelf: Shelf, tmp_path: Path, monkeypat
     shutil.rmtree(tmp_path / "set" / "b")
     assert [arrival.file.name for arrival in fetch("cifar10", tmp_path)] == ["two.tar"]
     assert below(tmp_path) == {"set/a/x": b"one.tar", "set/b/x": b"two.tar"}
-
-
-def test_every_byte_is_reported(listed: List, tmp_path: Path) -> None:
-    content = listed()
-    put_part(tmp_path, content[:5000])
-    seen: dict[str, list[float]] = {}
-
-    @contextmanager
-    def bar(task: str, total: int) -> Iterator[Callable[[float], None]]:
-        seen[task] = [total]
-        yield seen[task].append
-
-    fetch("cifar10", tmp_path, bar=bar)
-    assert list(seen) == ["set.tar.gz", "unpacking set.tar.gz"]
-    for total, *parts in seen.values():
-        assert total == sum(parts) == len(content)
 
 
 def test_a_file_put_by_hand_needs_no_server(shelf: Shelf, listed: List, tmp_path: Path) -> None:
@@ -210,6 +205,7 @@ PARTS = {  # what is there: the state of the server, and the ranges that are ask
     "no ranges": (slice(1000), {"knows_ranges": False}, ["bytes=1000-"]),
     "wrong ranges": (slice(1000), {"lies": True}, ["bytes=1000-", None]),
     "all": (slice(None), {}, ["bytes=end-"]),
+    "too long": (slice(None), {}, ["bytes=over-", None]),
     "breaks": (slice(0), {"cuts": [100_000, 50_000]}, [None, "bytes=100000-", "bytes=150000-"]),
 }
 
@@ -218,21 +214,14 @@ PARTS = {  # what is there: the state of the server, and the ranges that are ask
 def test_a_partial_file_resumes(shelf: Shelf, listed: List, tmp_path: Path, kind: str) -> None:
     there, state, ranges = PARTS[kind]
     content = listed()
-    put_part(tmp_path, content[there])
+    put_part(tmp_path, content[there] + (b"more" if kind == "too long" else b""))
     for name, value in state.items():
         setattr(shelf, name, value)
     fetch("cifar10", tmp_path)
-    assert shelf.ranges == [None if one is None else one.replace("end", str(len(content))) for one in ranges]
+    ends = {"bytes=end-": f"bytes={len(content)}-", "bytes=over-": f"bytes={len(content) + 4}-"}
+    assert shelf.ranges == [ends.get(str(one), one) for one in ranges]
     if kind in ("some", "all", "breaks"):
         assert shelf.sent == len(content) - (len(content[there]) if kind != "breaks" else 0)
-    assert below(tmp_path) == FILES
-
-
-def test_a_partial_file_that_is_too_long_is_thrown_away(shelf: Shelf, listed: List, tmp_path: Path) -> None:
-    content = listed()
-    put_part(tmp_path, content + b"more")
-    fetch("cifar10", tmp_path)
-    assert shelf.ranges == [f"bytes={len(content) + 4}-", None]
     assert below(tmp_path) == FILES
 
 
@@ -297,14 +286,13 @@ def test_a_disk_that_is_full_and_a_root_that_is_none(
     assert below(tmp_path) == {"file": b"kept"}
 
 
-def test_an_archive_without_the_data_is_refused(listed: List, tmp_path: Path) -> None:
+def test_an_archive_without_the_data_and_a_missing_extra(
+    listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed(tar_of({"set/a.bin": NOISE}))
     with pytest.raises(CorruptFileError, match=r"did not leave .*set/deep"):
         fetch("cifar10", tmp_path)
-
-
-def test_a_missing_extra_is_named(listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed()
+    shutil.rmtree(tmp_path / ARCHIVES)
     monkeypatch.setitem(sys.modules, "requests", None)
     with pytest.raises(NoDataError, match=r"pip install 'calibrant\[train\]', or put http.*set.tar.gz as "):
         fetch("cifar10", tmp_path)

@@ -38,22 +38,16 @@ def test_a_tenth_of_train_is_held_out(tmp_path: Path) -> None:
     assert torch.equal(val.labels, open_dataset("image_folder", tmp_path).split("val").labels)
 
 
-def test_a_folder_val_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_val_is_taken_as_it_is_and_other_folders_are_shifted_tests(tmp_path: Path) -> None:
+    data = open_dataset("image_folder", tmp_path)  # which reads nothing
     write_train(tmp_path)
     paint(tmp_path / "val/emu/x.jpg", 9, "L")
-    data = open_dataset("image_folder", tmp_path)
-    assert len(data.split("train")) == 30
-    val = data.split("val")
-    assert (files(val), val.labels.tolist(), colours(val)) == (["val/emu/x.jpg"], [2], [[9, 9, 9]])
-
-
-def test_other_folders_are_shifted_tests(tmp_path: Path) -> None:
-    write_train(tmp_path)
     paint(tmp_path / "hospital_b/emu/x.webp", (1, 2, 3))
     (tmp_path / "hospital_b/dog").mkdir()  # a class of which it has no picture
-    data = open_dataset("image_folder", tmp_path)
     assert (data.splits, data.shifts) == (("train", "val"), ("hospital_b",))
-    found = data.split("hospital_b")
+    assert len(data.split("train")) == 30
+    val, found = data.split("val"), data.split("hospital_b")
+    assert (files(val), val.labels.tolist(), colours(val)) == (["val/emu/x.jpg"], [2], [[9, 9, 9]])
     assert (files(found), found.labels.tolist(), set(found.columns)) == (["hospital_b/emu/x.webp"], [2], {"file"})
 
 
@@ -73,29 +67,19 @@ def test_a_test_has_its_corruptions(tmp_path: Path) -> None:
     assert foggy.columns["corruption"] == ["fog"] * 3
     assert foggy.columns["severity"] == [3] * 3
     assert files(foggy) == files(test)
-
-
-def test_a_folder_named_as_a_corruption_is_the_users(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    write_test(tmp_path)
-    paint(tmp_path / "fog-3/cat/x.png", (1, 2, 3))
+    paint(tmp_path / "fog-3/cat/x.png", (1, 2, 3))  # a folder of that name is the user's
     data = open_dataset("image_folder", tmp_path)
     assert len(data.shifts) == len(set(data.shifts)) == 95
     assert data.shifts[0] == "fog-3"
     assert files(data.split("fog-3")) == ["fog-3/cat/x.png"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "colour", "wanted"),
-    [("RGBA", (1, 2, 3, 0), [1, 2, 3]), ("L", 77, [77] * 3), ("LA", (77, 5), [77] * 3), ("1", 1, [255] * 3)],
-    ids=["RGBA", "grey", "grey with alpha", "one bit"],
-)
-def test_pictures_become_red_green_and_blue(
-    tmp_path: Path, mode: str, colour: int | tuple[int, ...], wanted: list[int]
-) -> None:
+def test_pictures_become_red_green_and_blue(tmp_path: Path) -> None:
     write_train(tmp_path)
-    paint(tmp_path / "test/cat/x.png", colour, mode)
-    assert colours(open_dataset("image_folder", tmp_path).split("test")) == [wanted]
+    modes = {"RGBA": ((1, 2, 3, 0), [1, 2, 3]), "L": (77, [77] * 3), "LA": ((77, 5), [77] * 3), "1": (1, [255] * 3)}
+    for i, (mode, (colour, _)) in enumerate(modes.items()):
+        paint(tmp_path / f"test/cat/{i}.png", colour, mode)
+    assert colours(open_dataset("image_folder", tmp_path).split("test")) == [wanted for _, wanted in modes.values()]
 
 
 def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
@@ -122,12 +106,6 @@ def test_links_lead_nowhere_in_circles(tmp_path: Path) -> None:
     (outside / "cat/round").symlink_to(outside / "cat", target_is_directory=True)
     data = ImageFolder(root)
     assert len(data.split("train")) + len(data.split("val")) == 30
-
-
-def test_nothing_is_read_when_it_is_opened(tmp_path: Path) -> None:
-    data = open_dataset("image_folder", tmp_path)
-    write_train(tmp_path)
-    assert len(data.split("train")) == 27
 
 
 def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:

@@ -98,12 +98,12 @@ def test_other_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     write_idx(tmp_path / "mnist", n_train=50_000)
     files = tuple(replace(one, leaves=(Wanted(one.file),)) for one in DATASETS["mnist"].downloads)
     monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=files))
-    bad = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
-    assert [(finding.what, finding.found, finding.expected) for finding in bad] == [("train rows", 45_000, 55_000)]
+    [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
+    assert (bad.what, bad.found, bad.expected) == ("train rows", 45_000, 55_000)
     for file in (tmp_path / "mnist").iterdir():
         file.write_bytes(b"no idx")
-    bad = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
-    assert [finding.what for finding in bad] == ["train rows", "val rows", "test rows"]
+    bad = [finding.what for finding in check_data("mnist", tmp_path) if not finding.ok]
+    assert bad == ["train rows", "val rows", "test rows"]
 
 
 def test_files_of_another_length_and_none_at_all(tmp_path: Path) -> None:

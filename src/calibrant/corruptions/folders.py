@@ -110,7 +110,9 @@ def find_images(source: Path) -> dict[str, Path]:
 def target_names(keys: list[str], suffix: str) -> dict[str, str]:
     """Where each picture goes: its own path, the suffix replaced, or appended where two pictures would meet."""
     suffixes = {known for known, format in Image.registered_extensions().items() if format in FORMATS}
-    replaced = {key: _with_suffix(key, suffix, suffixes) for key in keys}
+    paths = {key: PurePosixPath(key) for key in keys}
+    known = {key: path.suffix.lower() in suffixes for key, path in paths.items()}
+    replaced = {key: str(path.with_suffix(suffix)) if known[key] else key + suffix for key, path in paths.items()}
     taken = Counter(replaced.values())
     names = {key: name if taken[name] == 1 else key + suffix for key, name in replaced.items()}
     if len(set(names.values())) < len(names):
@@ -118,11 +120,6 @@ def target_names(keys: list[str], suffix: str) -> dict[str, str]:
         first, second = [key for key in keys if names[key] == name][:2]
         raise InvalidInputError(f"{first} and {second} would both be written to {name}; rename one of them")
     return names
-
-
-def _with_suffix(key: str, suffix: str, known: set[str]) -> str:
-    path = PurePosixPath(key)
-    return str(path.with_suffix(suffix)) if path.suffix.lower() in known else key + suffix
 
 
 def _write_all(

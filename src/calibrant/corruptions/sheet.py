@@ -32,13 +32,10 @@ def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **o
     return sheet
 
 
-def contact_sheet(picture: Image.Image, *, tile: int | None = None, **options: Unpack[Options]) -> Image.Image:
-    """A row for each corruption, a column for each severity, the image itself on the left.
-
-    tile: pixels of an image on the sheet; options are those of `corrupt`.
-    """
+def contact_sheet(picture: Image.Image, **options: Unpack[Options]) -> Image.Image:
+    """A row for each corruption, a column for each severity, the image itself on the left."""
     picture = _square(picture.convert("L" if picture.mode == "L" else "RGB"))
-    side = max(SMALLEST, picture.width) if tile is None else tile
+    side = max(SMALLEST, picture.width)
     letters = max(11, side // 7)
     font = ImageFont.load_default(letters)
     label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * letters

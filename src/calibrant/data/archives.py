@@ -35,7 +35,9 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], advance
     shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
     try:
         beside.mkdir()
-        (_unzip if _is_zip(path) else _untar)(path, beside, advance)
+        with path.open("rb") as file:
+            is_zip = file.read(4) in ZIP_HEADS  # by its head: a tar file may well end with a zip file
+        (_unzip if is_zip else _untar)(path, beside, advance)
         _place(path, beside, folder)
     except CalibrantError:
         raise
@@ -45,12 +47,6 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], advance
         raise CorruptFileError(f"{path} cannot be unpacked: {first_line(error)}") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _is_zip(path: Path) -> bool:
-    """By its head; a tar file may well end with a zip file."""
-    with path.open("rb") as file:
-        return file.read(4) in ZIP_HEADS
 
 
 def _untar(path: Path, folder: Path, advance: Advance) -> None:

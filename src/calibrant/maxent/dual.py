@@ -191,7 +191,10 @@ def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
 
 
 def _sums(problem: MomentProblem, multipliers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass of the Gibbs weights (its logarithm where normalized), their moments, and the curvature of the dual."""
+    """Mass of the Gibbs weights (its logarithm where normalized), their moments, and the Hessian of the dual.
+
+    The Hessian is the second moments, central where normalized.
+    """
     exponents = problem.exponents(multipliers).neg_()
     if problem.normalized:
         mass = exponents.logsumexp(1)
@@ -199,15 +202,10 @@ def _sums(problem: MomentProblem, multipliers: Tensor) -> tuple[Tensor, Tensor, 
     else:
         weights = exponents.sub_(1).exp_()
         mass = weights.sum(1)
-    return mass, *_curvature(problem, weights)
-
-
-def _curvature(problem: MomentProblem, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Moments under the weights, and the Hessian of the dual: their second moments, central where normalized."""
     moments, second = problem.moments(weights)
     if problem.normalized:
         second = second - moments[:, :, None] * moments[:, None, :]
-    return moments, second
+    return mass, moments, second
 
 
 def _flat_directions(features: Tensor, normalized: bool) -> Tensor:
