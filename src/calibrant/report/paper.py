@@ -67,7 +67,7 @@ class Axis(NamedTuple):
 @lru_cache(maxsize=1)
 def _printed() -> dict[tuple[str, ...], tuple[str, str]]:
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
-        found = {}
+        found: dict[tuple[str, ...], tuple[str, str]] = {}
         for row in csv.DictReader(file):
             smoothing = f"{float(row['label_smoothing']):g}"
             place = (row["data"], row["loss"], row["metric"], smoothing, row["calibrator"])
