@@ -81,16 +81,13 @@ def test_every_constructor_takes_every_form(form: str) -> None:
         assert found.labels.tolist() == LABELS
 
 
-@pytest.mark.parametrize(
-    "form",
-    [torch.tensor, np.array, list, pa.array, lambda p: pa.chunked_array([p[:1], p[1:]])],
-    ids=["torch", "numpy", "list", "arrow", "chunked"],
-)
-def test_from_positive_probs(form: Callable[[list[float]], Any]) -> None:
-    preds = Predictions.from_positive_probs(form([0.25, 0.0, 1.0, 0.5]), [0, 0, 1, 1])
+def test_from_positive_probs() -> None:
+    forms: list[Callable[[list[float]], Any]] = [torch.tensor, np.array, list, pa.array]
     wanted = torch.tensor([[0.75, 0.25], [1, 0], [0, 1], [0.5, 0.5]], dtype=torch.float64)
-    torch.testing.assert_close(preds.probs().double(), wanted)
-    assert preds.labels.tolist() == [0, 0, 1, 1]
+    for form in (*forms, lambda probs: pa.chunked_array([probs[:1], probs[1:]])):
+        preds = Predictions.from_positive_probs(form([0.25, 0.0, 1.0, 0.5]), [0, 0, 1, 1])
+        torch.testing.assert_close(preds.probs().double(), wanted)
+        assert preds.labels.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("form", LABEL_FORMS)
@@ -147,18 +144,11 @@ def test_extras_are_kept() -> None:
     assert columns == {"hospital": HOSPITALS, "severity": SEVERITIES}
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"hospital": HOSPITALS, "severity": SEVERITIES},
-        {"hospital": np.array(HOSPITALS), "severity": np.array(SEVERITIES)},
-        {"hospital": pa.array(HOSPITALS), "severity": pa.array(SEVERITIES)},
-        pa.table({"hospital": HOSPITALS, "severity": SEVERITIES}),
-    ],
-    ids=["lists", "numpy", "pyarrow", "table"],
-)
-def test_columns_in_every_form(columns: Any) -> None:
-    assert example(columns=columns).columns.to_pydict() == {"hospital": HOSPITALS, "severity": SEVERITIES}
+def test_columns_in_every_form() -> None:
+    lists = {"hospital": HOSPITALS, "severity": SEVERITIES}
+    arrays = [{name: form(values) for name, values in lists.items()} for form in (list, np.array, pa.array)]
+    for columns in (*arrays, pa.table(lists)):
+        assert example(columns=columns).columns.to_pydict() == lists
 
 
 # Dense predictions

@@ -181,7 +181,7 @@ def test_theme_is_the_readers_choice(one_row_page: Path, browser: Any) -> None:
 # Audits
 
 
-def test_hostile_names_are_text(audit_page: Path, browser: Any) -> None:
+def test_hostile_names_are_text_and_marks_tell_their_numbers(audit_page: Path, browser: Any) -> None:
     with opened(browser, audit_page) as page:
         assert page.locator("script").count() == 1
         assert page.locator("img, iframe, object").count() == 0
@@ -190,6 +190,11 @@ def test_hostile_names_are_text(audit_page: Path, browser: Any) -> None:
         assert {HOSTILE, NASTY, "{{ 7 * 7 }}"} <= set(page.locator("#groups-1 tbody th").all_inner_texts())
         assert page.get_by_role("heading", name=f"By {NASTY}").count() == 1
         assert "a&b <i>" in page.locator("h1").inner_text()
+        mark = page.locator("#reliability-figure .mark-symbol [aria-label]").last
+        mark.hover()
+        assert page.get_by_role("tooltip").inner_text() == mark.get_attribute("aria-label")
+        page.locator("h1").hover()
+        assert not page.locator("#tooltip").is_visible()
 
 
 def column(page: Any, table: str, heading: str) -> list[str]:
@@ -229,27 +234,13 @@ def test_a_class_is_found_among_a_thousand(large_page: Path, browser: Any) -> No
         assert page.locator("#groups-1 tbody tr").count() == 200
 
 
-def test_marks_tell_their_numbers(audit_page: Path, browser: Any) -> None:
-    with opened(browser, audit_page) as page:
-        mark = page.locator("#reliability-figure .mark-symbol [aria-label]").last
-        mark.hover()
-        assert page.get_by_role("tooltip").inner_text() == mark.get_attribute("aria-label")
-        page.locator("h1").hover()
-        assert not page.locator("#tooltip").is_visible()
-
-
 # Experiments
 
 
-def test_title_is_text(experiment_page: Path, browser: Any) -> None:
+def test_title_is_text_and_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
     with opened(browser, experiment_page) as page:
-        assert page.locator("h1").inner_text() == f"{HOSTILE} & others"
-        assert page.title() == f"{HOSTILE} & others"
+        assert page.locator("h1").inner_text() == page.title() == f"{HOSTILE} & others"
         assert page.locator("script").count() == 1
-
-
-def test_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
-    with opened(browser, experiment_page) as page:
         for section in ("scores", "severity"):
             select = page.locator(f"#{section} select").first
             options = select.locator("option").all_inner_texts()

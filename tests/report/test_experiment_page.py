@@ -156,9 +156,12 @@ def test_files_are_written_whole_and_the_same_again(tmp_path: Path) -> None:
     assert not list(folder.path.rglob(".*.tmp"))
 
 
-def test_the_page_of_a_running_sweep_loads_itself_anew(tmp_path: Path) -> None:
+def test_the_page_of_a_running_sweep_is_reloaded_and_tells_of_broken_logs(tmp_path: Path) -> None:
     folder = small(tmp_path)
-    page = paged(folder, refresh=30)
+    write_lines(folder.run("digits-mlp-focal-0").log, ['{"epoch": 1', *epoch_records("focal", 0)])
+    page = paged(folder, ["all"], refresh=30)
+    assert "left out: 1 line of digits-mlp-focal-0." in page.text
+    assert "Validation ECE" in page.text
     assert [tag["content"] for tag in page.all("meta", **{"http-equiv": "refresh"})] == ["30"]
     assert "this page reloads every 30 seconds" in page.text
     assert not paged(folder).all("meta", **{"http-equiv": "refresh"})
@@ -262,14 +265,6 @@ def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pyt
     page = paged(write_folder(tmp_path, made), ["severity"])
     found = [option["value"] for option in page.all("option")]
     assert found[-MAX_METRICS:] == names[:MAX_METRICS]
-
-
-def test_logs_that_are_broken_are_told(tmp_path: Path) -> None:
-    folder = small(tmp_path)
-    write_lines(folder.run("digits-mlp-focal-0").log, ['{"epoch": 1', *epoch_records("focal", 0)])
-    page = paged(folder, ["all"])
-    assert "left out: 1 line of digits-mlp-focal-0." in page.text
-    assert "Validation ECE" in page.text
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_leads_beyond_chance_and_within() -> None:
     assert "chance of seeds" not in few
 
 
-def test_of_one_seed_nothing_is_said_of_chance() -> None:
+def test_what_cannot_be_said_of_one_seed_of_equals_and_without_a_rival() -> None:
     words = said(ece("focal", 0.1), ece("poly", 0.3))
     assert "Focal has the lowest ECE over the 2 shifted tests, 10.0 %; Poly is next with 30.0 %." in words
     assert "With one seed, nothing can be said of chance." in words
@@ -95,14 +95,11 @@ def test_of_one_seed_nothing_is_said_of_chance() -> None:
     assert "With no seed in common, nothing can be said of chance." in apart
     single = said(run_rows({"wild": 0.1}), run_rows({"wild": 0.2}, loss="poly"))
     assert "Focal has the lowest ECE over the shifted test, 10.0 %" in single  # without a count
-
-
-def test_equals_share_the_lead_and_one_without_a_rival_has_none() -> None:
-    words = said(ece("focal", 0.1), ece("poly", 0.1), ece("avuc", 0.3))
-    assert "Focal and Poly share the lowest ECE over the 2 shifted tests, 10.0 %." in words
-    words = said(ece("focal", 0.25))
-    assert "Focal alone can be judged over the 2 shifted tests: its ECE is 25.0 %." in words
-    assert "lowest" not in words
+    equal = said(ece("focal", 0.1), ece("poly", 0.1), ece("avuc", 0.3))
+    assert "Focal and Poly share the lowest ECE over the 2 shifted tests, 10.0 %." in equal
+    alone = said(ece("focal", 0.25))
+    assert "Focal alone can be judged over the 2 shifted tests: its ECE is 25.0 %." in alone
+    assert "lowest" not in alone
 
 
 def test_each_data_set_has_a_sentence_of_its_own() -> None:

@@ -1,6 +1,6 @@
 """What charts are made of: lines in the looks of losses, keys that name them, panels side by side."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from calibrant.errors import NoDataError, printable
+from calibrant.report.scores import Record, panel_names
 from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
 
 try:
@@ -163,10 +164,26 @@ def panel_width(columns: int, width: int, axes: int = 1) -> int:
     return int((width - axes * AXIS - (columns - 1) * GAP) / columns)
 
 
-def grid_of(n_panels: int) -> tuple[int, int, int]:
-    """Columns, and pixels of a panel and of all panels: one panel is as wide as a column of text, two stand beside."""
-    columns, width = (1, COLUMN) if n_panels == 1 else (2, PAGE)
-    return columns, panel_width(columns, width, axes=columns), width - AXIS
+def panelled(
+    records: Sequence[Record],
+    lines: Sequence[Style],
+    panel: Callable[[list[Record], str, int], Chart],
+    *,
+    single: int = COLUMN,
+    **of_key: Any,
+) -> Joined:
+    """A panel per data set over the key of the lines; two stand beside each other.
+
+    Args:
+        panel: The chart of its records, with this title and of this width.
+        single: Pixels of a panel that is alone, with its axis.
+        of_key: Options of the key.
+    """
+    names = panel_names(records)
+    columns, room = (1, single) if len(names) == 1 else (2, PAGE)
+    width = panel_width(columns, room, axes=columns)
+    charts = [panel([record for record in records if record["panel"] == name], name, width) for name in names]
+    return finished(side_by_side(charts, columns), key(lines, room - AXIS, **of_key))
 
 
 def column_title(text: str) -> alt.TitleParams:

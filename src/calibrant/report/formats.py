@@ -126,7 +126,7 @@ def _wrapped(table: Table, width: int) -> Table:
 
 
 def as_markdown(table: Table) -> str:
-    head = [markdown(f"{column.group} {column.heading}".strip()) for column in table.columns]
+    head = [markdown(_heading(column)) for column in table.columns]
     rule = ["--:" if column.numeric else ":--" for column in table.columns]
     body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))

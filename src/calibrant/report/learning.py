@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -15,19 +16,18 @@ from calibrant.report.charts import (
     colour,
     dash,
     finished,
-    key,
     layered,
     panel_width,
+    panelled,
     said,
     seeds,
     sentence,
     shape,
-    side_by_side,
     values,
 )
 from calibrant.report.numbers import count, first_of, percent
 from calibrant.report.scores import Record, band, panel_names, panels_of
-from calibrant.report.style import AXIS, FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, label_of, place_of, style_of
+from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, label_of, place_of, style_of
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are shown: those that end farthest from their targets
 NAMED = {  # the constraints of the forms, in their order
@@ -217,28 +217,23 @@ def lines_of(records: Iterable[Record]) -> list[Style]:
 
 def draw_epochs(records: Sequence[Record], quantity: Quantity) -> Joined:
     """One quantity against epochs, a panel per data set."""
-    lines, panels = lines_of(records), panel_names(records)
-    columns = min(2, len(panels))
-    width = panel_width(columns, PAGE, axes=columns)
-    charts = [
-        _epoch_panel([record for record in records if record["panel"] == panel], lines, quantity).properties(
-            width=width, height=HEIGHT, title=panel
-        )
-        for panel in panels
-    ]
-    return finished(side_by_side(charts, columns), key(lines, PAGE - AXIS))
+    lines = lines_of(records)
+    return panelled(records, lines, partial(_epoch_panel, lines, quantity), single=PAGE)
 
 
-def _epoch_panel(records: Sequence[Record], lines: Sequence[Style], quantity: Quantity) -> alt.LayerChart:
+def _epoch_panel(
+    lines: Sequence[Style], quantity: Quantity, records: Sequence[Record], title: str, width: int
+) -> alt.LayerChart:
     axis = alt.Axis(format=PERCENT if quantity.in_percent else "~r", tickCount=5)
     up = alt.Y("mean:Q", title=quantity.heading, axis=axis, scale=alt.Scale(zero=False))
     base = alt.Chart().encode(x=_epochs(), color=colour(lines), description=said("line"))
-    return layered(
+    chart = layered(
         base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=quantity.heading), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines)),
         _marks(base).encode(y=up, shape=shape(lines)),
         rows=_marked(records, lambda record: _words(record, quantity)),
     )
+    return chart.properties(width=width, height=HEIGHT, title=title)
 
 
 def _words(record: Record, quantity: Quantity) -> str:

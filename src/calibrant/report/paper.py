@@ -67,13 +67,12 @@ class Axis(NamedTuple):
 @lru_cache(maxsize=1)
 def _printed() -> dict[tuple[str, ...], tuple[str, str]]:
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
-        return {
-            (row["data"], row["loss"], row["metric"], f"{float(row['label_smoothing']):g}", row["calibrator"]): (
-                row["mean"],
-                row["error"],
-            )
-            for row in csv.DictReader(file)
-        }
+        found: dict[tuple[str, ...], tuple[str, str]] = {}
+        for row in csv.DictReader(file):
+            smoothing = f"{float(row['label_smoothing']):g}"
+            place = (row["data"], row["loss"], row["metric"], smoothing, row["calibrator"])
+            found[place] = (row["mean"], row["error"])
+        return found
 
 
 def published(

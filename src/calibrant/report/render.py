@@ -43,16 +43,11 @@ def _rounded(places: re.Match[str]) -> str:
     return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), places[0])
 
 
-def _page(spec: dict[str, Any]) -> str:
-    page: str = vlc.vegalite_to_html(spec, bundle=True, renderer="svg")
-    return page
-
-
 FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     ".svg": _svg,
     ".png": lambda spec: vlc.vegalite_to_png(spec, scale=SCALE),
     ".pdf": vlc.vegalite_to_pdf,
-    ".html": _page,
+    ".html": lambda spec: vlc.vegalite_to_html(spec, bundle=True, renderer="svg"),
     ".json": lambda spec: json.dumps(spec, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
 }
 

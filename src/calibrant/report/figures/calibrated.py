@@ -36,12 +36,12 @@ def draw(records: list[Record]) -> Joined:
         own = [record for record in records if record["panel"] == panel]
         charts += [
             severity_panel(
-                [record for record in own if record["loss"] == loss],
                 lines,
+                [record for record in own if record["loss"] == loss],
+                printable(f"{panel}: {label_of(loss)}"),
+                panel_width(COLUMNS, PAGE, axes=COLUMNS),
                 label=lambda record: _name(record["calibrator"]),
-                title=printable(f"{panel}: {label_of(loss)}"),
                 y_title="ECE",
-                width=panel_width(COLUMNS, PAGE, axes=COLUMNS),
                 height=150,
                 top=1.06 * max(record["high"] for record in own),
             )

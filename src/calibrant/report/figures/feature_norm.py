@@ -1,34 +1,22 @@
 """Fig. 7: ECE against the mean norm of the features, a numbered point per severity, joined for each loss."""
 
-from collections.abc import Collection
+from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from calibrant.report.charts import (
-    Chart,
-    Joined,
-    colour,
-    dash,
-    finished,
-    grid_of,
-    key,
-    layered,
-    need,
-    said,
-    sentence,
-    side_by_side,
-)
+from calibrant.report.charts import Chart, Joined, colour, dash, layered, need, panelled, said, sentence
 from calibrant.report.numbers import percent
-from calibrant.report.scores import Record, chosen, losses_in, mean_records, panel_names, with_steps
+from calibrant.report.scores import Record, chosen, losses_in, mean_records, with_steps
 from calibrant.report.style import FONT_SIZE, PERCENT, Style, label_of, style_of
 
 REMEDY = "the runs must keep the features of their models, whose norm is then among the rows"
 
 
-def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[str] = ()) -> list[Record]:
+def prepare(rows: pa.Table, **choice: Any) -> list[Record]:
     """The norm and the ECE at every step: a severity, or 0 and 1 of a shift in the wild. Raises: NoDataError."""
-    kept = with_steps(chosen(rows, data=data, losses=losses, metric=("ece", "feature_norm")))
+    kept = with_steps(chosen(rows, **choice, metric=("ece", "feature_norm")))
     found: dict[tuple[str, str, int], Record] = {}
     for record in mean_records(kept, "panel", "loss", "step", "metric"):
         place = {name: record[name] for name in ("panel", "loss", "step")}
@@ -41,16 +29,11 @@ def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[st
 
 def draw(records: list[Record]) -> Joined:
     lines = [style_of(loss) for loss in losses_in(records)]
-    panels = panel_names(records)
-    columns, width, whole = grid_of(len(panels))
-    charts = [
-        _panel([_words(record) for record in records if record["panel"] == panel], lines, panel, width)
-        for panel in panels
-    ]
-    return finished(side_by_side(charts, columns), key(lines, whole, points=False))
+    return panelled(records, lines, partial(_panel, lines), points=False)
 
 
-def _panel(rows: list[Record], lines: list[Style], title: str, width: int) -> Chart:
+def _panel(lines: list[Style], records: list[Record], title: str, width: int) -> Chart:
+    rows = [_words(record) for record in records]
     across = alt.Scale(zero=False, padding=12, nice=False)
     up = alt.Scale(zero=True, padding=8, nice=False)
     base = alt.Chart().encode(

@@ -1,6 +1,6 @@
 """The ECE of every loss under every corruption, as numbers on a scale of blue: which shifts break which losses."""
 
-from collections.abc import Collection
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.errors import printable
-from calibrant.experiments.folder import RAW
 from calibrant.report.charts import Chart, Joined, finished, layered, need, said, sentence, side_by_side
 from calibrant.report.figures.severity import REMEDY
 from calibrant.report.numbers import percent
@@ -20,16 +19,9 @@ MEAN = "mean"  # stands in place of a shift for the mean over all of them
 DARK = 0.55  # of the largest value: from here on text is white
 
 
-def prepare(
-    rows: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> list[Record]:
+def prepare(rows: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
     """Means over all severities, or at one; the shift "mean" is over all shifts. Raises: NoDataError."""
-    kept = at_severity(chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=("ece",)), severity)
+    kept = at_severity(chosen(rows, **choice, metric=("ece",)), severity)
     kept = kept.filter(pc.greater(kept["severity"], 0))
     need(kept, "heat_map", "the ece of corrupted tests that all runs have", REMEDY)
     found = mean_records(kept, "panel", "loss", "shift")

@@ -1,12 +1,12 @@
 """Fig. 8: how the predictions of MaxEnt Loss spread over bins of confidence, without and with label smoothing."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.experiments.folder import RAW
 from calibrant.report.charts import (
     Chart,
     Joined,
@@ -30,15 +30,10 @@ MAX_WIDTH = 150
 
 
 def prepare(
-    curves: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
+    curves: pa.Table, *, losses: Collection[str] = (), severity: int | None = None, **choice: Any
 ) -> list[Record]:
     """Of the losses named, or of the forms of MaxEnt Loss, those with and without smoothing. Raises: NoDataError."""
-    kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, smoothed=True, curve=("reliability",))
+    kept = chosen(curves, losses=losses, **choice, smoothed=True, curve=("reliability",))
     if not losses:
         kept = kept.filter(pc.is_in(kept["loss"], pa.array(MAXENT)))
     both = paired(kept, "label_smoothing")

@@ -1,11 +1,11 @@
 """Fig. 5: how predictions spread over ten bins of confidence (top), and the accuracy of each bin (bottom)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from calibrant.experiments.folder import RAW
 from calibrant.report.charts import (
     Chart,
     Joined,
@@ -29,16 +29,9 @@ MAX_COLUMNS, MAX_WIDTH = 9, 130  # columns in a row; pixels of a column where th
 REMEDY = "its curves.parquet must hold reliability curves of shifted tests"
 
 
-def prepare(
-    curves: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> list[Record]:
+def prepare(curves: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
     """Bins of all shifted tests and seeds together, or of the tests of one severity. Raises: NoDataError."""
-    kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("reliability",))
+    kept = chosen(curves, **choice, curve=("reliability",))
     tests = at_severity(kept, severity)
     need(tests, "reliability", tests_needed(severity), REMEDY)
     return bins_of(tests)

@@ -1,29 +1,22 @@
 """Error among the most confident predictions against how many are kept: what a model gains by keeping silent."""
 
-from collections.abc import Collection
+from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from calibrant.experiments.folder import RAW
-from calibrant.report.charts import Joined, colour, dash, finished, grid_of, key, need, said, side_by_side, values
+from calibrant.report.charts import Joined, colour, dash, need, panelled, said, values
 from calibrant.report.figures.reliability import tests_needed
-from calibrant.report.scores import Record, at_severity, chosen, losses_in, panel_names, pooled
+from calibrant.report.scores import Record, at_severity, chosen, losses_in, pooled
 from calibrant.report.style import PERCENT, Style, label_of, style_of
 
 REMEDY = "its curves.parquet must hold risk_coverage curves of shifted tests"
 
 
-def prepare(
-    curves: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> list[Record]:
+def prepare(curves: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
     """Means over all shifted tests and seeds, or over the tests of one severity. Raises: NoDataError."""
-    kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("risk_coverage",))
+    kept = chosen(curves, **choice, curve=("risk_coverage",))
     tests = at_severity(kept, severity)
     need(tests, "risk_coverage", tests_needed(severity), REMEDY)
     return [
@@ -34,13 +27,10 @@ def prepare(
 
 def draw(records: list[Record]) -> Joined:
     lines = [style_of(loss) for loss in losses_in(records)]
-    panels = panel_names(records)
-    columns, width, whole = grid_of(len(panels))
-    charts = [_panel([r for r in records if r["panel"] == panel], lines, panel, width) for panel in panels]
-    return finished(side_by_side(charts, columns), key(lines, whole, points=False))
+    return panelled(records, lines, partial(_panel, lines), points=False)
 
 
-def _panel(records: list[Record], lines: list[Style], title: str, width: int) -> alt.Chart:
+def _panel(lines: list[Style], records: list[Record], title: str, width: int) -> alt.Chart:
     axis = alt.Axis(format=PERCENT, tickCount=5)
     chart: alt.Chart = (
         alt.Chart(values([{**record, "line": label_of(record["loss"])} for record in records]))

@@ -1,13 +1,14 @@
 """Fig. 3: error, ECE and KSE against the severity of the shift, a line per loss; other figures share its panels."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant.errors import NoDataError
-from calibrant.experiments.folder import RAW
 from calibrant.report.charts import (
     Chart,
     Joined,
@@ -19,15 +20,15 @@ from calibrant.report.charts import (
     layered,
     need,
     panel_width,
+    panelled,
     said,
     seeds,
     sentence,
     shape,
-    side_by_side,
 )
 from calibrant.report.numbers import mean_text, percent
 from calibrant.report.scores import Record, chosen, losses_in, mean_records, panel_names
-from calibrant.report.style import AXIS, PAGE, PERCENT, Style, label_of, quantity_of, style_of
+from calibrant.report.style import PAGE, PERCENT, Style, label_of, quantity_of, style_of
 
 TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 METRICS = ("accuracy", "ece", "kse")
@@ -35,16 +36,9 @@ HEIGHT, HIGHER = 150, 220  # pixels of a panel: of one of several metrics, and o
 REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
 
 
-def prepare(
-    rows: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    metrics: Sequence[str] = METRICS,
-) -> list[Record]:
+def prepare(rows: pa.Table, *, metrics: Sequence[str] = METRICS, **choice: Any) -> list[Record]:
     """Means over the corruptions of each severity, then over seeds; of accuracy the error. Raises: NoDataError."""
-    kept = chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=metrics)
+    kept = chosen(rows, **choice, metric=metrics)
     need(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
     return [_as_error(record) for record in severity_records(kept, "severity")]
 
@@ -81,10 +75,11 @@ def draw(records: list[Record]) -> Joined:
     for panel in panel_names(records):
         charts = [
             severity_panel(
-                [record for record in records if (record["panel"], record["metric"]) == (panel, metric)],
                 lines,
+                [record for record in records if (record["panel"], record["metric"]) == (panel, metric)],
+                "",
+                width,
                 y_title=TITLES[metric],
-                width=width,
                 height=HEIGHT,
             )
             for metric in metrics
@@ -96,21 +91,9 @@ def draw(records: list[Record]) -> Joined:
 def draw_metric(records: list[Record], metric: str, title: str) -> Joined:
     """One metric alone, a panel per data set."""
     lines = [style_of(loss) for loss in losses_in(records)]
-    panels = panel_names(records)
-    columns = min(2, len(panels))
-    charts = [
-        severity_panel(
-            [record for record in records if record["panel"] == panel],
-            lines,
-            title=panel,
-            y_title=title,
-            width=panel_width(columns, PAGE, axes=columns),
-            height=HIGHER,
-            in_percent=quantity_of(metric).in_percent,
-        )
-        for panel in panels
-    ]
-    return finished(side_by_side(charts, columns), key(lines, PAGE - AXIS))
+    in_percent = quantity_of(metric).in_percent
+    panel = partial(severity_panel, lines, y_title=title, height=HIGHER, in_percent=in_percent)
+    return panelled(records, lines, panel, single=PAGE)
 
 
 def label_by_loss(record: Record) -> str:
@@ -118,13 +101,13 @@ def label_by_loss(record: Record) -> str:
 
 
 def severity_panel(
-    records: Sequence[Record],
     lines: Sequence[Style],
+    records: Sequence[Record],
+    title: str,
+    width: int,
     *,
     label: Callable[[Record], str] = label_by_loss,
-    title: str = "",
     y_title: str,
-    width: int,
     height: int,
     top: float | None = None,
     in_percent: bool = True,
