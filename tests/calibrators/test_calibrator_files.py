@@ -17,7 +17,7 @@ import torch
 from calibrator_check import METHODS, fitted, fresh_rows
 
 import calibrant as cb
-from calibrant.calibrators import Calibrator, TemperatureScaling, VectorScaling
+from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 
 
@@ -34,13 +34,6 @@ def refused(path: Path, kind: type[CalibrantError] = CorruptFileError) -> str:
     assert "\n" not in message
     assert path.name in message
     return message
-
-
-def loaded_or_message(path: Path) -> Calibrator | str:
-    try:
-        return cb.load_calibrator(path)
-    except CorruptFileError as error:
-        return str(error)
 
 
 def damaged(path: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -148,35 +141,34 @@ def lists_of(value: object) -> Iterator[list[Any]]:
 FITTED_NAMES = [name for name, method in METHODS.items() if not method.idempotent]
 
 
+REPORTS = {"standard_error", "slope", "at_bound"}  # on the fit; they change no row
+
+
 @pytest.mark.parametrize("name", FITTED_NAMES)
 def test_missing_and_other_parameters_are_refused(name: str, path: Path) -> None:
-    """But for those that only report on the fit, and change no row."""
     fitted(name).save(path)
     parameters = json.loads(path.read_text())["parameters"]
-    n_refused = 0
     for field, value in parameters.items():
         damaged(path, name, lambda record, field=field: record["parameters"].pop(field))
-        found = loaded_or_message(path)
-        if isinstance(found, str):
-            assert field in found
-            n_refused += 1
-        else:
+        if field in REPORTS:
+            found = cb.load_calibrator(path)
             assert torch.equal(found(fresh_rows(name)).logits, fitted(name)(fresh_rows(name)).logits)
+        else:
+            assert field in refused(path)
         if isinstance(value, int | float | dict) and not isinstance(value, bool):
             for other in ({"a": "x"}, [[["x"]]]):
                 refused(damaged(path, name, lambda record, f=field, o=other: record["parameters"].update({f: o})))
-    assert n_refused > 0
     for number in (math.nan, math.inf):
         refused(damaged(path, name, lambda record, n=number: record.update(parameters=with_numbers(parameters, n))))
 
 
-CHANGES: dict[str, Callable[[list[Any]], object]] = {
-    "shorter": lambda values: values.pop(),
-    "longer": lambda values: values.append(values[-1]),
-    "empty": lambda values: values.clear(),
-    "text": lambda values: values.__setitem__(-1, "x"),
-    "null": lambda values: values.__setitem__(0, None),
-}
+CHANGES: tuple[Callable[[list[Any]], object], ...] = (
+    lambda values: values.pop(),
+    lambda values: values.append(values[-1]),
+    lambda values: values.clear(),
+    lambda values: values.__setitem__(-1, "x"),
+    lambda values: values.__setitem__(0, None),
+)
 
 
 @pytest.mark.parametrize("name", ["vector", "matrix", "histogram", "spline"])
@@ -184,7 +176,7 @@ def test_parameters_of_another_shape_are_refused(name: str, path: Path) -> None:
     fitted(name).save(path)
     n_lists = len(list(lists_of(json.loads(path.read_text())["parameters"])))
     assert n_lists > 0
-    for change in CHANGES.values():
+    for change in CHANGES:
         for i in range(n_lists):
             refused(damaged(path, name, lambda record, i=i, c=change: c(list(lists_of(record["parameters"]))[i])))
     if name != "spline":
@@ -216,49 +208,36 @@ def test_parameters_that_would_compute_something_else_are_refused(path: Path) ->
 # Saving that fails, and no pickle
 
 
-def test_a_failed_save_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_options: object) -> None:
-        raise OSError("no rename today")
+def raising(error: Exception) -> Callable[..., object]:
+    def refuse(*_args: object, **_options: object) -> object:
+        raise error
 
+    return refuse
+
+
+def test_a_failed_save_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted("temperature").save(path)
     before = path.read_bytes()
-    with monkeypatch.context() as patch:
-        for name in ("replace", "rename"):
-            patch.setattr(os, name, refuse)
-        with pytest.raises(OSError, match="no rename today"):
-            fitted("vector").save(path)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, raising(OSError("no rename today")))
+    with pytest.raises(OSError, match="no rename today"):
+        fitted("vector").save(path)
+    monkeypatch.undo()
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return (Path.touch, (self.target,))
-
-
 def test_nothing_is_unpickled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = path.with_name("mark")
     buffer = io.BytesIO()
-    torch.save({"temperature": 1.5, "bomb": Bomb(mark)}, buffer)
-    for content in (pickle.dumps(Bomb(mark)), buffer.getvalue()):
+    torch.save({"temperature": 1.5}, buffer)
+    contents = (pickle.dumps({"temperature": 1.5}), buffer.getvalue())
+    for name in ("load", "loads", "dump", "dumps", "Unpickler", "Pickler"):
+        monkeypatch.setattr(pickle, name, raising(AssertionError("pickle was asked")))
+    for name in ("load", "save"):
+        monkeypatch.setattr(torch, name, raising(AssertionError("torch was asked")))
+    for content in contents:
         path.write_bytes(content)
         refused(path)
-    assert not mark.exists()
-
-    def refuse(*_args: object, **_options: object) -> None:
-        raise AssertionError("pickle was asked")
-
-    for module, names in (
-        (pickle, ("load", "loads", "dump", "dumps", "Unpickler", "Pickler")),
-        (torch, ("load", "save")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, refuse)
     fitted("temperature").save(path)
     cb.load_calibrator(path).save(path)
     assert isinstance(cb.load_calibrator(path), TemperatureScaling)

@@ -1,27 +1,27 @@
 """What a calibrator must not do: run away where it has no evidence, trip over ties and zeros, hide a leak."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from calibrator_check import NO_CERTAINTIES, PLAIN
+from calibrator_data import draw as drawn_at
 
 import calibrant as cb
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
 from calibrant.calibrators.conditional import feature_bank, own_distances
 from calibrant.calibrators.transfer import control_variate
 from calibrant.errors import InvalidInputError, NotConvergedError
 
 
-def draw(n: int, k: int, seed: int, *, spread: float = 2.0, factor: float = 1.0, **options: Any) -> cb.Predictions:
-    """Rows that are calibrated when their logits are divided by the factor."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = spread * torch.randn(n, k, generator=generator)
-    labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
-    return cb.Predictions.from_logits(factor * logits, labels, **options)
+def draw(n: int, k: int, seed: int, *, factor: float = 1.0, **options: Any) -> cb.Predictions:
+    """Rows in single precision that are calibrated when their logits are divided by the factor."""
+    rows = drawn_at(n, factor, seed, n_classes=k, **options)
+    return replace(rows, logits=rows.logits.float())
 
 
 # No evidence: how much worse than the truth the mean NLL of fresh rows may get
@@ -89,10 +89,9 @@ def test_bins_of_equal_mass_end_where_ties_do() -> None:
 
 def test_a_bin_without_rows_keeps_its_middle() -> None:
     rows = cb.Predictions.from_probs([[0.4, 0.6], [0.6, 0.4]] * 50, [1, 0] * 50)
-    calibrator = CALIBRATORS["histogram"].fit(rows, n_bins=10, equal_width=True)  # type: ignore[call-arg]
-    assert calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs()[0, 1] == pytest.approx(
-        0.95, abs=0.01
-    )
+    calibrator = HistogramBinning.fit(rows, n_bins=10, equal_width=True)
+    found = calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs()
+    assert found[0, 1].item() == pytest.approx(0.95, abs=0.01)
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))

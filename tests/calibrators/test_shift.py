@@ -71,38 +71,28 @@ def made_images(n: int = 800, n_classes: int = 4) -> tuple[Tensor, Tensor, Tenso
     return templates / 10, images.reshape(n, 3, 6, 6), labels
 
 
-@pytest.fixture(scope="module")
-def perturbed() -> cb.Predictions:
+def test_perturbations_are_copies_with_columns_whose_levels_spread_the_accuracy_evenly() -> None:
     templates, images, labels = made_images()
-    return perturb_gaussian(Linear(templates).eval(), images, labels, n_levels=8, seed=3)
-
-
-def test_perturbations_are_copies_with_columns(perturbed: cb.Predictions) -> None:
-    templates, images, labels = made_images()
+    perturbed = perturb_gaussian(Linear(templates).eval(), images, labels, n_levels=8, seed=3)
     levels = [perturbed.where(severity=level) for level in range(9)]
     assert sum(map(len, levels)) == len(perturbed) == 9 * len(images)
     torch.testing.assert_close(levels[0].logits, Linear(templates)(images), rtol=1e-4, atol=1e-4)
-    sigmas = []
+    sigmas, found = [], []
     for level, part in enumerate(levels):
         assert torch.equal(part.labels, labels)
         [kind] = set(part.column("corruption").to_pylist())
         assert kind == ("gaussian_perturbation" if level else "none")
-        [sigma] = set(part.column("noise").to_pylist())
-        sigmas.append(sigma)
+        sigmas += set(part.column("noise").to_pylist())
+        found.append((part.logits.argmax(1) == part.labels).double().mean().item())
     assert sigmas[0] == 0
     assert sigmas == sorted(set(sigmas))
-
-
-def test_levels_spread_the_accuracy_evenly(perturbed: cb.Predictions) -> None:
-    parts = [perturbed.where(severity=level) for level in range(9)]
-    found = [(part.logits.argmax(1) == part.labels).double().mean().item() for part in parts]
+    assert len(sigmas) == 9
     clean, last = found[0], found[-1]
     assert clean > 0.9
     assert 0.2 < last < clean - 0.6 * (clean - 0.25)
-    for level, accuracy in enumerate(found):
-        assert accuracy == pytest.approx(clean + (last - clean) * level / 8, abs=0.07)
+    assert found == pytest.approx([clean + (last - clean) * level / 8 for level in range(9)], abs=0.07)
     calibrator = PerturbedTemperature.fit(perturbed)
-    assert cb.score(calibrator(parts[8], allow_same_rows=True)).nll < cb.score(parts[8]).nll
+    assert cb.score(calibrator(levels[8], allow_same_rows=True)).nll < cb.score(levels[8]).nll
 
 
 def test_perturbations_follow_the_seed_alone_and_hold_features() -> None:

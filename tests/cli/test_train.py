@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_run import Run, in_this_process, run_process
 from torch import Tensor, nn
 
 import calibrant as cb
 from calibrant.data import open_dataset
+from made.cli import Run, in_this_process, run_process
 
 QUICK = ("--data", "digits", "--model", "mlp", "--shifts", "none", "--epochs", "1")
 RUN = ("--data", "digits", "--model", "mlp", "--epochs", "2", "--shifts", "fog-3")

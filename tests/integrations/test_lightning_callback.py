@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,19 +113,20 @@ def assert_rows(found: Predictions, wanted: Predictions) -> None:
     assert torch.equal(found.labels, wanted.labels)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_test_epoch_is_written_and_logged(package: str, tmp_path: Path) -> None:
-    module, data = model("pair", package), loader()
-    callback = CalibrationCallback(tmp_path / "new" / "folder")
-    runner = trainer(callback, package=package)
+@pytest.mark.parametrize(
+    ("package", "form"), [*((package, "pair") for package in PACKAGES), (PACKAGES[0], "dense"), (PACKAGES[0], "reused")]
+)
+def test_a_test_epoch_is_written_and_logged(package: str, form: str, tmp_path: Path) -> None:
+    """Each position of dense predictions is a row; the buffers of a step may be used again."""
+    module, data = model(form, package), loader()
+    runner = trainer(CalibrationCallback(tmp_path / "new" / "folder"), package=package)
     [logged] = runner.test(module, data, verbose=False)
     wanted = expected(module, data.dataset)
     found = Predictions.load(tmp_path / "new" / "folder" / "test.parquet")
     assert_rows(found, wanted)
     assert found.metadata == {"stage": "test", "epoch": 0, "step": 0}
-    assert logged == pytest.approx(
-        {f"test/{k}": v for k, v in calibrant.score(wanted, metrics=HEADLINE).values().items()}, rel=1e-6
-    )
+    scores = calibrant.score(wanted, metrics=HEADLINE).values()
+    assert logged == pytest.approx({f"test/{name}": value for name, value in scores.items()}, rel=1e-6)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -193,13 +195,6 @@ def test_predictions_need_no_labels_and_may_have_columns(tmp_path: Path) -> None
     assert (Predictions.load(tmp_path / "predict.parquet").labels == -1).all()
 
 
-@pytest.mark.parametrize("form", ["dense", "reused"])
-def test_each_position_is_a_row_and_buffers_may_be_used_again(form: str, tmp_path: Path) -> None:
-    module, data = model(form), loader()
-    trainer(CalibrationCallback(tmp_path)).test(module, data, verbose=False)
-    assert_rows(Predictions.load(tmp_path / "test.parquet"), expected(module, data.dataset))
-
-
 class Looking(CalibrationCallback):
     """Notes the types of the rows that are kept."""
 
@@ -218,19 +213,19 @@ def test_rows_are_kept_in_float32_until_the_epoch_ends(form: str) -> None:
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
 def test_an_epoch_that_broke_off_leaves_no_rows(stage: str, tmp_path: Path) -> None:
+    def interrupt(*_: Any) -> None:
+        raise RuntimeError("broken off")
+
     module, data = model("dict"), loader()
     runner = trainer(CalibrationCallback(tmp_path))
-    module.on_predict_batch_end = module.on_test_batch_end = module.on_validation_batch_end = interrupt
+    hook = f"on_{'validation' if stage == 'validate' else stage}_batch_end"
+    setattr(module, hook, interrupt)
     with pytest.raises(RuntimeError, match="broken off"):
         getattr(runner, stage)(module, data)
-    del module.on_predict_batch_end, module.on_test_batch_end, module.on_validation_batch_end
+    delattr(module, hook)
     getattr(runner, stage)(module, data)
     [path] = tmp_path.iterdir()
     assert_rows(Predictions.load(path), expected(module, data.dataset))
-
-
-def interrupt(*_: Any) -> None:
-    raise RuntimeError("broken off")
 
 
 def test_an_undefined_metric_is_not_logged() -> None:
@@ -255,9 +250,6 @@ def test_files_may_go_to_a_url_or_the_working_folder(tmp_path: Path, monkeypatch
     for folder, path in (("", "test.parquet"), ("memory://of/tests", "memory://of/tests/test.parquet")):
         trainer(CalibrationCallback(folder)).test(module, data, verbose=False)
         assert_rows(Predictions.load(path), expected(module, data.dataset))
-    (tmp_path / "taken").touch()
-    with pytest.raises(NoDataError, match="taken cannot be made a folder"):
-        trainer(CalibrationCallback(tmp_path / "taken")).test(module, data, verbose=False)
 
 
 def test_the_documentation_of_lightning_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,20 +263,11 @@ def test_the_documentation_of_lightning_runs(tmp_path: Path, monkeypatch: pytest
 # Processes
 
 
+@pytest.mark.parametrize("n_items", [1, 2, 7, 8, 9])
 @pytest.mark.parametrize("n_shards", [1, 2, 3])
 @pytest.mark.parametrize("repeats", [True, False])
-def test_shards_give_each_row_once_and_in_order(n_shards: int, repeats: bool) -> None:
-    for n_items in (1, 2, 7, 8, 9):
-        found = in_order(shards_of(rows(n_items), n_items, n_shards, repeats=repeats))
-        assert found is not None
-        assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
-        assert found.columns.column_names == ["number"]
-    assert in_order([]) is None
-    assert in_order([Collected(Shard())]) is None
-
-
-def shards_of(data: Dataset[Any], n_items: int, n_shards: int, *, repeats: bool) -> list[Collected]:
-    """What each of two processes for every shard collected, three rows for each item."""
+def test_shards_give_each_row_once_and_in_order(n_items: int, n_shards: int, repeats: bool) -> None:
+    data = rows(n_items)
     shards = []
     for rank in reversed(range(n_shards)):
         sampler = DistributedSampler(data, n_shards, rank, shuffle=False)  # type: ignore[arg-type]
@@ -293,12 +276,16 @@ def shards_of(data: Dataset[Any], n_items: int, n_shards: int, *, repeats: bool)
         for start in range(0, len(seen), 2):
             items = torch.tensor(seen[start : start + 2])
             columns = {"number": items, "_position": collected.positions(len(items))}
-            logits = items[:, None, None].expand(-1, 2, 3).float()
+            logits = items[:, None, None].expand(-1, 2, 3).float()  # three rows for each item
             labels = torch.zeros(len(items), 3, dtype=torch.int64)
             collected.parts.append(Predictions.from_logits(logits, labels, columns=columns))
             collected.n_items += len(items)
-        shards += [collected, collected]
-    return shards
+        shards += [collected, collected]  # two processes with one shard
+    assert in_order([]) is in_order([Collected(Shard())]) is None
+    found = in_order(shards)
+    assert found is not None
+    assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
+    assert found.columns.column_names == ["number"]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
@@ -365,18 +352,17 @@ def test_without_lightning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         callback_classes()
 
 
-class Process:
-    """As much of a Trainer as says which process it is."""
-
-    world_size = 2
-    global_rank = 1
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(NoDataError, match="taken cannot be made a folder"):
+        trainer(CalibrationCallback(tmp_path / "taken")).test(model(), loader(), verbose=False)
 
 
 def test_loaders_that_may_repeat_rows_are_refused() -> None:
-    data = rows(5)
+    data, process = rows(5), SimpleNamespace(world_size=2, global_rank=1)
     with pytest.raises(InvalidInputError, match=r"of 2 processes must have a DistributedSampler, .* got RandomSampler"):
-        shard_of(Process(), DataLoader(data, sampler=RandomSampler(data)))
+        shard_of(process, DataLoader(data, sampler=RandomSampler(data)))
     sampler = DistributedSampler(data, 2, 1)  # type: ignore[arg-type]
     for options in ({"sampler": sampler}, {"sampler": sampler, "batch_size": None}):
-        assert shard_of(Process(), DataLoader(data, **options)) == Shard(1, 2, 5)
-    assert shard_of(Process(), iter([])) == Shard(1, 2)
+        assert shard_of(process, DataLoader(data, **options)) == Shard(1, 2, 5)
+    assert shard_of(process, iter([])) == Shard(1, 2)
