@@ -72,7 +72,8 @@ def test_the_chance_agrees_with_the_draws_behind_the_noise_floor(weighted: bool)
     weights = torch.from_numpy(draw.random(400) ** 2) if weighted else None
     bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
     gap, perfect, _ = intervals.gaps(bins, 0, n_draws=20_000)
-    for part, norm in zip(PARTS, (intervals.absolute_sum, intervals.negative_sum, intervals.positive_sum), strict=True):
+    norms = intervals.ABSOLUTE_SUM, intervals.POSITIVE_SUM, intervals.NEGATIVE_SUM
+    for part, norm in zip(PARTS, norms, strict=True):
         assert ece_p_value(bins, part) == pytest.approx(float((norm(perfect) >= norm(gap)).mean()), abs=0.015)
 
 

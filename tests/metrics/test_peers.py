@@ -157,6 +157,7 @@ def test_a_tie_for_the_largest_probability_is_correct_for_the_first_class_only()
     """Comparing p_y with the largest would count all of them as correct."""
     case = Case(torch.zeros(4, 4, dtype=torch.float64), torch.arange(4))
     assert scored(case, "accuracy") == metrics.accuracy(case.logits, case.labels).item() == 0.25
+    assert [scored(case[row : row + 1], "accuracy") for row in range(4)] == [1, 0, 0, 0]
     assert scored(case, "ece") == pytest.approx(0, abs=1e-12)
     halves = Case(logits_of([[0.2, 0.4, 0.4]] * 2), torch.tensor([1, 2]))
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):

@@ -156,7 +156,7 @@ def test_bound_of_a_few_rows_in_few_cells(name: str) -> None:
     random = np.random.default_rng(430)
     for trial in range(150):
         n, n_bins = int(random.integers(1, 40)), int(random.choice([1, 2, 5, 15]))
-        width = float(random.choice([2.0**-19, 2.0**-17, 2.0**-15]))
+        width = float(random.choice([2.0**-19, 2.0**-17, 2.0**-15, 0.1]))
         confidence = torch.from_numpy(0.7 + width * random.random(n))
         right = [confidence > confidence.median(), torch.from_numpy(random.random(n) < 0.5)][trial % 2]
         rows = with_confidence(confidence, right)
@@ -239,6 +239,8 @@ def test_no_row_is_lost(case: str) -> None:
     right = rows.logits.argmax(1) == rows.labels
     assert cells_of(streamed).tally.count.sum(0).tolist() == [int((~right).sum()), int(right.sum())]
     assert (cells_of(streamed).key.diff() > 0).all()
+    dropped = cells_of(streamed).dropped  # no bit too many
+    assert dropped == 0 or len(cells_of(exact).key_without(dropped - 1).unique()) > 2**10
     mixed, doubled = exact + streamed, streamed + streamed
     assert torch.equal(cells_of(mixed).key, cells_of(doubled).key)
     assert torch.equal(mixed.top_cells.count, doubled.top_cells.count)
@@ -279,4 +281,4 @@ def test_so_many_cells_and_no_more() -> None:
     assert card is not None
     assert card.n_rows == 12 * 2**16
     assert max(sizes) <= MOST_CELLS < card.n_rows
-    assert min(sizes[4:]) > MOST_CELLS // 4  # and no bit is dropped too many
+    assert min(sizes[4:]) > MOST_CELLS // 2  # and no bit is dropped too many

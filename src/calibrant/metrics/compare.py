@@ -98,7 +98,7 @@ def compare(
     check_level(level)
     check_whole("seed", seed, 0)
     check_all_labelled(a.labels == UNKNOWN)
-    comparable = [name for name in METRICS if not METRICS[name].binary]
+    comparable = [name for name in METRICS if METRICS[name].comparable]
     names = check_metrics(comparable if metrics is None else metrics, a.n_classes)
     for name in names:
         check_choice("metric that can be compared", name, comparable)

@@ -54,6 +54,10 @@ class Metric(Quantity):
     influence: Callable[[ScoredRows, "Scorecard"], Tensor] | None = None
     noise: Callable[["Scorecard"], float] | None = None  # that it holds; gaps tell it themselves
 
+    @property
+    def comparable(self) -> bool:
+        return self.gaps is not None or self.influence is not None
+
 
 def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = False, **shown: Any) -> Metric:
     """The mean of a column over all rows, or over the errors."""
