@@ -4,6 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 INSTALL = UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 
+NUMERIC := losses maxent metrics calibrators corruptions models training
+
 ifeq ($(OS),Windows_NT)
 SHELL := bash
 PYTHON := python
@@ -13,10 +15,10 @@ POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(
 LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
 endif
 
-.PHONY: help demo test check bench docs dist clean
+.PHONY: help demo test test-portable check bench docs dist clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
 
 # uv is fast, and with the constraint it keeps a CPU build of torch where one is on offer (UV_FIND_LINKS may be empty).
 $(READY): pyproject.toml constraints.txt
@@ -32,6 +34,10 @@ demo: $(READY)  ## the paper's losses on the embedded data under 19 corruptions:
 
 test: check  ## all checks and all tests
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT)
+
+test-portable: $(READY)  ## the tests of the numeric packages as on a processor without vector instructions
+	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 --dist loadfile $(LEFT_OUT) \
+		$(NUMERIC:%=tests/%) $(NUMERIC:%=src/calibrant/%)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet

@@ -150,7 +150,7 @@ def whole_set(console: Console) -> None:
     n_threads = os.cpu_count() or 1
     start, cpu = time.perf_counter(), time.process_time()
     for name in track(cb.CORRUPTIONS, "CIFAR-10-C", console=console, transient=True):
-        for _ in file_parts(images, name, n_threads=n_threads, report=lambda _: None):
+        for _ in file_parts(images, name, n_threads=n_threads):
             pass
     taken, cpu = time.perf_counter() - start, time.process_time() - cpu
     console.print(

@@ -20,11 +20,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from calibrant.experiments.config import read_experiment
-from calibrant.experiments.plan import make_plan
 from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import carry_out
-from calibrant.experiments.work import Backend, Outcome, in_this_process, work
+from calibrant.experiments.run import carry_out, make_plan
+from calibrant.experiments.work import Backend, in_this_process, work
 
 FILE = """
 [settings]
@@ -41,11 +39,13 @@ seed = {seeds}
 
 def swept(file: Path, folder: Path, backend: Backend) -> tuple[float, float]:
     """Seconds of a whole sweep, from its file on, and of its runs."""
-    outcomes: list[Outcome] = []
+    seconds: list[float] = []
     began = time.perf_counter()
-    result = carry_out(make_plan(read_experiment(file), folder), file, backend=backend, heard=outcomes.append)
+    result = carry_out(
+        make_plan(file, output=folder), file, backend=backend, ended=lambda outcome: seconds.append(outcome.seconds)
+    )
     assert not result.missing
-    return time.perf_counter() - began, sum(outcome.seconds for outcome in outcomes)
+    return time.perf_counter() - began, sum(seconds)
 
 
 WAYS: dict[str, Backend] = {
@@ -66,7 +66,7 @@ def main() -> None:
         top, rounds = Path(name), []
         file = top / "bench.toml"
         file.write_text(FILE.format(root=top / "data", epochs=options.epochs, seeds=list(range(options.runs))))
-        work(make_plan(read_experiment(file), top / "warm").tasks()[0])  # the corrupted images are made once
+        work(make_plan(file, output=top / "warm").tasks()[0])  # the corrupted images are made once
         for number in range(options.rounds):
             rounds.append({way: swept(file, top / f"{way}-{number}", backend) for way, backend in WAYS.items()})
     show(rounds, options.runs)

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from calibrant.data import ArrayData, DataSet, open_dataset
 from calibrant.models import build_model
+from calibrant.runs import RunFolder
 from calibrant.training.checkpoint import Progress
 from calibrant.training.engine import StopRequest, new_fabric
-from calibrant.training.folder import RunFolder
-from calibrant.training.loop import Fit, Job
+from calibrant.training.loop import Fit
 from calibrant.training.settings import Settings
 from calibrant.training.watch import Watch
 
@@ -51,7 +51,7 @@ def random_data(n_train: int) -> ArrayData:
 def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callable[[], object]]:
     """A run, and a function that trains one epoch of it, its first, again and again."""
     settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
-    fit = Fit(Job(settings, data, RunFolder(folder), new_fabric("cpu"), Watch(), StopRequest()))
+    fit = Fit(settings, data, RunFolder(folder), new_fabric("cpu"), watch=Watch(), request=StopRequest())
 
     def epoch() -> None:
         fit.progress = Progress(fit.train.digest)

@@ -202,12 +202,10 @@ def test_the_reference_has_every_public_name() -> None:
         assert any(path.startswith(f"calibrant.{name}") for path in shown), name
 
 
-def test_formulas_of_docstrings_are_set() -> None:
-    sys.path.insert(0, str(DOCS))
-    try:
-        from hooks import VERBS, on_page_content, on_page_markdown, readable
-    finally:
-        sys.path.remove(str(DOCS))
+def test_formulas_of_docstrings_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from hooks import VERBS, on_page_content, on_page_markdown, readable
+
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
     formulas = [inline or shown for inline, shown in re.findall(r":math:`(.+?)`|\.\. math:: (.+?)\n\n", sources, re.S)]
     assert len(formulas) > 50
@@ -222,11 +220,12 @@ def test_formulas_of_docstrings_are_set() -> None:
     assert "`--fail-if STR...`" in page
 
 
-def test_readme_maps_every_source_file() -> None:
+def test_readme_maps_every_source_file_and_contributing_is_short() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     sources = [path for path in (ROOT / "src" / "calibrant").rglob("*.py") if path.read_text(encoding="utf-8").strip()]
     missing = [str(path.relative_to(ROOT / "src" / "calibrant")) for path in sources if f"`{path.name}`" not in readme]
     assert not missing
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_fidelity_rows_name_tests_that_exist() -> None:
@@ -237,10 +236,6 @@ def test_fidelity_rows_name_tests_that_exist() -> None:
     }
     assert named
     assert named <= defined, sorted(named - defined)
-
-
-def test_contributing_is_short() -> None:
-    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_files_of_settings_are_read() -> None:

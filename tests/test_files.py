@@ -124,14 +124,11 @@ def test_a_lock_is_held_alone(tmp_path: Path) -> None:
         pass
 
 
-def test_where_data_sets_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_data_sets_are_and_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CALIBRANT_DATA", raising=False)
     assert data_folder() == Path("data")
     monkeypatch.setenv("CALIBRANT_DATA", "elsewhere")
     assert data_folder() == Path("elsewhere")
     assert data_folder("here") == Path("here")
-
-
-def test_an_error_in_one_line() -> None:
     assert first_line(ValueError("\n one\ntwo")) == "one"
     assert first_line(KeyError()) == "KeyError"

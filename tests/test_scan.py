@@ -85,23 +85,16 @@ def test_files_behind_urls(three: Predictions, tmp_path: Path) -> None:
 # Files of other writers
 
 
-LISTS: dict[str, Callable[[int], pa.DataType]] = {
-    "list_double": lambda _: pa.list_(pa.float64()),
-    "list_float": lambda _: pa.list_(pa.float32()),
-    "list_half": lambda _: pa.list_(pa.float16()),
-    "large_list_double": lambda _: pa.large_list(pa.float64()),
-    "large_list_float": lambda _: pa.large_list(pa.float32()),
-    "fixed_double": lambda k: pa.list_(pa.float64(), k),
-    "fixed_half": lambda k: pa.list_(pa.float16(), k),
-}
+FLOATS = (pa.float16(), pa.float32(), pa.float64())
+LISTS = [make(kind) for make in (pa.list_, pa.large_list, lambda kind: pa.list_(kind, 3)) for kind in FLOATS]
 
 
 @pytest.mark.parametrize("column", ["logits", "log_probs", "probs"])
-@pytest.mark.parametrize("lists", LISTS)
-def test_lists_of_any_float(lists: str, column: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lists", LISTS, ids=str)
+def test_lists_of_any_float(lists: pa.DataType, column: str, tmp_path: Path) -> None:
     probs = torch.tensor(PROBS, dtype=torch.float64)
     values = probs if column == "probs" else probs.log()
-    table = pa.table({"label": LABELS, column: pa.array(values.tolist(), type=LISTS[lists](3)), "site": list("abca")})
+    table = pa.table({"label": LABELS, column: pa.array(values.tolist(), type=lists), "site": list("abca")})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
     batches = Predictions.scan(tmp_path / "x.parquet", batch_rows=2)
     for loaded in (Predictions.load(tmp_path / "x.parquet"), Predictions.concat(list(batches))):
@@ -112,24 +105,17 @@ def test_lists_of_any_float(lists: str, column: str, tmp_path: Path) -> None:
         assert loaded.metadata == {}
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
-def test_positive_probs_of_any_float(kind: pa.DataType, tmp_path: Path) -> None:
-    table = pa.table({"label": [0, 1, None], "positive_probs": pa.array([0.25, 1.0, 0.0], type=kind)})
-    pq.write_table(table, tmp_path / "x.parquet")
-    loaded = Predictions.load(tmp_path / "x.parquet")
-    torch.testing.assert_close(loaded.probs().double()[:, 1], torch.tensor([0.25, 1.0, 0.0], dtype=torch.float64))
-    assert loaded.labels.tolist() == [0, 1, -1]
-    assert loaded.n_classes == 2
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()], ids=str
-)
-def test_labels_of_any_integer(kind: pa.DataType, tmp_path: Path) -> None:
-    labels = [0, 99, None, 100]
-    table = pa.table({"label": pa.array(labels, type=kind), "logits": torch.zeros(4, 101).tolist()})
-    pq.write_table(table, tmp_path / "x.parquet")
-    assert Predictions.load(tmp_path / "x.parquet").labels.tolist() == [0, 99, -1, 100]
+def test_positive_probs_of_any_float_and_labels_of_any_integer(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    for kind in FLOATS:
+        pq.write_table(pa.table({"label": [0, 1, None], "positive_probs": pa.array([0.25, 1.0, 0.0], kind)}), path)
+        loaded = Predictions.load(path)
+        torch.testing.assert_close(loaded.probs().double()[:, 1], torch.tensor([0.25, 1.0, 0.0], dtype=torch.float64))
+        assert (loaded.labels.tolist(), loaded.n_classes) == ([0, 1, -1], 2)
+    logits = torch.zeros(4, 101).tolist()
+    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+        pq.write_table(pa.table({"label": pa.array([0, 99, None, 100], name), "logits": logits}), path)
+        assert Predictions.load(path).labels.tolist() == [0, 99, -1, 100], name
 
 
 # Damaged files
@@ -156,111 +142,77 @@ def assert_refused(paths: Any, *parts: str, row: int | None = None) -> None:
 GOOD_LOGITS: list[Any] = [[0.5, float(i), -1.0] for i in range(N_ROWS)]
 GOOD_PROBS: list[Any] = [[0.5, 0.25, 0.25]] * N_ROWS
 GOOD_LABELS: list[Any] = [i % N_CLASSES for i in range(N_ROWS)]
-
-
-def swapped(values: list[Any], value: Any, row: int = 7) -> list[Any]:
-    """The values with one replaced."""
-    return [*values[:row], value, *values[row + 1 :]]
-
-
-def logits_table(value: Any, kind: pa.DataType | None = None) -> pa.Table:
-    """A good table but for the logits of row 7."""
-    return pa.table({"label": GOOD_LABELS, "logits": pa.array(swapped(GOOD_LOGITS, value), type=kind)})
-
-
-def probs_table(value: Any) -> pa.Table:
-    """A good table but for the probabilities of row 7."""
-    return pa.table({"label": GOOD_LABELS, "probs": swapped(GOOD_PROBS, value)})
-
-
-def log_probs_table(value: Any) -> pa.Table:
-    """A good table but for the log-probabilities of row 7."""
-    good = [[math.log(p) for p in row] for row in GOOD_PROBS]
-    return pa.table({"label": GOOD_LABELS, "log_probs": swapped(good, value)})
-
-
-def label_table(value: Any, kind: pa.DataType | None = None) -> pa.Table:
-    """A good table but for the label of row 7."""
-    return pa.table({"label": pa.array(swapped(GOOD_LABELS, value), type=kind), "logits": GOOD_LOGITS})
-
-
+GOOD: dict[str, list[Any]] = {
+    "logits": GOOD_LOGITS,
+    "probs": GOOD_PROBS,
+    "log_probs": [[math.log(p) for p in row] for row in GOOD_PROBS],
+    "positive_probs": [0.5] * N_ROWS,
+}
 FIXED = pa.list_(pa.float32(), N_CLASSES)
-DAMAGED_ROWS: dict[str, tuple[str, Callable[[], pa.Table]]] = {
-    "nan": ("logits", lambda: logits_table([0.0, NAN, 1.0])),
-    "nan_fixed": ("logits", lambda: logits_table([0.0, NAN, 1.0], FIXED)),
-    "nan_row": ("logits", lambda: logits_table([NAN] * 3)),
-    "plus_inf": ("logits", lambda: logits_table([0.0, 1.0, INF])),
-    "only_minus_inf": ("logits", lambda: logits_table([-INF] * 3)),
-    "fewer_classes": ("logits", lambda: logits_table([0.0, 1.0])),
-    "more_classes": ("logits", lambda: logits_table([0.0, 1.0, 2.0, 3.0])),
-    "no_classes": ("logits", lambda: logits_table([])),
-    "null": ("logits", lambda: logits_table(None)),
-    "null_fixed": ("logits", lambda: logits_table(None, FIXED)),
-    "null_large": ("logits", lambda: logits_table(None, pa.large_list(pa.float64()))),
-    "null_inside": ("logits", lambda: logits_table([0.0, None, 1.0])),
-    "null_inside_fixed": ("logits", lambda: logits_table([0.0, None, 1.0], FIXED)),
-    "label_above": ("label", lambda: label_table(3)),
-    "label_below": ("label", lambda: label_table(-7)),
-    "label_wraps_int32": ("label", lambda: label_table(2**32)),
-    "label_wraps_int64": ("label", lambda: label_table(2**63 + 1, pa.uint64())),
-    "probs_sum": ("probs", lambda: probs_table([0.5, 0.5, 0.5])),
-    "probs_negative": ("probs", lambda: probs_table([0.75, 0.5, -0.25])),
-    "probs_nan": ("probs", lambda: probs_table([NAN, 0.5, 0.5])),
-    "probs_null": ("probs", lambda: probs_table(None)),
-    "log_probs_nan": ("log_probs", lambda: log_probs_table([NAN] * 3)),
-    "log_probs_sum": ("log_probs", lambda: log_probs_table([0.0] * 3)),
-    "positive_above": (
-        "positive_probs",
-        lambda: pa.table({"label": [0] * N_ROWS, "positive_probs": swapped([0.5] * N_ROWS, 1.5)}),
-    ),
-    "positive_null": (
-        "positive_probs",
-        lambda: pa.table({"label": [0] * N_ROWS, "positive_probs": swapped([0.5] * N_ROWS, None)}),
-    ),
-}
+DAMAGED_ROWS: list[tuple[str, Any, pa.DataType | None]] = [  # the column, what stands in its row 7, its type
+    ("logits", [0.0, NAN, 1.0], None),
+    ("logits", [0.0, NAN, 1.0], FIXED),
+    ("logits", [NAN] * 3, None),
+    ("logits", [0.0, 1.0, INF], None),
+    ("logits", [-INF] * 3, None),
+    ("logits", [0.0, 1.0], None),
+    ("logits", [0.0, 1.0, 2.0, 3.0], None),
+    ("logits", [], None),
+    ("logits", None, None),
+    ("logits", None, FIXED),
+    ("logits", None, pa.large_list(pa.float64())),
+    ("logits", [0.0, None, 1.0], None),
+    ("logits", [0.0, None, 1.0], FIXED),
+    ("label", 3, None),
+    ("label", -7, None),
+    ("label", 2**32, None),
+    ("label", 2**63 + 1, pa.uint64()),
+    ("probs", [0.5, 0.5, 0.5], None),
+    ("probs", [0.75, 0.5, -0.25], None),
+    ("probs", [NAN, 0.5, 0.5], None),
+    ("probs", None, None),
+    ("log_probs", [NAN] * 3, None),
+    ("log_probs", [0.0] * 3, None),
+    ("positive_probs", 1.5, None),
+    ("positive_probs", None, None),
+]
 
 
-@pytest.mark.parametrize("case", DAMAGED_ROWS)
-def test_damaged_rows(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "value", "kind"), DAMAGED_ROWS, ids=str)
+def test_damaged_rows(column: str, value: Any, kind: pa.DataType | None, tmp_path: Path) -> None:
     """The row is counted from the start of its file, over row groups and batches."""
-    column, table = DAMAGED_ROWS[case]
-    pq.write_table(pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS}), tmp_path / "a.parquet")
-    pq.write_table(table(), tmp_path / "damaged.parquet", row_group_size=3)
-    assert_refused(tmp_path / "damaged.parquet", "damaged.parquet", column, row=7)
-    if column == "logits" and "more" not in case and "fewer" not in case:
-        assert_refused([tmp_path / "a.parquet", tmp_path / "damaged.parquet"], "damaged.parquet", column, row=7)
+    held = "logits" if column == "label" else column
+    columns = {"label": [0] * N_ROWS if held == "positive_probs" else GOOD_LABELS, held: GOOD[held]}
+    columns[column] = pa.array([*columns[column][:7], value, *columns[column][8:]], type=kind)
+    good, damaged = tmp_path / "a.parquet", tmp_path / "damaged.parquet"
+    pq.write_table(pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS}), good)
+    pq.write_table(pa.table(columns), damaged, row_group_size=3)
+    null = ["null"] if value is None or (isinstance(value, list) and None in value) else []
+    assert_refused(damaged, "damaged.parquet", column, *null, row=7)
+    if column == "logits" and len(value or [0] * N_CLASSES) in (0, N_CLASSES):
+        assert_refused([good, damaged], "damaged.parquet", column, row=7)
 
 
-DAMAGED_COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[], pa.Table]]] = {
-    "no_logits": (("logits",), lambda: pa.table({"label": GOOD_LABELS})),
-    "no_label": (("label",), lambda: pa.table({"logits": GOOD_LOGITS})),
-    "nothing_known": (("logits",), lambda: pa.table({"y": GOOD_LABELS, "scores": GOOD_LOGITS})),
-    "logits_and_probs": (
-        ("logits", "probs"),
-        lambda: pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS, "probs": GOOD_PROBS}),
-    ),
-    "probs_and_positive_probs": (
-        ("probs", "positive_probs"),
-        lambda: pa.table({"label": [0] * 10, "probs": [[0.5, 0.5]] * 10, "positive_probs": [0.5] * 10}),
-    ),
-    "logits_text": (("logits",), lambda: pa.table({"label": GOOD_LABELS, "logits": ["[1, 2, 3]"] * N_ROWS})),
-    "logits_lists_of_text": (("logits",), lambda: pa.table({"label": GOOD_LABELS, "logits": [["1", "2"]] * N_ROWS})),
-    "logits_plain": (("logits",), lambda: pa.table({"label": GOOD_LABELS, "logits": [0.5] * N_ROWS})),
-    "positive_probs_lists": (
-        ("positive_probs",),
-        lambda: pa.table({"label": [0] * N_ROWS, "positive_probs": [[0.5, 0.5]] * N_ROWS}),
-    ),
-    "label_float": (("label",), lambda: pa.table({"label": [float(i) for i in GOOD_LABELS], "logits": GOOD_LOGITS})),
-    "label_text": (("label",), lambda: pa.table({"label": HOSPITALS, "logits": GOOD_LOGITS})),
-    "label_lists": (("label",), lambda: pa.table({"label": [[0]] * N_ROWS, "logits": GOOD_LOGITS})),
-}
+DAMAGED_COLUMNS: list[tuple[dict[str, list[Any]], list[str]]] = [  # the columns, and what the message names
+    ({"label": GOOD_LABELS}, ["logits"]),
+    ({"logits": GOOD_LOGITS}, ["label"]),
+    ({"y": GOOD_LABELS, "scores": GOOD_LOGITS}, ["logits"]),
+    ({"label": GOOD_LABELS, "logits": GOOD_LOGITS, "probs": GOOD_PROBS}, ["logits", "probs"]),
+    ({"label": [0], "probs": [[0.5, 0.5]], "positive_probs": [0.5]}, ["probs", "positive_probs"]),
+    ({"label": GOOD_LABELS, "logits": ["[1, 2, 3]"] * N_ROWS}, ["logits"]),
+    ({"label": GOOD_LABELS, "logits": [["1", "2"]] * N_ROWS}, ["logits"]),
+    ({"label": GOOD_LABELS, "logits": [0.5] * N_ROWS}, ["logits"]),
+    ({"label": [0] * N_ROWS, "positive_probs": [[0.5, 0.5]] * N_ROWS}, ["positive_probs"]),
+    ({"label": [float(label) for label in GOOD_LABELS], "logits": GOOD_LOGITS}, ["label"]),
+    ({"label": HOSPITALS, "logits": GOOD_LOGITS}, ["label"]),
+    ({"label": [[0]] * N_ROWS, "logits": GOOD_LOGITS}, ["label"]),
+]
 
 
-@pytest.mark.parametrize("case", DAMAGED_COLUMNS)
-def test_damaged_columns(case: str, tmp_path: Path) -> None:
-    columns, table = DAMAGED_COLUMNS[case]
-    pq.write_table(table(), tmp_path / "damaged.parquet")
-    assert_refused(tmp_path / "damaged.parquet", "damaged.parquet", *columns)
+def test_damaged_columns(tmp_path: Path) -> None:
+    for columns, named in DAMAGED_COLUMNS:
+        pq.write_table(pa.table(columns), tmp_path / "damaged.parquet")
+        assert_refused(tmp_path / "damaged.parquet", "damaged.parquet", *named)
 
 
 def test_files_with_other_class_counts(tmp_path: Path) -> None:

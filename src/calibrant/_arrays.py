@@ -17,17 +17,20 @@ Hashes: TypeAlias = NDArray[np.uint64]
 HASHED_WORDS = 2**15  # at a time, so that they stay in the cache
 FEW_WORDS = 16  # sums over fewer are faster when rows run along the last dimension
 UNKNOWN = -1  # the label of a row whose label is not known
+BLOCK = 2**18  # numbers that a block of rows holds, unless told
 
 
-def blocks(n_rows: int, width: int, most: int) -> Iterator[slice]:
-    """Consecutive rows of ``width`` numbers each, at least one and at most ``most`` numbers at a time.
+def blocks(n: int, width: int, *, size: int = BLOCK) -> Iterator[slice]:
+    """Slices that cover ``n`` rows in order, each of at most ``size`` numbers where a row has ``width``.
 
-    >>> list(blocks(5, 3, 6)), list(blocks(2, 9, 6))
-    ([slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)], [slice(0, 1, None), slice(1, 2, None)])
+    A block has at least one row. What is computed block by block needs little memory, and stays in the cache.
+
+    >>> list(blocks(5, 3, size=6))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    step = max(1, most // max(1, width))
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
+    step = max(1, size // max(1, width))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def floats(argument: str, values: Array) -> Tensor:
@@ -162,7 +165,7 @@ def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
     low, high = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     few = n_words < FEW_WORDS
     factors = (first[:, None], second[:, None]) if few else (first, second)
-    for rows in blocks(n, n_words, HASHED_WORDS):
+    for rows in blocks(n, n_words, size=HASHED_WORDS):
         words = _words(as_float32(logits[rows]))
         words = words.T.copy() if few else words
         for total, factor in zip((low, high), factors, strict=True):

@@ -119,9 +119,7 @@ def _check_vector(argument: str, values: Sequence[float] | Tensor, n_classes: in
     vector = _as_float64(argument, values)
     if vector.ndim != 1:
         raise InvalidInputError(f"{argument} must have one dimension, got shape {tuple(vector.shape)}")
-    if not vector.isfinite().all():
-        (row,) = _first(~vector.isfinite())
-        raise InvalidInputError(f"{argument} must be finite, got {vector[row]} for class {row}")
+    _check_values(argument, "be finite", vector, vector.isfinite(), "for class")
     if n_classes is not None and len(vector) != n_classes:
         raise InvalidInputError(f"{argument} must have one value for each of {n_classes} classes, got {len(vector)}")
     return vector
@@ -139,6 +137,14 @@ def _check_shares(argument: str, values: Sequence[float] | Tensor) -> Tensor:
 def _first(mask: Tensor) -> tuple[int, ...]:
     """Where a mask is first true."""
     return tuple(mask.nonzero()[0].tolist())
+
+
+def _check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str) -> None:
+    """Every value keeps the rule; the error names the first that does not, and its place in each named dimension."""
+    if not good.all():
+        place = _first(~good)
+        where = ", ".join(f"{name} {at}" for name, at in zip(names, place, strict=False))
+        raise InvalidInputError(f"{argument} must {rule}, got {float(values[place]):g} {where}")
 
 
 def _place(mask: Tensor, first_row: int = 0) -> str:
@@ -215,13 +221,10 @@ def check_features(features: Tensor, n_classes: int) -> Tensor:
     matrix = _as_float64("features", features)
     if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
         raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
-    if not matrix.isfinite().all():
-        row, column = _first(~matrix.isfinite())
-        raise InvalidInputError(f"features must be finite, got {matrix[row, column]} for class {row}, column {column}")
+    _check_values("features", "be finite", matrix, matrix.isfinite(), "for class", "column")
     if not matrix.any(0).all():
-        raise InvalidInputError(
-            f"features must not be 0 for every class, as column {int(matrix.any(0).int().argmin())} is"
-        )
+        (column,) = _first(~matrix.any(0))
+        raise InvalidInputError(f"features must not be 0 for every class, as column {column} is")
     return matrix
 
 
@@ -289,11 +292,8 @@ def check_shapes(logits: Tensor, labels: Tensor) -> bool:
     soft = labels.is_floating_point()
     expected = logits.shape if soft else (logits.shape[0], *logits.shape[2:])
     if labels.shape != expected or labels.dtype == torch.bool or labels.is_complex():
-        got = f"shape {tuple(labels.shape)} of {labels.dtype}"
-        raise InvalidInputError(
-            f"labels must be integers of shape {(logits.shape[0], *logits.shape[2:])} or probabilities of shape "
-            f"{tuple(logits.shape)}, got {got}"
-        )
+        rule = f"integers of shape {(len(logits), *logits.shape[2:])} or probabilities of shape {tuple(logits.shape)}"
+        raise InvalidInputError(f"labels must be {rule}, got shape {tuple(labels.shape)} of {labels.dtype}")
     return soft
 
 
@@ -304,10 +304,7 @@ def check_soft_labels(labels: Tensor) -> None:
     wrong = ~((totals - 1).abs() <= tolerance)
     if wrong.any():
         raise InvalidInputError(f"labels must sum to 1, got {float(totals[_first(wrong)]):g} at {_place(wrong)}")
-    if (labels < 0).any():
-        row, label, *rest = _first(labels < 0)
-        value = float(labels[row, label, *rest])
-        raise InvalidInputError(f"labels must not be negative, got {value:g} at row {row}, class {label}")
+    _check_values("labels", "not be negative", labels, labels >= 0, "at row", "class")
 
 
 def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
@@ -332,17 +329,13 @@ def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_same_classes(
-    method: str,
-    n_classes: int,
-    got: int,
-    names: tuple[str, ...] | None = None,
-    got_names: tuple[str, ...] | None = None,
+    method: str, n_classes: int, got: int, names: Sequence[str] | None = None, got_names: Sequence[str] | None = None
 ) -> None:
     if got != n_classes:
         raise InvalidInputError(f"predictions must have the {n_classes} classes that {method} was fitted on, got {got}")
     if names is not None and got_names is not None and names != got_names:
-        k = next(i for i, pair in enumerate(zip(names, got_names, strict=True)) if pair[0] != pair[1])
-        what = f"class {k} was {names[k]!r} and is {got_names[k]!r}"
+        pairs = zip(names, got_names, strict=True)
+        what = next(f"class {k} was {a!r} and is {b!r}" for k, (a, b) in enumerate(pairs) if a != b)
         raise InvalidInputError(f"predictions must have the classes that {method} was fitted on; {what}")
 
 
@@ -384,9 +377,8 @@ def check_folds(folds: int, n_rows: int) -> int:
 
 def check_known_features(method: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
     if features is None:
-        raise InvalidInputError(
-            f"{argument} must have features for {method}; give them with with_features(…), or --features FILE"
-        )
+        remedy = "give them with with_features(…), or --features FILE"
+        raise InvalidInputError(f"{argument} must have features for {method}; {remedy}")
     return features
 
 
@@ -394,10 +386,8 @@ def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
     """Labels (n,) that none of the rows calls impossible."""
     impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
-        (row,) = _first(impossible)
-        raise InvalidInputError(
-            f"labels must have a probability above 0, got 0 for class {int(labels[row])} at row {row}"
-        )
+        got = f"0 for class {int(labels[_first(impossible)])} at {_place(impossible)}"
+        raise InvalidInputError(f"labels must have a probability above 0, got {got}")
 
 
 def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
@@ -413,14 +403,10 @@ def check_row_weights(weights: Tensor, n: int) -> Tensor:
     if weights.shape != (n,) or weights.is_complex():
         raise InvalidInputError(f"weights must be {n} numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
     vector = weights.detach().double().cpu()
-    bad = ~((vector >= 0) & vector.isfinite())
-    if bad.any():
-        (row,) = _first(bad)
-        raise InvalidInputError(f"weights must be finite and not negative, got {vector[row].item():g} at row {row}")
-    extreme = (vector > 0) & ((vector < 1e-100) | (vector > 1e100))
-    if extreme.any():
-        (row,) = _first(extreme)
-        raise InvalidInputError(f"weights must be 0 or lie in [1e-100, 1e100], got {vector[row].item():g} at row {row}")
+    known = (vector >= 0) & vector.isfinite()
+    _check_values("weights", "be finite and not negative", vector, known, "at row")
+    usual = (vector == 0) | ((vector >= 1e-100) & (vector <= 1e100))
+    _check_values("weights", "be 0 or lie in [1e-100, 1e100]", vector, usual, "at row")
     return vector
 
 
@@ -448,9 +434,7 @@ def check_outcomes(
     confidence = _at_least_float32(confidence)
     low, high = confidence.aminmax()
     if not (low >= 0 and high <= 1):
-        bad = ~((confidence >= 0) & (confidence <= 1))
-        (row,) = _first(bad)
-        raise InvalidInputError(f"confidence must lie in [0, 1], got {float(confidence[row]):g} at row {row}")
+        _check_values("confidence", "lie in [0, 1]", confidence, (confidence >= 0) & (confidence <= 1), "at row")
     return _counting_rows(confidence, correct.cpu(), weights)
 
 
@@ -556,10 +540,7 @@ def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
         what = f"{tuple(features.shape)}" + (" for dense predictions" if extent else "")
         raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
     halves = features.half()
-    if not halves.isfinite().all():
-        row, column = _first(~halves.isfinite())
-        value = features[row, column].item()
-        raise InvalidInputError(f"features must be finite in float16, got {value:g} at row {row}, column {column}")
+    _check_values("features", "be finite in float16", features, halves.isfinite(), "at row", "column")
     return halves
 
 
@@ -589,8 +570,8 @@ def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> Non
         got = f"{len(a)} rows of {classes_a} classes and {len(b)} of {classes_b}"
         raise InvalidInputError(f"a and b must be predictions of the same rows, got {got}")
     if not torch.equal(a, b):
-        (row,) = _first(a != b)
-        got = f"labels {int(a[row])} and {int(b[row])} at row {row}"
+        place = _first(a != b)
+        got = f"labels {int(a[place])} and {int(b[place])} at row {place[0]}"
         raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
 
 
@@ -599,18 +580,14 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     check_tensor("logits", logits)
     check_tensor("labels", labels)
     if logits.ndim != 2 or not logits.is_floating_point() or 0 in logits.shape:
-        raise InvalidInputError(
-            f"logits must be floating point of shape (n, k), got {logits.dtype}, {tuple(logits.shape)}"
-        )
+        got = f"{logits.dtype}, {tuple(logits.shape)}"
+        raise InvalidInputError(f"logits must be floating point of shape (n, k), got {got}")
     labels = labels.detach().cpu()
     if labels.is_floating_point() and bool(((labels == 0) | (labels == 1)).all()):
         labels = labels.long()  # as the losses of multi-label models take them
     labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
-    if not logits.isfinite().all():
-        row, column = _first(~logits.isfinite())
-        got = f"{logits[row, column].item()} at row {row}, class {column}"
-        raise InvalidInputError(f"logits must be finite, got {got}")
+    _check_values("logits", "be finite", logits, logits.isfinite(), "at row", "class")
     return _at_least_float32(logits), labels
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
 UMASK = os.umask(0)  # it can only be read by setting it, which is no business of threads
@@ -100,6 +101,17 @@ def _replace(temporary: str, target: Path) -> None:
         os.replace(temporary, target)
     except PermissionError as error:  # Windows, where somebody has it open
         raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tables of a TOML file. Raises: NoDataError, CorruptFileError."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{path} is not TOML: {error}") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -116,35 +116,24 @@ class Predictions:
         return cls._build("positive_probs", probs, labels, **options)
 
     @classmethod
-    def _build(
-        cls,
-        kind: str,
-        values: Array,
-        labels: Array | None,
-        *,
-        columns: Mapping[str, Any] | pa.Table | None = None,
-        features: Array | None = None,
-        class_names: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        ignore_index: int = -100,
-    ) -> Self:
+    def _build(cls, kind: str, values: Array, labels: Array | None, **options: Unpack[Options]) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
         tensor = floats(argument, values)
         if kind == "positive_probs":
             tensor = two_classes(tensor, argument, 0)
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
-        names = check_class_names(class_names, n_classes)
-        table = check_columns(columns, n, RESERVED)
+        names = check_class_names(options.get("class_names"), n_classes)
+        table = check_columns(options.get("columns"), n, RESERVED)
         halves = None
-        if features is not None:
-            whole = floats("features", features)
+        if options.get("features") is not None:
+            whole = floats("features", options["features"])
             halves, table = check_features16(whole, n, extent), _with_norm(table, whole)
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
-        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
-        predictions = cls(tensor, known, table, halves, names, dict(metadata or {}))
+        known, ignored = _labels(labels, n_classes, (n, *extent), options.get("ignore_index", -100))
+        predictions = cls(tensor, known, table, halves, names, dict(options.get("metadata") or {}))
         if ignored is not None:
             predictions = predictions[~ignored]
         logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
@@ -234,9 +223,8 @@ class Predictions:
             try:
                 among = pa.array(values).cast(column.type)
             except pa.ArrowException:
-                raise InvalidInputError(
-                    f"{name} must be compared with values of its type {column.type}, got {values}"
-                ) from None
+                rule = f"be compared with values of its type {column.type}"
+                raise InvalidInputError(f"{name} must {rule}, got {values}") from None
             mask &= pc.is_in(column, among).to_numpy(zero_copy_only=False)
         return self[mask]
 
@@ -249,13 +237,11 @@ class Predictions:
         first = parts[0]
         for part in parts[1:]:
             if part.n_classes != first.n_classes:
-                raise InvalidInputError(
-                    f"parts must have one number of classes, got {first.n_classes} and {part.n_classes}"
-                )
+                got = f"{first.n_classes} and {part.n_classes}"
+                raise InvalidInputError(f"parts must have one number of classes, got {got}")
             if part.class_names != first.class_names:
-                raise InvalidInputError(
-                    f"parts must have the same class_names, got {part.class_names}, {first.class_names}"
-                )
+                got = f"{part.class_names}, {first.class_names}"
+                raise InvalidInputError(f"parts must have the same class_names, got {got}")
             if sorted(map(str, part.columns.schema)) != sorted(map(str, first.columns.schema)):
                 got = f"{_describe(first.columns.schema)} and {_describe(part.columns.schema)}"
                 raise InvalidInputError(f"parts must have the same columns, got {got}")
@@ -333,7 +319,7 @@ class Predictions:
         return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for rows in blocks(len(self), self.n_classes, BATCH_ELEMENTS):
+        for rows in blocks(len(self), self.n_classes, size=BATCH_ELEMENTS):
             labels = self.labels[rows].numpy()
             arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), as_lists(as_float32(self.logits[rows]))]
             arrays += [] if self.features is None else [as_lists(self.features[rows])]

@@ -23,12 +23,6 @@ class Truth:
     predictions: Predictions
     probs: Tensor
 
-    def __len__(self) -> int:
-        return len(self.probs)
-
-    def __getitem__(self, rows: slice | Tensor) -> "Truth":
-        return Truth(self.predictions[rows], self.probs[rows])
-
     def error(self, found: Predictions) -> float:
         """Mean total variation between the found and the true probabilities."""
         return (found.probs().double() - self.probs).abs().sum(1).div(2).mean().item()
@@ -199,21 +193,19 @@ def along_a_line(position: Tensor, generator: torch.Generator, noise: float = 0.
     return offset + position[:, None] * direction + noise * normal(len(position), N_FEATURES, generator=generator)
 
 
+def at_temperatures(temperature: Tensor, generator: torch.Generator, **options: Any) -> Truth:
+    """Four classes; each row's logits are true when they are divided by its temperature."""
+    seen = 3.0 * normal(len(temperature), 4, generator=generator)
+    return drawn(seen, (seen / temperature[:, None]).softmax(1), generator, **options)
+
+
 def domain_rows(n: int, positions: Mapping[str, float], *, seed: int) -> Truth:
     """Domains that lie on a line of the feature space; the logarithm of their temperature is linear along it."""
     generator = generator_of(seed)
-    names = list(positions)
-    domain = torch.arange(n) % len(names)
-    position = torch.tensor([positions[name] for name in names], dtype=torch.float64)[domain]
-    temperature = (0.3 + 1.1 * position).exp()
-    seen = 3.0 * normal(n, 4, generator=generator)
-    return drawn(
-        seen,
-        (seen / temperature[:, None]).softmax(1),
-        generator,
-        columns={"domain": [names[i] for i in domain.tolist()]},
-        features=along_a_line(position, generator),
-    )
+    names = [list(positions)[i % len(positions)] for i in range(n)]
+    position = torch.tensor([positions[name] for name in names], dtype=torch.float64)
+    features = along_a_line(position, generator)
+    return at_temperatures((0.3 + 1.1 * position).exp(), generator, columns={"domain": names}, features=features)
 
 
 def fade(severity: float) -> tuple[float, float]:
@@ -246,9 +238,7 @@ def cluster_rows(n: int, share_far: float, *, seed: int) -> Truth:
     far = uniform(n, generator=generator) < share_far
     features = 0.5 * normal(n, N_FEATURES, generator=generator)
     features[:, 0] += torch.where(far, 2.0, -2.0)
-    seen = 3.0 * normal(n, 4, generator=generator)
-    temperature = torch.where(far, 3.0, 1.0).double()
-    return drawn(seen, (seen / temperature[:, None]).softmax(1), generator, features=features)
+    return at_temperatures(torch.where(far, 3.0, 1.0).double(), generator, features=features)
 
 
 def angle_rows(n: int, *, seed: int, widest: float = 1.5) -> Truth:
@@ -257,15 +247,23 @@ def angle_rows(n: int, *, seed: int, widest: float = 1.5) -> Truth:
     angle = widest * uniform(n, generator=generator)
     around = torch.nn.functional.normalize(normal(n, N_FEATURES - 1, generator=generator), dim=1)
     features = torch.cat((angle.cos()[:, None], angle.sin()[:, None] * around), 1)
-    temperature = 1.0 + 2.5 * 2 * (angle / 2).sin()
-    seen = 3.0 * normal(n, 4, generator=generator)
-    return drawn(seen, (seen / temperature[:, None]).softmax(1), generator, features=features)
+    return at_temperatures(1.0 + 2.5 * 2 * (angle / 2).sin(), generator, features=features)
 
 
 def scored_rows(n: int, *, seed: int, rising: bool) -> Truth:
     """A column `noise` in which 1/T is linear, rising or falling."""
     generator = generator_of(seed)
     noise = uniform(n, generator=generator)
-    seen = 3.0 * normal(n, 4, generator=generator)
     inverse = 0.25 + 0.75 * (noise if rising else 1 - noise)
-    return drawn(seen, (seen * inverse[:, None]).softmax(1), generator, columns={"noise": noise.tolist()})
+    return at_temperatures(1 / inverse, generator, columns={"noise": noise.tolist()})
+
+
+def draw(
+    n: int, temperature: float | Tensor = 2.0, seed: int = 0, *, spread: float = 2.0, n_classes: int = 3, **options: Any
+) -> Predictions:
+    """Rows whose best temperature is the one given, for all or for each of them."""
+    generator = generator_of(seed)
+    true = spread * normal(n, n_classes, generator=generator)
+    labels = true.softmax(1).multinomial(1, generator=generator)[:, 0]
+    scale = torch.as_tensor(temperature, dtype=torch.float64).reshape(-1, 1)
+    return Predictions.from_logits(true * scale, labels, **options)

@@ -1,116 +1,144 @@
-"""Every entry of CALIBRATORS against the shared battery; the table itself; options that no method takes."""
+"""Every entry of CALIBRATORS against the shared battery; the promises of the table; all that a fit refuses."""
 
+import inspect
 import math
 from typing import Any
 
 import pytest
-from calibrator_check import ASPECTS, TWO_CLASSES, assert_one_line, check_calibrator, fit, validation_of
+import torch
+from calibrator_check import ASPECTS, METHODS, PLAIN, assert_one_line, fit, validation_of
+from calibrator_data import bare, draw, like
 
 import calibrant as cb
 from calibrant import calibrators
-from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
+from calibrant.calibrators.table import calibrator_class
+from calibrant.errors import CalibrantError, InvalidInputError
 
-CLASSES = {
-    "identity": "Identity",
-    "temperature": "TemperatureScaling",
-    "ensemble_temperature": "EnsembleTemperature",
-    "vector": "VectorScaling",
-    "matrix": "MatrixScaling",
-    "dirichlet": "DirichletCalibration",
-    "platt": "PlattScaling",
-    "beta": "BetaCalibration",
-    "histogram": "HistogramBinning",
-    "bbq": "BayesianBinning",
-    "isotonic": "IsotonicCalibration",
-    "isotonic_multiclass": "MulticlassIsotonic",
-    "spline": "SplineCalibration",
-    "perturbed_temperature": "PerturbedTemperature",
-    "domain_temperature": "DomainTemperature",
-    "set_temperature": "SetTemperature",
-    "transcal": "TransferTemperature",
-    "density_aware": "DensityAwareScaling",
-    "conditional_temperature": "ConditionalTemperature",
-}
 MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic"}
-LIKELIHOOD_FITTED = {
-    "identity",
-    "temperature",
-    "ensemble_temperature",
-    "vector",
-    "matrix",
-    "dirichlet",
-    "platt",
-    "beta",
-    "conditional_temperature",
-    "density_aware",
-}
+NO_LIKELIHOOD = {"histogram", "bbq", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}
+FOR_SHIFT = {"perturbed_temperature", "domain_temperature", "set_temperature", "transcal", "density_aware"}
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
-@pytest.mark.parametrize("name", cb.CALIBRATORS)
+@pytest.mark.parametrize("name", METHODS)
 def test_contract(name: str, aspect: str) -> None:
-    check_calibrator(name, [aspect])
-
-
-def test_the_table_is_whole() -> None:
-    assert {name: method.__name__ for name, method in cb.CALIBRATORS.items()} == CLASSES
-    for name, method in cb.CALIBRATORS.items():
-        assert method.name == name
-        assert getattr(calibrators, CLASSES[name]) is method
-        assert issubclass(method, calibrators.Calibrator)
-    assert cb.TemperatureScaling is cb.CALIBRATORS["temperature"]
+    ASPECTS[aspect](name)
 
 
 def test_promises_of_the_table() -> None:
-    assert {name for name, method in cb.CALIBRATORS.items() if not method.keeps_argmax} == MAY_CHANGE_THE_CLASS
-    assert {name for name, method in cb.CALIBRATORS.items() if method.likelihood_fitted} == LIKELIHOOD_FITTED
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert getattr(calibrators, method.__name__) is method
+    assert cb.TemperatureScaling is METHODS["temperature"]
+    assert set(METHODS) - PLAIN == FOR_SHIFT
+    assert {name for name, method in METHODS.items() if not method.keeps_argmax} == MAY_CHANGE_THE_CLASS
+    plain_likelihood = {name for name in PLAIN if METHODS[name].likelihood_fitted}
+    assert plain_likelihood == PLAIN - NO_LIKELIHOOD
+    assert {name for name, method in METHODS.items() if method.two_classes_only} == {"platt", "beta"}
+    assert {name for name, method in METHODS.items() if method.usual} <= PLAIN
 
 
-@pytest.mark.parametrize("name", sorted(TWO_CLASSES))
-def test_methods_of_two_classes_refuse_more(name: str) -> None:
-    for n_classes in (3, 4):
-        with pytest.raises(InvalidInputError) as caught:
-            fit(name, validation_of(name, n_classes=n_classes))
-        assert str(n_classes) in str(caught.value)
+def test_options_are_those_of_the_fit() -> None:
+    for name, method in METHODS.items():
+        keywords = [p for p in inspect.signature(method.fit).parameters.values() if p.name != "validation"]
+        assert method.options() == tuple(p.name for p in keywords)
+        assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in keywords), name
+        assert calibrator_class(name, method.options()) is method
+    with pytest.raises(InvalidInputError, match=r"n_bins.*vector.*strength"):
+        calibrator_class("vector", ["n_bins"])
+    with pytest.raises(InvalidInputError, match=r"grid.*identity.*none"):
+        cb.cross_fit(draw(30), "identity", grid=(1.0,))
 
 
-BAD_OPTIONS: list[tuple[str, str, Any]] = [
+# What a fit refuses: the method, its options, and what the message names
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *(
-        (name, "strength", value)
-        for name in ("vector", "matrix", "dirichlet", "platt", "beta")
+        (name, {"strength": value}, f"strength.*{value:g}")
+        for name, method in METHODS.items()
+        if "strength" in method.options()
         for value in (-1.0, math.nan, math.inf)
     ),
-    *(("histogram", "n_bins", value) for value in (0, -3, 2.5)),
-    *(("spline", "n_knots", value) for value in (0, -1, 2.5)),
-    *(("conditional_temperature", "n_knots", value) for value in (0, -1, 2.5)),
-    *((name, "k", value) for name in ("density_aware",) for value in (0, -1, 1.5)),
-    *(("temperature", "grid", value) for value in ((), (0.0, 1.0), (1.0, -2.0), (math.nan,))),
-    *(("temperature", "bounds", value) for value in ((2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0))),
+    *(("histogram", {"n_bins": value}, f"n_bins.*{value}") for value in (0, -3, 2.5)),
+    *(
+        (name, {"n_knots": value}, f"n_knots.*{value}")
+        for name in ("spline", "conditional_temperature")
+        for value in (0, -2, 3.5)
+    ),
+    *(("density_aware", {"k": value}, f"k .*{value}") for value in (0, -1, 1.5, 900)),
+    *(("temperature_grid", {"grid": value}, "grid") for value in ((), (0.0, 1.0), (math.inf,), 1.5)),
+    ("temperature_grid", {"grid": (1.0, -2.5)}, "grid.*-2.5"),
+    ("temperature_grid", {"grid": (math.nan,)}, "grid.*nan"),
+    ("temperature", {"bounds": (2.0, 1.0)}, "bounds.*2.*1"),
+    ("temperature", {"bounds": (-3.0, 1.0)}, "bounds.*-3"),
+    ("temperature", {"bounds": (0.5, math.nan)}, "bounds.*nan"),
+    *(("temperature", {"bounds": value}, "bounds") for value in ((0.5,), 5, ("a", "b"))),
+    ("temperature", {"at_bound": "stop"}, "stop"),
+    ("temperature", {"weights": "wait"}, "wait"),
+    ("transcal", {"target": None}, "target"),
+    ("transcal", {"target": 5}, "target"),
+    ("transcal", {"target": draw(50, n_classes=3, features=torch.ones(50, 6))}, "4.*3|3.*4"),
+    ("transcal", {"target": draw(50, n_classes=4)[:0]}, "row"),
+    ("perturbed_temperature", {"shift": "kind"}, "kind"),
+    ("domain_temperature", {"domain": "site"}, "site"),
+    ("set_temperature", {"sets": ("severity", "weather")}, "weather"),
+    ("set_temperature", {"sets": ("class",)}, "class"),
+    ("density_aware", {"reference": draw(50, n_classes=4)}, "features"),
+    ("density_aware", {"reference": draw(50, n_classes=4, features=torch.ones(50, 3))}, "features.*(3.*6|6.*3)"),
+    ("set_temperature", {"reference": draw(50, n_classes=4, features=torch.ones(50, 3))}, "features.*(3.*6|6.*3)"),
+    ("conditional_temperature", {"score": "skore"}, "skore"),
+    ("conditional_temperature", {"score": "corruption"}, "corruption"),
 ]
 
 
-@pytest.mark.parametrize(("name", "option", "value"), BAD_OPTIONS, ids=str)
-def test_options_that_no_method_takes(name: str, option: str, value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=option) as caught:
-        fit(name, validation_of(name), **{option: value})
+@pytest.mark.parametrize(("name", "options", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_refused_options(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CalibrantError, match=message) as caught:
+        fit(name, validation_of(name), **options)
     assert_one_line(caught.value)
 
 
-def test_an_unknown_word_for_the_bound_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match="stop"):
-        fit("temperature", validation_of("temperature"), at_bound="stop")
+def test_refused_rows() -> None:
+    """More than two classes, no columns or features where they are needed, one set, labels of probability 0."""
+    four = validation_of("vector")
+    for name, method in METHODS.items():
+        if method.two_classes_only:
+            with pytest.raises(InvalidInputError, match="4"):
+                fit(name, four)
+        if method.needs_columns or method.needs_features or method.fits_shifts:
+            with pytest.raises(CalibrantError, match=r"corruption|domain|features") as caught:
+                fit(name, cb.Predictions.from_logits(four.logits, four.labels))
+            assert_one_line(caught.value)
+    with pytest.raises(InvalidInputError, match="3 sets, got 1"):
+        fit("set_temperature", four.where(corruption="fog", severity=1.0))
+    logits = four.logits.clone()
+    logits[31, four.labels[31]] = -math.inf
+    for name in ("temperature", "ensemble_temperature", "vector", "dirichlet"):
+        with pytest.raises(InvalidInputError, match="row 31"):
+            fit(name, like(four, logits=logits))
 
 
-def test_the_target_is_required() -> None:
-    with pytest.raises((InvalidInputError, TypeError), match="target"):
-        cb.CALIBRATORS["transcal"].fit(validation_of("transcal"))
-
-
-@pytest.mark.parametrize("name", ["perturbed_temperature", "domain_temperature", "set_temperature", "density_aware"])
-def test_what_a_method_needs_must_be_there(name: str) -> None:
-    """A column, or features, that the validation rows do not have."""
-    validation = validation_of(name)
-    plain = cb.Predictions.from_logits(validation.logits, validation.labels)
-    with pytest.raises(CalibrantError) as caught:
-        fit(name, plain)
-    assert_one_line(caught.value)
+def test_refused_calls() -> None:
+    """Rows without the features or the column that a fit went by, of classes in another order, or calibrated before."""
+    rows = validation_of("vector")
+    new = draw(60, seed=1, n_classes=4)
+    for name in ("density_aware", "domain_temperature", "set_temperature"):
+        for given in (new, new.with_features(torch.ones(60, 2))):
+            with pytest.raises(InvalidInputError, match="features"):
+                fit(name, rows)(given)
+    with pytest.raises(InvalidInputError, match="features"):
+        fit("domain_temperature", like(rows, features=None))(bare(rows), allow_same_rows=True)
+    with pytest.raises(InvalidInputError, match="all columns of sets"):
+        fit("set_temperature", rows)(rows.select(["severity"]), allow_same_rows=True)
+    with pytest.raises(CalibrantError, match="severity"):
+        fit("conditional_temperature", rows, score="severity")(new)
+    with pytest.raises(InvalidInputError, match="'class 0' and is 'z'"):
+        fit("vector", rows)(draw(9, n_classes=4, class_names=["z", "class 1", "class 2", "class 3"]))
+    with pytest.raises(InvalidInputError, match="int"):
+        fit("temperature", rows)(5)  # type: ignore[arg-type]
+    calibrator = fit("temperature", rows)
+    once = calibrator(new)
+    with pytest.raises(InvalidInputError, match="already calibrated"):
+        calibrator(once)
+    twice = fit("identity", rows)(fit("identity", rows)(once))
+    assert twice.metadata["calibrator"]["after"]["after"]["method"] == "temperature"

@@ -1,31 +1,22 @@
 """Choosing a calibrator: folds, cross-fitting, the table of candidates, and the comparison on test rows."""
 
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from calibrator_check import METHODS
+from calibrator_data import draw, permuted
 
 import calibrant as cb
-from calibrant.calibrators import HistogramBinning, PerturbedTemperature, TemperatureScaling, VectorScaling
-from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
+from calibrant.calibrators import Calibrator, HistogramBinning, PerturbedTemperature, TemperatureScaling, UnseenFits
+from calibrant.calibrators.choice import row_folds
+from calibrant.errors import CalibrantError, NotConvergedError
 
 
-def draw(n: int, temperature: float = 2.5, seed: int = 0, *, n_classes: int = 3, **options: Any) -> cb.Predictions:
-    generator = torch.Generator().manual_seed(seed)
-    honest = 2 * torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
-    labels = honest.softmax(1).multinomial(1, generator=generator)[:, 0]
-    return cb.Predictions.from_logits(honest * temperature, labels, **options)
-
-
-def always_right(n: int = 60) -> cb.Predictions:
+def always_correct(n: int = 60) -> cb.Predictions:
     rows = draw(n)
     return cb.Predictions.from_logits(rows.logits, rows.logits.argmax(1))
-
-
-def shuffled(rows: cb.Predictions, seed: int = 0) -> tuple[cb.Predictions, torch.Tensor]:
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    return rows[order], order
 
 
 # Cross-fitting
@@ -34,279 +25,225 @@ def shuffled(rows: cb.Predictions, seed: int = 0) -> tuple[cb.Predictions, torch
 @pytest.mark.parametrize(
     ("method", "options"), [("temperature", {}), ("vector", {"strength": 2.0}), ("histogram", {"n_bins": 4})]
 )
-def test_each_row_is_mended_by_the_fit_of_the_other_folds(method: str, options: dict[str, Any]) -> None:
+def test_each_row_is_calibrated_by_the_fit_of_the_other_folds(method: str, options: dict[str, Any]) -> None:
     rows = draw(400, columns={"number": list(range(400))})
     found = cb.cross_fit(rows, method, folds=4, **options)
     assert torch.equal(found.predictions.labels, rows.labels)
-    assert found.predictions.column("number").to_pylist() == list(range(400))
-    assert found.fold.dtype == torch.int64
-    assert found.fold.shape == (400,)
-    assert sorted(set(found.fold.tolist())) == [0, 1, 2, 3]
+    assert found.predictions.columns.equals(rows.columns)
+    assert found.predictions.metadata["calibrator"] == {"method": method, "cross_fit": 4}
     for fold in range(4):
         held_out = found.fold == fold
         assert 40 <= int(held_out.sum()) <= 160
-        calibrator = cb.CALIBRATORS[method].fit(rows[~held_out], **options)
-        wanted = calibrator(rows[held_out]).log_probs()
+        wanted = METHODS[method].fit(rows[~held_out], **options)(rows[held_out]).log_probs()
         torch.testing.assert_close(found.predictions[held_out].log_probs(), wanted, rtol=1e-9, atol=1e-9)
-
-
-def test_the_calibrator_of_a_cross_fit_is_that_of_all_rows() -> None:
-    rows = draw(400)
-    found = cb.cross_fit(rows)
-    assert isinstance(found.calibrator, TemperatureScaling)
-    assert found.calibrator.temperature == pytest.approx(TemperatureScaling.fit(rows).temperature, rel=1e-12)
-    assert found.calibrator.fitted.n_rows == 400
-    assert len(set(found.fold.tolist())) == 5
-    binned = cb.cross_fit(rows, "histogram", n_bins=3)
     new = draw(50, seed=1)
-    torch.testing.assert_close(binned.calibrator(new).logits, HistogramBinning.fit(rows, n_bins=3)(new).logits)
+    assert torch.equal(found.calibrator(new).logits, METHODS[method].fit(rows, **options)(new).logits)
 
 
 def test_folds_do_not_depend_on_the_order_of_rows() -> None:
-    rows = draw(300)
-    moved, order = shuffled(rows)
-    first, second = cb.cross_fit(rows), cb.cross_fit(moved)
-    assert torch.equal(first.fold[order], second.fold)
-    torch.testing.assert_close(
-        first.predictions.log_probs()[order], second.predictions.log_probs(), rtol=1e-6, atol=1e-6
-    )
+    names = [f"patient {i % 40}" for i in range(400)]
+    rows = draw(400, columns={"patient": names, "number": list(range(400))})
+    moved = permuted(rows, 1)
+    order = moved.column("number").to_pylist()
+    for by in (None, "patient"):
+        first, second = cb.cross_fit(rows, by=by), cb.cross_fit(moved, by=by)
+        assert torch.equal(first.fold[order], second.fold)
+        assert first.fold.unique().tolist() == [0, 1, 2, 3, 4]
+        torch.testing.assert_close(
+            first.predictions.log_probs()[order], second.predictions.log_probs(), rtol=1e-6, atol=1e-6
+        )
+    assert len(set(zip(names, first.fold.tolist(), strict=True))) == 40, "the rows of a group share a fold"
 
 
-def test_equal_rows_share_a_fold() -> None:
-    rows = draw(120)
-    copies, _ = shuffled(rows[[i % 120 for i in range(360)]], seed=1)
-    fold = cb.cross_fit(copies, folds=3).fold.tolist()
-    seen: dict[tuple[float, ...], set[int]] = {}
-    for logits, label, number in zip(copies.logits.tolist(), copies.labels.tolist(), fold, strict=True):
-        seen.setdefault((*logits, label), set()).add(number)
-    assert len(seen) == 120
-    assert {len(numbers) for numbers in seen.values()} == {1}
-    assert len(set(fold)) == 3
-
-
-@pytest.mark.parametrize("names", [[f"patient {i}" for i in range(40)], list(range(40))], ids=["words", "numbers"])
-def test_rows_of_one_group_share_a_fold(names: Sequence[object]) -> None:
-    rows = draw(400, columns={"patient": [names[i % 40] for i in range(400)]})
-    found = cb.cross_fit(rows, by="patient")
-    folds: dict[object, set[int]] = {}
-    for name, number in zip(rows.column("patient").to_pylist(), found.fold.tolist(), strict=True):
-        folds.setdefault(name, set()).add(number)
-    assert len(folds) == 40
-    assert {len(numbers) for numbers in folds.values()} == {1}
-    assert len(set(found.fold.tolist())) == 5
-    moved, order = shuffled(rows)
-    assert torch.equal(cb.cross_fit(moved, by="patient").fold, found.fold[order])
-
-
-def test_a_map_that_learns_rows_by_heart_gains_nothing_by_copies() -> None:
+def test_equal_rows_share_a_fold_so_that_learning_by_heart_gains_nothing() -> None:
     """Labels drawn by lot, every row ten times: folds that shared copies would make fine bins look good."""
     generator = torch.Generator().manual_seed(2)
     logits = torch.randn(60, 2, generator=generator, dtype=torch.float64)
     labels = torch.randint(2, (60,), generator=generator)
     copies = cb.Predictions.from_logits(logits.repeat(10, 1), labels.repeat(10))
     by_heart = HistogramBinning.fit(copies, n_bins=60).fitted.nll_after
-    honest = cb.score(cb.cross_fit(copies, "histogram", n_bins=60).predictions).nll
+    found = cb.cross_fit(copies, "histogram", n_bins=60)
+    assert (found.fold.reshape(10, 60) == found.fold[:60]).all()
+    assert by_heart is not None
     assert by_heart < 0.45
-    assert honest > 0.65
+    assert cb.score(found.predictions).nll > 0.65
 
 
-@pytest.mark.parametrize(
-    ("folds", "message"), [(1, "folds.*1"), (0, "folds.*0"), (21, "folds.*21"), (2.5, "folds.*2.5")]
-)
-def test_a_bad_number_of_folds_is_refused(folds: int, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        cb.cross_fit(draw(20), folds=folds)
-
-
-def test_other_refusals_of_cross_fit() -> None:
-    rows = draw(100)
-    with pytest.raises(CalibrantError, match=r"temprature.*did you mean 'temperature'"):
-        cb.cross_fit(rows, "temprature")
-    with pytest.raises(CalibrantError, match="patient"):
-        cb.cross_fit(rows, by="patient")
-    with pytest.raises(InvalidInputError, match="labels"):
-        cb.cross_fit(cb.Predictions.from_logits(rows.logits))
+@pytest.mark.parametrize("sizes", [[1] * 5 + [1000] + [1] * 5, [1000, 1, 1], [1, 1, 1000], [3] * 30])
+def test_no_fold_is_empty(sizes: list[int]) -> None:
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    rows = draw(len(groups), columns={"patient": groups})
+    folds = min(5, len(sizes))
+    fold = row_folds(rows, folds, "patient")
+    assert torch.bincount(fold, minlength=folds).min() > 0
+    assert all(len(fold[groups == group].unique()) == 1 for group in range(len(sizes)))
 
 
 # Choice
 
 
-def test_the_best_candidate_is_chosen_and_fitted_on_all_rows() -> None:
-    rows = draw(800)
-    found = cb.choose(rows, ("identity", "temperature", "histogram"))
-    assert found.method == "temperature"
-    assert isinstance(found.calibrator, TemperatureScaling)
-    assert found.calibrator.temperature == pytest.approx(TemperatureScaling.fit(rows).temperature, rel=1e-12)
-    assert found.table[0].method == "temperature"
-    assert {row.method for row in found.table} == {"identity", "temperature", "histogram"}
-    scores = [row.score for row in found.table]
+@pytest.mark.parametrize("by", ["nll", "brier"])
+def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(by: str) -> None:
+    rows, names = draw(600, 2.5), ("identity", "temperature", "histogram")
+    calibrator, table = cb.choose(rows, names, by=by, folds=3)
+    assert isinstance(calibrator, TemperatureScaling)
+    assert calibrator.temperature == pytest.approx(TemperatureScaling.fit(rows).temperature, rel=1e-12)
+    assert table[0].method == "temperature"
+    assert {row.method for row in table} == set(names)
+    scores = [row.score for row in table]
     assert scores == sorted(scores)
-    assert all(row.standard_error > 0 and row.failure is None for row in found.table)
-    for row in found.table:
-        wanted = cb.score(cb.cross_fit(rows, row.method).predictions).nll
-        assert row.score == pytest.approx(wanted, rel=1e-6)
-    assert cb.score(rows).nll == pytest.approx(next(r.score for r in found.table if r.method == "identity"), rel=1e-6)
+    for row in table:
+        crossed = cb.score(cb.cross_fit(rows, row.method, folds=3).predictions, metrics=[by])
+        assert row.score == pytest.approx(getattr(crossed, by), rel=1e-6)
+        assert row.difference == pytest.approx(row.score - table[0].score, abs=1e-12)
+        assert row.standard_error > 0
+        assert row.failure is None
+    _, moved = cb.choose(permuted(rows, 1), names, by=by, folds=3)
+    assert [row.method for row in moved] == [row.method for row in table]
+    assert [row.score for row in moved] == pytest.approx(scores, rel=1e-6)
 
 
-def test_the_brier_score_may_decide() -> None:
-    rows = draw(600)
-    found = cb.choose(rows, ["identity", "temperature"], by="brier", folds=3)
-    assert found.method == "temperature"
-    wanted = cb.score(cb.cross_fit(rows, "temperature", folds=3).predictions).brier
-    assert found.table[0].score == pytest.approx(wanted, rel=1e-6)
-
-
-def test_candidates_may_be_left_out() -> None:
-    found = cb.choose(draw(250), folds=2)
-    assert found.method != "identity"
-    assert {"identity", "temperature"} <= {row.method for row in found.table}
-
-
-def test_the_choice_does_not_depend_on_the_order_of_rows() -> None:
-    rows = draw(300, temperature=1.2)
-    names = ("identity", "temperature", "vector")
-    first, second = cb.choose(rows, names, folds=2), cb.choose(shuffled(rows)[0], names, folds=2)
-    assert [row.method for row in first.table] == [row.method for row in second.table]
-    assert [row.score for row in first.table] == pytest.approx([row.score for row in second.table], rel=1e-6)
+def test_the_usual_candidates() -> None:
+    for n_classes in (2, 3):
+        calibrator, table = cb.choose(draw(250, n_classes=n_classes), folds=2)
+        usual = {name for name, method in METHODS.items() if method.usual}
+        wanted = {name for name in usual if n_classes == 2 or not METHODS[name].two_classes_only}
+        assert {row.method for row in table} == wanted
+        assert not calibrator.idempotent
+    assert {"identity", "temperature", "beta"} <= usual
 
 
 def test_a_candidate_that_fails_is_listed_last_with_its_reason() -> None:
-    found = cb.choose(draw(200), ("platt", "temperature", "identity"))
-    assert found.method == "temperature"
-    last = found.table[-1]
-    assert (last.method, last.score) == ("platt", None)
-    assert "3" in last.failure
-    found = cb.choose(always_right(), ("temperature", "identity"))
-    assert found.method == "identity"
-    assert found.table[-1].method == "temperature"
-    assert found.table[-1].score is None
-    assert found.table[-1].failure
-
-
-def test_no_candidate_that_works_is_an_error() -> None:
-    with pytest.raises(NotConvergedError, match="temperature"):
-        cb.choose(always_right(), ("temperature",))
-    with pytest.raises(NotConvergedError, match="platt"):
-        cb.choose(draw(100), ("platt", "beta"))
-
-
-def test_refusals_of_the_choice() -> None:
-    rows = draw(100)
-    with pytest.raises(CalibrantError, match="ece"):
-        cb.choose(rows, ("identity",), by="ece")
-    with pytest.raises(CalibrantError, match="vectr"):
-        cb.choose(rows, ("identity", "vectr"))
-    with pytest.raises(InvalidInputError, match="candidates"):
-        cb.choose(rows, ())
-    with pytest.raises(InvalidInputError, match=r"folds.*1"):
-        cb.choose(rows, ("identity",), folds=1)
+    for rows, names, best in (
+        (draw(200), ("platt", "temperature", "identity"), "temperature"),
+        (always_correct(), ("temperature", "identity"), "identity"),
+    ):
+        calibrator, table = cb.choose(rows, names)
+        assert calibrator.name == table[0].method == best
+        assert (table[-1].method, table[-1].score) == (names[0], None)
+        assert table[-1].failure
+        with pytest.raises(NotConvergedError, match=names[0]):
+            cb.choose(rows, names[:1])
 
 
 # Comparison on test rows
 
 
-def shifted(seed: int, n: int = 200) -> cb.Predictions:
+KINDS = {"none": 1.5, "blur": 2.0, "fog": 3.0, "noise": 5.0}
+
+
+def shifted(seed: int, n: int = 200, column: str = "corruption") -> cb.Predictions:
     parts = []
-    for i, (name, temperature) in enumerate({"none": 1.5, "blur": 2.0, "fog": 3.0, "noise": 5.0}.items()):
-        parts.append(draw(n, temperature, 10 * seed + i, columns={"corruption": [name] * n, "severity": [i] * n}))
+    for i, (name, temperature) in enumerate(KINDS.items()):
+        parts.append(draw(n, temperature, 10 * seed + i, columns={column: [name] * n, "severity": [i] * n}))
     return cb.Predictions.concat(parts)
 
 
 def test_a_comparison_scores_what_each_method_makes_of_the_test_rows() -> None:
-    validation, test = draw(400), draw(300, seed=1)
-    rows = cb.compare_calibrators(validation, test, ["identity", "temperature", "vector"])
-    assert [row.method for row in rows] == ["identity", "temperature", "vector"]
-    assert all((row.group, row.n_rows, row.failure) == (None, 300, None) for row in rows)
-    by_name = {row.method: row for row in rows}
-    for name, calibrated in {
-        "identity": test,
-        "temperature": TemperatureScaling.fit(validation)(test),
-        "vector": VectorScaling.fit(validation)(test),
-    }.items():
-        card = cb.score(calibrated)
-        assert by_name[name].values == pytest.approx({"nll": card.nll, "ece": card.ece}, abs=1e-6)
-        assert set(by_name[name].intervals) == {"nll", "ece"}
-        low, high = by_name[name].intervals["nll"]
-        assert low < by_name[name].values["nll"] < high
+    validation, test, methods = draw(400), draw(300, seed=1), ["identity", "temperature", "platt", "vector"]
+    steps: list[str] = []
+    rows = cb.compare_calibrators(validation, test, methods, report=steps.append)
+    assert [row.method for row in rows] == steps == methods
+    for row in rows:
+        assert (row.group, row.whole, row.n_rows) == (None, True, 300)
+        if row.method == "platt":
+            assert row.failure is not None
+            assert "3" in row.failure
+            continue
+        card = cb.score(METHODS[row.method].fit(validation)(test))
+        assert row.values == pytest.approx({"nll": card.nll, "ece": card.ece}, abs=1e-6)
+        assert set(row.intervals) == {"nll", "ece"}
+        low, high = row.intervals["nll"]
+        assert low < card.nll < high
+    [found] = cb.compare_calibrators(validation, validation, ["temperature"], allow_same_rows=True)
+    assert found.values["nll"] == pytest.approx(TemperatureScaling.fit(validation).fitted.nll_after, rel=1e-6)
+    rows = cb.compare_calibrators(validation, draw(50, seed=1, n_classes=4), ["temperature", "vector"])
+    assert all("3" in str(row.failure) and "4" in str(row.failure) for row in rows)
 
 
-def test_a_comparison_by_groups_and_other_metrics() -> None:
-    validation, test = shifted(1), shifted(2)
-    rows = cb.compare_calibrators(validation, test, ["temperature"], by="severity", metrics=("brier",))
-    calibrated = TemperatureScaling.fit(validation.where(corruption="none"))(test)
-    found = {row.group: row for row in rows}
-    assert {0, 1, 2, 3} <= set(found)
-    for severity in range(4):
-        part = calibrated.where(severity=severity)
-        assert found[severity].n_rows == 200
-        assert found[severity].values == pytest.approx({"brier": cb.score(part).brier}, abs=1e-6)
+@pytest.mark.parametrize("column", ["corruption", "kind"])
+def test_methods_of_corrupted_rows_never_see_the_type_that_they_are_tested_on(column: str) -> None:
+    validation, test = shifted(1, column=column), shifted(2, column=column)
+    names = ["perturbed_temperature", "temperature"]
+    rows = cb.compare_calibrators(validation, test, names, by=column, shift=column, metrics=("nll", "brier"))
+    found = {(row.method, row.group): row.values for row in rows}
+    clean = TemperatureScaling.fit(validation.where(**{column: "none"}))
+    for kind in KINDS:
+        part = test.where(**{column: kind})
+        assert found["temperature", kind]["brier"] == pytest.approx(cb.score(clean(part)).brier, rel=1e-6)
+        others = [other for other in KINDS if other != kind or kind == "none"]
+        calibrator = PerturbedTemperature.fit(validation.where(**{column: others}), shift=column)
+        assert found["perturbed_temperature", kind]["nll"] == pytest.approx(cb.score(calibrator(part)).nll, rel=1e-6)
+    with pytest.raises(CalibrantError, match="types of corruption other than noise, which test has"):
+        UnseenFits(validation.where(**{column: ["none", "noise"]}), shift=column).calibrated(names[0], part)
+    informed = PerturbedTemperature.fit(validation, shift=column)
+    assert abs(cb.score(informed(part)).nll - cb.score(calibrator(part)).nll) > 1e-4
 
 
-def test_methods_of_corrupted_rows_never_see_the_type_that_they_are_tested_on() -> None:
-    validation, test = shifted(1), shifted(2)
-    rows = cb.compare_calibrators(validation, test, ["perturbed_temperature", "temperature"], by="corruption")
-    found = {(row.method, row.group): row.values["nll"] for row in rows}
-    for name in ("blur", "fog", "noise"):
-        others = [other for other in ("none", "blur", "fog", "noise") if other != name]
-        calibrator = PerturbedTemperature.fit(validation.where(corruption=others))
-        wanted = cb.score(calibrator(test.where(corruption=name))).nll
-        assert found["perturbed_temperature", name] == pytest.approx(wanted, rel=1e-6)
-        informed = PerturbedTemperature.fit(validation)
-        assert abs(cb.score(informed(test.where(corruption=name))).nll - wanted) > 1e-4
+def test_a_method_is_fitted_once_for_each_type_unless_it_looks_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = UnseenFits(shifted(1))
+    count = dict.fromkeys(("temperature", "perturbed_temperature", "transcal"), 0)
+    for name in count:
+
+        def counted(target: cb.Predictions, rows: cb.Predictions, *, shift: str, name: str = name) -> Calibrator:
+            count[name] += 1
+            return TemperatureScaling.fit(rows)
+
+        monkeypatch.setattr(METHODS[name], "fit_for", counted)
+    for seed in (2, 3):
+        for kind in KINDS:
+            for name in count:
+                fits.calibrated(name, shifted(seed).where(corruption=kind))
+    assert count == {"temperature": 1, "perturbed_temperature": len(KINDS), "transcal": 2 * len(KINDS)}
+    with pytest.raises(CalibrantError, match="allow_same_rows"):
+        fits.check_unlike(shifted(1).where(corruption="fog"))
 
 
-def test_a_comparison_may_name_another_column_of_types() -> None:
-    validation, test = shifted(1), shifted(2)
-    renamed = [
-        cb.Predictions.from_logits(rows.logits, rows.labels, columns={"kind": rows.column("corruption")})
-        for rows in (validation, test)
-    ]
-    rows = cb.compare_calibrators(*renamed, ["perturbed_temperature"], by="kind", shift="kind")
-    calibrator = PerturbedTemperature.fit(validation.where(corruption=["none", "blur", "fog"]))
-    wanted = cb.score(calibrator(test.where(corruption="noise"))).nll
-    assert next(row.values["nll"] for row in rows if row.group == "noise") == pytest.approx(wanted, rel=1e-6)
+def test_what_the_rows_lack_decides_which_methods_are_compared() -> None:
+    rows = shifted(1)
+    lacking = {"platt", "beta", "domain_temperature", "density_aware"}
+    for validation, missing in (
+        (rows, lacking),
+        (rows.with_features(torch.ones(800, 2)), lacking - {"density_aware"}),
+        (rows.select(["corruption"]), lacking | {"set_temperature"}),
+        (rows.where(corruption="none"), lacking | {"perturbed_temperature", "set_temperature"}),
+    ):
+        assert set(UnseenFits(validation).usable_methods(validation)) == set(METHODS) - missing
+    two = draw(200, n_classes=2, columns={"domain": ["a", "b"] * 100})
+    lacking = {"perturbed_temperature", "set_temperature", "density_aware"}
+    found = cb.compare_calibrators(two, draw(100, seed=1, n_classes=2), metrics=["nll"])
+    assert [row.method for row in found] == [name for name in METHODS if name not in lacking]
 
 
-def test_a_method_that_fails_has_a_row_with_its_reason() -> None:
-    rows = cb.compare_calibrators(draw(100), draw(100, seed=1), ["platt", "identity"])
-    found = {row.method: row for row in rows}
-    assert "3" in found["platt"].failure
-    assert found["identity"].failure is None
+# Refusals
 
 
-def test_test_rows_of_other_classes_are_a_failure_of_every_method() -> None:
-    rows = cb.compare_calibrators(draw(100), draw(50, seed=1, n_classes=4), ["temperature", "vector"])
-    assert [row.method for row in rows] == ["temperature", "vector"]
-    assert all("3" in row.failure and "4" in row.failure for row in rows)
-
-
-def test_all_methods_are_compared_unless_told() -> None:
-    rows = cb.compare_calibrators(draw(200, n_classes=2), draw(100, seed=1, n_classes=2), metrics=["nll"])
-    names = [row.method for row in rows]
-    assert len(names) == len(set(names))
-    assert {"identity", "temperature", "platt", "beta", "histogram", "isotonic"} <= set(names) <= set(cb.CALIBRATORS)
-    found = {row.method: row for row in rows}
-    assert found["temperature"].values["nll"] < found["identity"].values["nll"]
-
-
-def test_test_rows_that_were_fitted_on_are_refused() -> None:
-    rows = draw(200)
-    with pytest.raises(InvalidInputError, match="allow_same_rows=True"):
-        cb.compare_calibrators(rows, rows[:100], ["temperature"])
-    [found] = cb.compare_calibrators(rows, rows, ["temperature"], allow_same_rows=True)
-    assert found.values["nll"] == pytest.approx(TemperatureScaling.fit(rows).fitted.nll_after, rel=1e-6)
-
-
-def test_refusals_of_the_comparison() -> None:
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        *(("cross_fit", {"folds": folds}, f"folds.*{folds}") for folds in (1, 0, 101, 2.5)),
+        ("cross_fit", {"method": "temprature"}, "temprature.*did you mean 'temperature'"),
+        ("cross_fit", {"by": "patient"}, "patient"),
+        ("choose", {"by": "ece"}, "ece"),
+        ("choose", {"candidates": ("identity", "vectr")}, "vectr"),
+        ("choose", {"candidates": ()}, "candidates"),
+        ("choose", {"folds": 1}, "folds.*1"),
+        ("compare", {"methods": ["temprature"]}, "temprature"),
+        ("compare", {"metrics": ["ecee"]}, "ecee"),
+        ("compare", {"by": "site"}, "site"),
+        ("compare", {"test": draw(100)[:50]}, "allow_same_rows=True"),
+        ("compare", {"test": cb.Predictions.from_logits(draw(50, seed=1).logits)}, "labels"),
+    ],
+    ids=str,
+)
+def test_refusals(function: str, options: dict[str, Any], message: str) -> None:
     rows, test = draw(100), draw(50, seed=1)
-    with pytest.raises(CalibrantError, match="temprature"):
-        cb.compare_calibrators(rows, test, ["temprature"])
-    with pytest.raises(CalibrantError, match="ecee"):
-        cb.compare_calibrators(rows, test, ["identity"], metrics=["ecee"])
-    with pytest.raises(CalibrantError, match="site"):
-        cb.compare_calibrators(rows, test, ["identity"], by="site")
-    with pytest.raises(InvalidInputError, match="labels"):
-        cb.compare_calibrators(rows, cb.Predictions.from_logits(test.logits), ["identity"])
+    call = cb.compare_calibrators if function == "compare" else getattr(cb, function)
+    given = ({"test": test, "methods": ["identity"]} if function == "compare" else {}) | options
+    with pytest.raises(CalibrantError, match=message):
+        call(rows, **given)
+    with pytest.raises(CalibrantError, match="labels"):
+        call(cb.Predictions.from_logits(rows.logits), **(given | {"test": test} if function == "compare" else {}))
 
 
 # Features that come later
@@ -317,23 +254,13 @@ def test_features_may_be_added_later() -> None:
     features = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
     found = rows.with_features(features)
     assert rows.features is None
-    assert found.features is not None
-    torch.testing.assert_close(found.features, features.half())
-    assert torch.equal(found.logits, rows.logits)
-    assert torch.equal(found.labels, rows.labels)
+    assert torch.equal(found.features, features.half())
     assert found.fingerprint == rows.fingerprint
-    assert found.column("site").to_pylist() == ["A"] * 20
+    assert found.columns.select(["site"]).equals(rows.columns)
     assert (found.class_names, dict(found.metadata)) == (("x", "y", "z"), {"seed": 1})
-    replaced = found.with_features(features[:, :2].numpy())
-    assert replaced.features is not None
-    assert replaced.features.shape == (20, 2)
-
-
-def test_features_of_other_rows_are_refused() -> None:
-    rows = draw(20)
-    with pytest.raises(InvalidInputError, match=r"features.*20.*19"):
+    assert found.with_features(features[:, :2].numpy()).features.shape == (20, 2)
+    with pytest.raises(CalibrantError, match=r"features.*20.*19"):
         rows.with_features(torch.ones(19, 3))
-    features = torch.ones(20, 3)
     features[4, 1] = float("nan")
-    with pytest.raises(InvalidInputError, match=r"features.*nan.*row 4"):
+    with pytest.raises(CalibrantError, match=r"features.*nan.*row 4"):
         rows.with_features(features)

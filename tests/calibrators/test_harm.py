@@ -1,40 +1,33 @@
 """What a calibrator must not do: run away where it has no evidence, trip over ties and zeros, hide a leak."""
 
-import json
 import math
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 import torch
+from calibrator_check import NO_CERTAINTIES, PLAIN
+from calibrator_data import draw as drawn_at
 
 import calibrant as cb
-from calibrant._files import replacing
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
-from calibrant.calibrators.choice import row_folds
-from calibrant.calibrators.neighbours import Bank
+from calibrant.calibrators.conditional import feature_bank, own_distances
 from calibrant.calibrators.transfer import control_variate
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NotConvergedError
-
-NEEDS_MORE = {"perturbed_temperature", "domain_temperature", "set_temperature", "transcal", "density_aware"}
-PLAIN = [name for name in CALIBRATORS if name not in NEEDS_MORE]
+from calibrant.errors import InvalidInputError, NotConvergedError
 
 
-def draw(n: int, k: int, seed: int, *, spread: float = 2.0, factor: float = 1.0, **options: Any) -> cb.Predictions:
-    """Rows that are calibrated when their logits are divided by the factor."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = spread * torch.randn(n, k, generator=generator)
-    labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
-    return cb.Predictions.from_logits(factor * logits, labels, **options)
+def draw(n: int, k: int, seed: int, *, factor: float = 1.0, **options: Any) -> cb.Predictions:
+    """Rows in single precision that are calibrated when their logits are divided by the factor."""
+    rows = drawn_at(n, factor, seed, n_classes=k, **options)
+    return replace(rows, logits=rows.logits.float())
 
 
 # No evidence: how much worse than the truth the mean NLL of fresh rows may get
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", sorted(PLAIN))
 @pytest.mark.parametrize(
     ("n", "k", "spread", "factor"), [(100, 2, 2, 1), (1000, 2, 2, 1), (1000, 10, 2, 1), (1000, 10, 8, 1.5)]
 )
@@ -43,40 +36,35 @@ def test_fresh_rows_of_a_calibrated_model_stay_nearly_so(
 ) -> None:
     if CALIBRATORS[name].two_classes_only and k > 2:
         return
-    allowed = 0.1 if n == 100 or name in ("histogram", "bbq", "isotonic") else 0.06
+    allowed = 0.1 if n == 100 or name in NO_CERTAINTIES else 0.06
     for seed in range(3):
         calibrator = CALIBRATORS[name].fit(draw(n, k, seed, spread=spread, factor=factor))
         truth = mean_nll(draw(5000, k, 100 + seed, spread=spread))
-        fresh = mean_nll(calibrator.mend(draw(5000, k, 100 + seed, spread=spread, factor=factor)))
-        if name != "identity" or factor == 1:
+        fresh = mean_nll(calibrator.calibrate(draw(5000, k, 100 + seed, spread=spread, factor=factor)))
+        if name not in ("identity", "temperature_grid") or factor == 1:  # these do not adapt to any factor
             assert fresh - truth < allowed + (0.05 if name in ("histogram", "bbq") else 0)
 
 
-@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "conditional_temperature"])
+@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "conditional_temperature", "platt", "beta"])
 @pytest.mark.parametrize("factor", [0.02, 50.0])
-def test_logits_of_another_scale_are_mended(name: str, factor: float) -> None:
-    calibrator = CALIBRATORS[name].fit(draw(1000, 10, 0, spread=3, factor=factor))
-    fresh = mean_nll(calibrator.mend(draw(5000, 10, 1, spread=3, factor=factor)))
-    assert fresh - mean_nll(draw(5000, 10, 1, spread=3)) < 0.06
-
-
-@pytest.mark.parametrize("name", ["platt", "beta"])
-def test_log_odds_of_another_scale_are_mended(name: str) -> None:
-    calibrator = CALIBRATORS[name].fit(draw(200, 2, 0, factor=0.02))
-    assert mean_nll(calibrator.mend(draw(5000, 2, 1, factor=0.02))) - mean_nll(draw(5000, 2, 1)) < 0.03
+def test_logits_of_another_scale_are_calibrated(name: str, factor: float) -> None:
+    k = 2 if CALIBRATORS[name].two_classes_only else 10
+    calibrator = CALIBRATORS[name].fit(draw(1000, k, 0, spread=3, factor=factor))
+    fresh = mean_nll(calibrator.calibrate(draw(5000, k, 1, spread=3, factor=factor)))
+    assert fresh - mean_nll(draw(5000, k, 1, spread=3)) < (0.03 if k == 2 else 0.06)
 
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_one_row_does_not_decide_a_matrix(name: str) -> None:
     calibrator = CALIBRATORS[name].fit(cb.Predictions.from_logits([[1.0, 0.0, 0.0]], [1]))
-    probs = calibrator.mend(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs()
+    probs = calibrator.calibrate(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs()
     assert probs.max() < 0.95
 
 
 def test_a_near_tie_does_not_push_the_other_classes_out() -> None:
     calibrator = CALIBRATORS["spline"].fit(draw(2000, 10, 0, spread=3, factor=0.5))
     tie = cb.Predictions.from_probs([[0.4002, 0.4001, *[0.024962] * 8]])
-    assert calibrator.mend(tie).probs().min() > 1e-12
+    assert calibrator.calibrate(tie).probs().min() > 1e-12
 
 
 def test_rows_that_hardly_overlap_carry_no_temperature_over() -> None:
@@ -95,21 +83,22 @@ def test_bins_of_equal_mass_end_where_ties_do() -> None:
     labels = ([1] * 5 + [0] * 45) + ([0] * 5 + [1] * 45)
     rows = cb.Predictions.from_probs(probs, labels)
     for name in ("histogram", "bbq", "isotonic"):
-        mended = CALIBRATORS[name].fit(rows).mend(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs()
-        assert mended.diagonal().numpy() == pytest.approx([0.9, 0.9], abs=0.03)
+        calibrated = CALIBRATORS[name].fit(rows).calibrate(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs()
+        assert calibrated.diagonal().numpy() == pytest.approx([0.9, 0.9], abs=0.03)
 
 
 def test_a_bin_without_rows_keeps_its_middle() -> None:
     rows = cb.Predictions.from_probs([[0.4, 0.6], [0.6, 0.4]] * 50, [1, 0] * 50)
-    calibrator = CALIBRATORS["histogram"].fit(rows, n_bins=10, equal_width=True)  # type: ignore[call-arg]
-    assert calibrator.mend(cb.Predictions.from_probs([[0.03, 0.97]])).probs()[0, 1] == pytest.approx(0.95, abs=0.01)
+    calibrator = HistogramBinning.fit(rows, n_bins=10, equal_width=True)
+    found = calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs()
+    assert found[0, 1].item() == pytest.approx(0.95, abs=0.01)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", sorted(PLAIN))
 def test_saturated_models_are_no_trouble(name: str) -> None:
     for k in (2,) if CALIBRATORS[name].two_classes_only else (2, 10):
         calibrator = CALIBRATORS[name].fit(draw(1000, k, 0, spread=30))
-        assert not calibrator.mend(draw(500, k, 1, spread=30)).logits.isnan().any()
+        assert not calibrator.calibrate(draw(500, k, 1, spread=30)).logits.isnan().any()
         single = calibrator.module().float()(draw(500, k, 1, spread=30).logits)
         assert not single.isnan().any()
 
@@ -119,14 +108,14 @@ def test_a_class_of_probability_0_stays_so_and_moves_no_other(name: str) -> None
     calibrator = CALIBRATORS[name].fit(draw(1000, 5, 0))
     least = float(draw(1000, 5, 0).logits.min())
     rows = torch.tensor([[2.0, 1.0, 0.0, -1.0, 2 + least], [2.0, 1.0, 0.0, -1.0, -math.inf]])
-    near, masked = calibrator.mend(cb.Predictions.from_logits(rows)).probs()
+    near, masked = calibrator.calibrate(cb.Predictions.from_logits(rows)).probs()
     assert masked[4] == 0
     torch.testing.assert_close(masked[:4], near[:4], atol=0.1, rtol=0)
 
 
 def test_an_ensemble_gives_no_class_less_than_its_temperature_does() -> None:
     calibrator = CALIBRATORS["ensemble_temperature"].fit(draw(2000, 3, 0, factor=1.05))
-    assert calibrator.mend(cb.Predictions.from_logits([[0.0, -1.0, -900.0]])).logits.isfinite().all()
+    assert calibrator.calibrate(cb.Predictions.from_logits([[0.0, -1.0, -900.0]])).logits.isfinite().all()
 
 
 # The order of rows
@@ -145,7 +134,9 @@ def test_the_order_of_tied_rows_and_of_groups_does_not_count(name: str) -> None:
     }
     rows = cb.Predictions.from_probs(probs, labels, features=features, columns=columns)
     new = cb.Predictions.from_probs([[0.6, 0.3, 0.1], [0.7, 0.2, 0.1]], features=torch.ones(2, 3))
-    found = [CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).mend(new).probs() for _ in range(3)]
+    found = [
+        CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).calibrate(new).probs() for _ in range(3)
+    ]
     for probs in found[1:]:
         torch.testing.assert_close(probs, found[0], atol=1e-6, rtol=0)
 
@@ -171,17 +162,6 @@ def test_leaks_that_are_not_whole_are_seen() -> None:
     assert len(calibrator(cb.Predictions.concat([others, rows[:3]]))) == 1003
 
 
-# Names
-
-
-def test_classes_in_another_order_are_refused() -> None:
-    calibrator = CALIBRATORS["vector"].fit(draw(200, 3, 0, class_names=["a", "b", "c"]))
-    calibrator(draw(50, 3, 1))
-    calibrator(draw(50, 3, 1, class_names=["a", "b", "c"]))
-    with pytest.raises(InvalidInputError, match="'a' and is 'c'"):
-        calibrator(draw(50, 3, 1, class_names=["c", "b", "a"]))
-
-
 def test_domains_are_told_apart_by_their_values() -> None:
     rows = [draw(300, 3, seed, factor=factor) for seed, factor in ((0, 1.0), (1, 3.0))]
     both = cb.Predictions.concat(rows)
@@ -192,80 +172,7 @@ def test_domains_are_told_apart_by_their_values() -> None:
     found = CALIBRATORS["domain_temperature"].fit(of(None, "None"))
     assert len(found.temperatures) == 2  # type: ignore[attr-defined]
     whole = CALIBRATORS["domain_temperature"].fit(of(1, 2))
-    torch.testing.assert_close(whole.mend(of(1.0, 2.0)).logits, whole.mend(of(1, 2)).logits)
-
-
-# Files
-
-
-@pytest.mark.parametrize(
-    ("name", "field", "value"),
-    [
-        ("ensemble_temperature", "weights", [-1.0, 2.0, 0.0]),
-        ("ensemble_temperature", "weights", [1.0, 1.0, 1.0]),
-        ("histogram", "values", -1.0),
-        ("histogram", "edges", "reversed"),
-        ("isotonic", "values", "reversed"),
-        ("conditional_temperature", "knots", "reversed"),
-        ("conditional_temperature", "scales", -1.0),
-        ("spline", "scale", -1.0),
-        ("temperature", "temperature", 10**400),
-    ],
-)
-def test_files_that_would_compute_something_else_are_refused(tmp_path: Path, name: str, field: str, value: Any) -> None:
-    path = tmp_path / "c.json"
-    CALIBRATORS[name].fit(draw(300, 3, 0)).save(path)
-    record = json.loads(path.read_text())
-    entry = record["parameters"][field]
-    if isinstance(value, list):
-        entry["values"] = value
-    elif isinstance(entry, dict):
-        entry["values"] = entry["values"][::-1] if value == "reversed" else [value * v for v in entry["values"]]
-    else:
-        record["parameters"][field] = value
-    path.write_text(json.dumps(record))
-    with pytest.raises(CorruptFileError, match=r"c\.json"):
-        cb.load_calibrator(path)
-
-
-def test_a_write_to_a_url_that_fails_leaves_the_old_file() -> None:
-    url = "memory://harm/c.json"
-    with replacing(url) as file:
-        file.write(b"old")
-
-    def fail() -> None:
-        with replacing(url) as file:
-            file.write(b"new")
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        fail()
-    assert fsspec.filesystem("memory").cat("/harm/c.json") == b"old"
-    assert len(fsspec.filesystem("memory").ls("/harm")) == 1
-
-
-# Folds
-
-
-@pytest.mark.parametrize("sizes", [[1] * 5 + [1000] + [1] * 5, [1000, 1, 1], [1, 1, 1000], [3] * 30])
-def test_no_fold_is_empty(sizes: list[int]) -> None:
-    groups = np.repeat(np.arange(len(sizes)), sizes)
-    rows = draw(len(groups), 3, 0, columns={"patient": groups})
-    folds = min(5, len(sizes))
-    fold = row_folds(rows, folds, "patient")
-    assert torch.bincount(fold, minlength=folds).min() > 0
-    assert all(len(fold[groups == group].unique()) == 1 for group in range(len(sizes)))
-
-
-def test_bad_kinds_of_options_are_one_line() -> None:
-    rows = draw(100, 3, 0)
-    for options in ({"bounds": 5}, {"bounds": ("a", "b")}, {"grid": 1.5}):
-        with pytest.raises(CalibrantError):
-            TemperatureScaling.fit(rows, **options)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="int"):
-        TemperatureScaling.fit(rows)(5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="target"):
-        CALIBRATORS["transcal"].fit(rows, target=5)  # type: ignore[call-arg]
+    torch.testing.assert_close(whole.calibrate(of(1.0, 2.0)).logits, whole.calibrate(of(1, 2)).logits)
 
 
 # Pieces
@@ -293,26 +200,11 @@ def test_no_row_is_its_own_neighbour() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(40, 5, generator=generator)
     rows = draw(40, 3, 0, features=features)
-    found = Bank.of("density_aware", rows, 3, "validation").own_distances(features)
+    bank, members = feature_bank("density_aware", rows, "validation")
+    found = own_distances(features, bank, members, 3)
     unit = features / features.norm(dim=1, keepdim=True)
     apart = torch.cdist(unit, unit).fill_diagonal_(math.inf)
     torch.testing.assert_close(found.float(), apart.sort(dim=1).values[:, :3].mean(1), atol=2e-3, rtol=0)
-
-
-def test_rows_without_their_labels_are_recognised() -> None:
-    rows = draw(500, 4, 0)
-    calibrator = TemperatureScaling.fit(rows)
-    with pytest.raises(InvalidInputError, match="allow_same_rows"):
-        calibrator(cb.Predictions.from_logits(rows.logits))
-
-
-def test_no_calibrator_mends_twice() -> None:
-    calibrator = TemperatureScaling.fit(draw(500, 4, 0))
-    mended = calibrator(draw(100, 4, 1))
-    with pytest.raises(InvalidInputError, match="already mended"):
-        calibrator(mended)
-    other = CALIBRATORS["vector"].fit(draw(500, 4, 2))(mended)
-    assert other.metadata["calibrator"]["after"]["method"] == "temperature"
 
 
 def test_a_large_offset_is_refused_or_fitted() -> None:

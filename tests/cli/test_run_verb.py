@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from calibrant.experiments import read_rows, run_experiment
+from calibrant.experiments import ExperimentFolder
 from made.cli import Run, in_this_process
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
@@ -64,7 +64,7 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(run: Run, file: Path, tmp_pa
         ["digits", "mlp", "focal", "0", "2", "0", "2"],
     ):
         assert any([word for word in line.split() if word.isascii()] == words for line in out.splitlines()), out
-    assert f"4 runs in {tmp_path / 'out'}: 0 done, 4 left, about " in out
+    assert f"4 runs in {tmp_path / 'out'}: 0 done, 4 left" in out
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -81,36 +81,31 @@ def test_only_some_runs_are_planned(run: Run, file: Path, tmp_path: Path) -> Non
     assert "cross_entropy" not in out
 
 
-# Refusals
+# Refusals: what is the library's is tested there
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--jobs", "0"), "jobs must be at least 1, got 0"),
-        (("--jobs", "-2"), "jobs must be at least 1, got -2"),
-        (("--only", "focal"), "only must be as loss=maxent_mean,seed=0, got 'focal'"),
-        (("--only", "los=focal"), "unknown axis 'los'; did you mean 'loss'?"),
-        (("--only", "loss=poly"), "got 'poly'; there are cross_entropy, focal"),
+        (("--jobs", "0"), "jobs must be an integer of at least 1, got 0"),
         (("--jobs", "two"), "two"),
+        (("--only", "focal"), "only must be as loss=maxent_mean,seed=0, got 'focal'"),
+        (("--only", "seed=0,seed=1"), "only must have one value of each"),
+        (("--only", "los=focal"), "unknown axis 'los'; did you mean 'loss'?"),
     ],
-    ids=["no job", "fewer", "no axis", "axis", "value", "word"],
+    ids=["no job", "word", "no axis", "twice", "axis"],
 )
 def test_bad_flags_are_refused(run: Run, file: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     run("run", file, "-o", tmp_path / "out", *arguments).refused(message)
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_files_are_refused(run: Run, file: Path, tmp_path: Path) -> None:
+def test_bad_files_are_refused_before_anything_is_trained(run: Run, file: Path, tmp_path: Path) -> None:
     file.write_text(SWEEP.replace("epochs", "epoch"))
     run("run", file).refused(f"{file}: unknown setting 'settings.epoch'; did you mean 'epochs'?")
-    run("run", tmp_path / "none.toml").refused("none.toml cannot be read: No such file or directory")
-
-
-def test_another_configuration_is_refused(run: Run, file: Path, tmp_path: Path) -> None:
-    run_experiment(file, output=tmp_path / "out", only={"loss": "focal", "seed": "0"})
-    file.write_text(SWEEP.replace("epochs = 1", "epochs = 2"))
-    run("run", file, "-o", tmp_path / "out").refused("was begun with epochs = 1, not 2")
+    file.write_text(SWEEP.replace("figures = []", 'figures = ["severty"]'))
+    run("run", file, "-o", tmp_path / "out").refused("did you mean 'severity'?")
+    assert not (tmp_path / "out").exists()
 
 
 # Runs
@@ -137,29 +132,22 @@ def test_a_sweep_from_its_plan_to_its_rows(run: Run, file: Path, tmp_path: Path)
     assert len(failed) == 1
     assert failed[0].endswith(f"({folder / 'digits-mlp-poly-0' / 'error.log'})")
     assert {path: written(folder)[path] for path in before} == before
-    assert set(read_rows(folder).column("run").to_pylist()) == {
+    assert set(ExperimentFolder(folder).read_rows()["run"].to_pylist()) == {
         f"digits-mlp-{loss}-{seed}" for loss in ("cross_entropy", "focal") for seed in (0, 1)
     }
     assert (folder / "report.html").is_file()
 
 
-def test_redo_makes_damaged_predictions_again(run: Run, file: Path, tmp_path: Path) -> None:
+def test_redo_is_passed_on(run: Run, file: Path, tmp_path: Path) -> None:
     folder, only = tmp_path / "out", ("--only", "loss=focal,seed=0")
-    run_experiment(file, output=folder, only={"loss": "focal", "seed": "0"})
-    rows, path = read_rows(folder), folder / "digits-mlp-focal-0" / "predictions" / "fog-3.parquet"
+    run("run", file, "-o", folder, *only).done()
+    path = folder / "digits-mlp-focal-0" / "predictions" / "fog-3.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
-    weights = (folder / "digits-mlp-focal-0" / "weights.safetensors").stat().st_mtime_ns
-    file.write_text(SWEEP.replace("intervals = []", "intervals = ['ece']"))
-    ended = run("run", file, "-o", folder, *only)
-    assert ended.code == 1
-    assert "--redo makes it again" in ended.out
-    assert str(path) in ended.out
-    file.write_text(SWEEP)
+    run("run", file, "-o", folder, *only).done()
+    assert path.read_bytes() == whole[:100]
     run("run", file, "-o", folder, *only, "--redo").done()
     assert path.read_bytes() == whole
-    assert (folder / "digits-mlp-focal-0" / "weights.safetensors").stat().st_mtime_ns == weights
-    assert read_rows(folder).equals(rows)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -168,7 +156,7 @@ def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path, 
     folder = tmp_path / "out"
     checkpoint = folder / "digits-mlp-cross_entropy-0" / "checkpoint" / "last.safetensors"
     child = start(command("run", file, "-o", folder, "--jobs", 1))
-    for _ in range(1000):
+    for _ in range(30_000):
         if checkpoint.is_file():
             break
         Event().wait(0.02)
@@ -176,26 +164,9 @@ def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path, 
     ended = child.wait()
     assert ended.code == 130, ended
     assert len(ended.err.strip().splitlines()) == 1
-    assert "the same command goes on" in ended.err
+    assert "the same command resumes" in ended.err
     assert checkpoint.is_file()
     assert not (folder / "digits-mlp-focal-0").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "flags", "rule"),
-    [
-        ('figures = ["severty"]', (), "did you mean 'severity'?"),
-        ("figures = []", ("--only", "seed=0,seed=1"), "only must have one value of each"),
-        ("figures = []", ("--only", "seeds=0"), "unknown axis 'seeds'"),
-    ],
-    ids=["figure", "twice", "axis"],
-)
-def test_what_is_wrong_is_said_before_anything_is_trained(
-    run: Run, file: Path, tmp_path: Path, change: str, flags: tuple[str, ...], rule: str
-) -> None:
-    file.write_text(SWEEP.replace("figures = []", change))
-    run("run", file, "-o", tmp_path / "out", *flags).refused(rule)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_sweep_that_no_table_can_show_is_well_all_the_same(run: Run, file: Path, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from calibrant import solve
 from calibrant.cli.solve import Form
 from calibrant.maxent import FORMS
@@ -32,28 +30,26 @@ def test_tables_json_and_counts(calibrant: Run, tmp_path: Path) -> None:
     assert by_counts["multipliers"] == record["multipliers"]
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "message"),
-    [
-        (None, (), "there is no file"),
-        ("[0.5, 0.5", (), "is not a JSON file"),
-        ('"abc"', (), "must hold a list or an object of numbers"),
-        ('[0.5, "x"]', (), "must give each class a number, got 'x' for class 1"),
-        ("[0.5, 0.4]", (), "prior must sum to 1, got a sum of 0.9"),
-        ("[0.5, 0.5]", ("--form", "men"), 'Did you mean "mean"'),
-        ("[0.5, 0.5]", ("--form",), "form"),
-        ("[0.5, 0.5]", ("--label-smoothing", "2"), "label_smoothing must lie in [0, 1), got 2.0"),
-        ("[0.5, 0.5, 0.0]", ("--form", "prior"), "no multipliers for class 2: its prior is 0"),
-        ("[0.5, 0.5]", ("--counts", "x.json"), "give either --prior or --counts"),
-        ("[" * 100_000, (), "is not a JSON file"),
-        (f"[{10**400}, 1]", (), "prior must be numbers"),
-        ('{"cat": 0.5, "cat": 0.5}', (), "gives the class cat twice"),
-    ],
-)
-def test_refusals(
-    content: str | None, arguments: tuple[str, ...], message: str, calibrant: Run, tmp_path: Path
-) -> None:
+REFUSALS: list[tuple[str | None, str, str]] = [  # what the file holds, more arguments, the message
+    (None, "", "there is no file"),
+    ("[0.5, 0.5", "", "is not a JSON file"),
+    ('"abc"', "", "must hold a list or an object of numbers"),
+    ('[0.5, "x"]', "", "must give each class a number, got 'x' for class 1"),
+    ("[0.5, 0.4]", "", "prior must sum to 1, got a sum of 0.9"),
+    ("[0.5, 0.5]", "--form men", 'Did you mean "mean"'),
+    ("[0.5, 0.5]", "--form", "form"),
+    ("[0.5, 0.5]", "--label-smoothing 2", "label_smoothing must lie in [0, 1), got 2.0"),
+    ("[0.5, 0.5, 0.0]", "--form prior", "no multipliers for class 2: its prior is 0"),
+    ("[0.5, 0.5]", "--counts x.json", "give either --prior or --counts"),
+    ("[" * 100_000, "", "is not a JSON file"),
+    (f"[{10**400}, 1]", "", "prior must be numbers"),
+    ('{"cat": 0.5, "cat": 0.5}', "", "gives the class cat twice"),
+]
+
+
+def test_refusals(calibrant: Run, tmp_path: Path) -> None:
     path = tmp_path / "prior.json"
-    if content is not None:
-        path.write_text(content)
-    calibrant("solve", "--prior", path, *arguments).refused(message)
+    for content, arguments, message in REFUSALS:
+        if content is not None:
+            path.write_text(content)
+        calibrant("solve", "--prior", path, *arguments.split()).refused(message)

@@ -3,8 +3,7 @@
 import math
 import pickle
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, S
 import calibrant as cb
 from calibrant.corruptions import Corrupt, CorruptedDataset
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
-
-RANDOM = ("gaussian_noise", "glass_blur", "snow", "frost", "fog", "elastic_transform", "spatter")
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.uint8) -> Tensor:
@@ -56,6 +53,9 @@ BAD_IMAGES: list[tuple[Any, str]] = [
         for value in (1.5, -0.25, math.nan, math.inf, -math.inf, 255.0)
     ),
     (with_value(1.5)[1], r"images must lie in \[0, 1\], got 1.5 at .*channel 2, row 3, column 4"),
+    (torch.cat([with_value(-3.0), with_value(math.nan)]), "got -3 at image 1, channel 2, row 3, column 4"),
+    (zeros(1, 3, 8, 8, dtype=torch.float32).to_sparse(), "images must be"),
+    (zeros(1, 3, 8, 8).to(torch.float8_e5m2), "images must be"),
     (with_value(math.nan).half(), "got nan at image 1, channel 2, row 3, column 4"),
     (np.zeros((3, 16, 16), dtype=np.uint8), "images must be a tensor or a Pillow image, got ndarray"),
     ([[0]], "images must be a tensor or a Pillow image, got list"),
@@ -73,38 +73,17 @@ def test_bad_images_are_refused(images: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("severity", [0, 6, -1, 2.0, 2.5, "3", None, math.nan])
-def test_severities_that_are_none_are_refused(severity: Any) -> None:
-    message = f"severity must be an integer from 1 to 5, got {severity}"
-    with pytest.raises(InvalidInputError, match=message):
-        cb.corrupt(zeros(3, 8, 8), "fog", severity)
-    with pytest.raises(InvalidInputError, match=message):
-        Corrupt("fog", severity)
-    with pytest.raises(InvalidInputError, match=message):
-        CorruptedDataset([zeros(3, 8, 8)], "fog", severity)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("fogg", "unknown .*'fogg'; did you mean 'fog'"),
-        ("gausian_noise", "unknown .*'gausian_noise'; did you mean 'gaussian_noise'"),
-        ("Fog", "unknown .*'Fog'"),
-        ("blizzard", "unknown .*'blizzard'"),
-        ("", "unknown .*''"),
-        (None, "unknown .*None"),
-    ],
-)
-def test_unknown_names_are_refused(name: Any, message: str) -> None:
-    with pytest.raises(UnknownNameError, match=message):
-        cb.corrupt(zeros(3, 8, 8), name, 1)
-    with pytest.raises(UnknownNameError, match=message):
-        Corrupt(name, 1)
-    with pytest.raises(UnknownNameError, match=message):
-        CorruptedDataset([zeros(3, 8, 8)], name, 1)
-
-
 BAD_OPTIONS: list[tuple[dict[str, Any], type[CalibrantError], str]] = [
+    *(
+        ({"severity": bad}, InvalidInputError, f"severity must be an integer from 1 to 5, got {bad}")
+        for bad in (0, 6, -1, 2.0, 2.5, "3", None, math.nan)
+    ),
+    ({"name": "fogg"}, UnknownNameError, "unknown .*'fogg'; did you mean 'fog'"),
+    ({"name": "gausian_noise"}, UnknownNameError, "unknown .*'gausian_noise'; did you mean 'gaussian_noise'"),
+    ({"name": "Fog"}, UnknownNameError, "unknown .*'Fog'"),
+    ({"name": "blizzard"}, UnknownNameError, "unknown .*'blizzard'"),
+    ({"name": ""}, UnknownNameError, "unknown .*''"),
+    ({"name": None}, UnknownNameError, "unknown .*None"),
     ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
     ({"seed": 1.5}, InvalidInputError, "seed must be .* got 1.5"),
     ({"seed": None}, InvalidInputError, "seed must be .* got None"),
@@ -113,6 +92,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[CalibrantError], str]] = [
     ({"save_quality": 0}, InvalidInputError, "save_quality must be an integer from 1 to 95, got 0"),
     ({"save_quality": 96}, InvalidInputError, "save_quality must be .* got 96"),
     ({"save_quality": 85.0}, InvalidInputError, "save_quality must be .* got 85.0"),
+    ({"name": "frost", "frost_dir": "none"}, NoDataError, r"frost1\.png in the folder none"),
 ]
 
 
@@ -120,45 +100,29 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[CalibrantError], str]] = [
 def test_bad_options_are_refused(options: dict[str, Any], error: type[CalibrantError], message: str) -> None:
     image = zeros(3, 8, 8)
     for name in ("fog", "contrast"):
-        with pytest.raises(error, match=message):
-            cb.corrupt(image, name, 1, **options)
-        with pytest.raises(error, match=message):
-            Corrupt(name, 1, **options)(image)
-        with pytest.raises(error, match=message):
-            CorruptedDataset([image], name, 1, **options)[0]
+        given = {"name": name, "severity": 1} | options
+        for act in (partial(cb.corrupt, image), Corrupt, partial(CorruptedDataset, [image])):
+            with pytest.raises(error, match=message):
+                act(**given)
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ([1, 2], "keys must be one for each of 3 images, got 2"),
-        (["a", "b", "c", "d"], "keys must be one for each of 3 images, got 4"),
-        ([], "keys must be one for each of 3 images, got 0"),
-        ([1, 2.5, 3], "keys must be integers or words, got 2.5 at row 1"),
-        ([1, 2, None], "keys must be integers or words, got None at row 2"),
-        ([b"a", 1, 2], "keys must be integers or words, got b'a' at row 0"),
-        (5, "keys must be a sequence of integers or words, got int"),
-        ("abc", "keys must be a sequence of integers or words, got str"),
-    ],
-)
-def test_bad_keys_are_refused(keys: Any, message: str) -> None:
-    for name in ("fog", "contrast"):
-        with pytest.raises(InvalidInputError, match=message):
-            cb.corrupt(zeros(3, 3, 8, 8), name, 1, keys=keys)
+BAD_KEYS: list[tuple[Any, str]] = [
+    ([1, 2], "keys must be one for each of 3 images, got 2"),
+    (["a", "b", "c", "d"], "keys must be one for each of 3 images, got 4"),
+    ([], "keys must be one for each of 3 images, got 0"),
+    ([1, 2.5, 3], "keys must be integers or words, got 2.5 at row 1"),
+    ([1, 2, None], "keys must be integers or words, got None at row 2"),
+    ([b"a", 1, 2], "keys must be integers or words, got b'a' at row 0"),
+    (5, "keys must be a sequence of integers or words, got int"),
+    ("abc", "keys must be a sequence of integers or words, got str"),
+]
 
 
-def test_a_folder_without_frost_is_refused(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(NoDataError, match=r"frost1\.png") as caught:
-            cb.corrupt(zeros(3, 8, 8), "frost", 1, frost_dir=folder)
-        assert str(folder) in str(caught.value)
-
-
-def test_the_first_bad_value_is_named() -> None:
-    images = with_value(-3.0)
-    images[2, 0, 0, 0] = math.nan
-    with pytest.raises(InvalidInputError, match="got -3 at image 1, channel 2, row 3, column 4"):
-        cb.corrupt(images, "fog", 1)
+def test_bad_keys_are_refused() -> None:
+    for keys, message in BAD_KEYS:
+        for name in ("fog", "contrast"):
+            with pytest.raises(InvalidInputError, match=message):
+                cb.corrupt(zeros(3, 3, 8, 8), name, 1, keys=keys)
 
 
 def test_zero_with_a_sign_and_both_ends_are_levels() -> None:
@@ -214,14 +178,6 @@ def loaded(loader: DataLoader[Any]) -> tuple[Tensor, Tensor]:
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
-@contextmanager
-def fork_is_allowed() -> Iterator[None]:
-    """Newer Pythons warn of forks of a process with threads, as torch has."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-        yield
-
-
 @pytest.mark.parametrize("name", cb.CORRUPTIONS)
 def test_items_have_their_index_as_key(name: str) -> None:
     images = crops(5, 32)
@@ -239,52 +195,35 @@ def test_items_have_their_index_as_key(name: str) -> None:
     assert_same(images, before)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"seed": 5}, {"parameters": "imagenet"}, {"save_quality": 85}, {"seed": 2**40, "save_quality": 20}],
-    ids=str,
-)
-def test_options_of_a_data_set(options: dict[str, Any]) -> None:
+def test_options_of_a_data_set() -> None:
     images = crops(4, 32)
-    wanted = cb.corrupt(images, "snow", 2, **options)
-    assert not torch.equal(wanted, cb.corrupt(images, "snow", 2))
-    shifted = CorruptedDataset(labelled(images), "snow", 2, **options)
-    assert_same(torch.stack([shifted[i][0] for i in range(4)]), wanted)
-    assert_same(torch.stack([image for image, _ in shifted.__getitems__(list(range(4)))]), wanted)
-    assert_same(Corrupt("snow", 2, **options)(images, keys=range(4)), wanted)
+    for options in ({"seed": 2**40}, {"parameters": "imagenet"}, {"save_quality": 85}):
+        wanted = cb.corrupt(images, "snow", 2, **options)
+        assert not torch.equal(wanted, cb.corrupt(images, "snow", 2))
+        shifted = CorruptedDataset(labelled(images), "snow", 2, **options)
+        assert_same(torch.stack([shifted[i][0] for i in range(4)]), wanted)
+        assert_same(torch.stack([image for image, _ in shifted.__getitems__(list(range(4)))]), wanted)
+        assert_same(Corrupt("snow", 2, **options)(images, keys=range(4)), wanted)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
-def test_loaders_without_workers(dtype: torch.dtype) -> None:
+def test_loaders() -> None:
     images = crops(11, 32)
-    given = images if dtype == torch.uint8 else (images / 255).to(dtype)
-    for name in RANDOM:
-        shifted = CorruptedDataset(labelled(given), name, 4)
-        wanted = cb.corrupt(given, name, 4)
-        found, labels = loaded(DataLoader(shifted, batch_size=4))
-        assert_same(found, wanted)
-        assert labels.tolist() == list(range(100, 111))
-        generator = torch.Generator().manual_seed(1)
-        found, labels = loaded(DataLoader(shifted, batch_size=3, shuffle=True, generator=generator))
-        assert labels.tolist() != sorted(labels.tolist())
-        assert_same(found, wanted[labels - 100])
-        single = torch.stack([image for image, _ in DataLoader(shifted, batch_size=None)])
-        assert_same(single, wanted)
-        batches = BatchSampler([7, 3, 3, 10, 0], batch_size=2, drop_last=False)
-        found, labels = loaded(DataLoader(shifted, batch_sampler=batches))
-        assert labels.tolist() == [107, 103, 103, 110, 100]
-        assert_same(found, wanted[labels - 100])
-
-
-def test_loaders_with_workers() -> None:
-    images = crops(13, 32)
-    for name in ("gaussian_noise", "frost"):
-        shifted = CorruptedDataset(labelled(images), name, 3)
-        with fork_is_allowed():
-            loader = DataLoader(shifted, batch_size=3, num_workers=2, multiprocessing_context="fork")
-            found, labels = loaded(loader)
-        assert labels.tolist() == list(range(100, 113))
-        assert_same(found, cb.corrupt(images, name, 3))
+    for given, name in ((images, "glass_blur"), ((images / 255).half(), "frost"), (images / 255, "gaussian_noise")):
+        shifted, wanted = CorruptedDataset(labelled(given), name, 4), cb.corrupt(given, name, 4)
+        shuffled = {"batch_size": 3, "shuffle": True, "generator": torch.Generator().manual_seed(1)}
+        chosen = {"batch_sampler": BatchSampler([7, 3, 3, 10, 0], batch_size=2, drop_last=False)}
+        orders = []
+        for options in ({"batch_size": 4}, shuffled, chosen):
+            found, labels = loaded(DataLoader(shifted, **options))
+            assert_same(found, wanted[labels - 100])
+            orders.append([int(label) - 100 for label in labels])
+        assert orders[0] == sorted(orders[1]) == list(range(11)) != orders[1]
+        assert orders[2] == [7, 3, 3, 10, 0]
+        assert_same(torch.stack([image for image, _ in DataLoader(shifted, batch_size=None)]), wanted)
+    with warnings.catch_warnings():  # newer Pythons warn of forks of a process with threads, as torch has
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+        found, _ = loaded(DataLoader(shifted, batch_size=3, num_workers=2, multiprocessing_context="fork"))
+    assert_same(found, wanted)
 
 
 class Transformed(Dataset[Tensor]):
@@ -313,44 +252,19 @@ def test_spawned_workers() -> None:
     assert_same(found[6:], cb.corrupt(images, "glass_blur", 3, seed=4))
 
 
-def test_bare_images() -> None:
-    images = crops(4, 32)
-    shifted = CorruptedDataset(list(images), "fog", 3)
-    wanted = cb.corrupt(images, "fog", 3)
-    assert isinstance(shifted[1], Tensor)
-    assert_same(torch.cat(list(DataLoader(shifted, batch_size=3))), wanted)
-    assert_same(torch.stack(shifted.__getitems__([2, 0])), wanted[[2, 0]])
-
-
 def test_what_comes_with_an_image_stays() -> None:
-    image = crops(1, 16)[0]
-    record = {"path": "a.png"}
-    shifted = CorruptedDataset([(image, 3, record, None)], "fog", 3)
-    found = shifted[0]
+    images, record = crops(2, 16), {"path": "a.png"}
+    wanted = cb.corrupt(images, "fog", 3)
+    found = CorruptedDataset([(images[0], 3, record, None)], "fog", 3)[0]
     assert isinstance(found, tuple)
-    assert len(found) == 4
-    assert_same(found[0], cb.corrupt(image, "fog", 3))
-    assert found[1] == 3
+    assert_same(found[0], wanted[0])
+    assert (len(found), found[1], found[3]) == (4, 3, None)
     assert found[2] is record
-    assert found[3] is None
-
-
-def test_pillow_images() -> None:
-    images = crops(3, 33, 17)
-    colours = [(as_pillow(image), i) for i, image in enumerate(images)]
-    greys = [as_pillow(image[:1]) for image in images]
-    for name in RANDOM:
-        shifted = CorruptedDataset(colours, name, 2)
-        wanted = cb.corrupt(images, name, 2)
-        for items in ([shifted[i] for i in range(3)], shifted.__getitems__([0, 1, 2])):
-            for i, (image, label) in enumerate(items):
-                assert isinstance(image, Image.Image)
-                assert image.mode == "RGB"
-                assert label == i
-                assert_same(as_tensor(image), wanted[i])
-        for i, image in enumerate(DataLoader(CorruptedDataset(greys, name, 2), batch_size=None)):
-            assert image.mode == "L"
-            assert_same(as_tensor(image), cb.corrupt(images[i, :1], name, 2, keys=[i]))
+    bare = CorruptedDataset(list(images), "fog", 3)
+    assert isinstance(bare[1], Tensor)
+    assert_same(torch.stack(bare.__getitems__([1, 0])), wanted[[1, 0]])
+    twice = CorruptedDataset(CorruptedDataset(labelled(images), "fog", 3), "gaussian_noise", 1)
+    assert_same(loaded(DataLoader(twice, batch_size=2))[0], cb.corrupt(wanted, "gaussian_noise", 1))
 
 
 def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
@@ -360,7 +274,7 @@ def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
         as_pillow(crops(1, 20)[0]),
         crops(1, 32)[0, :1],
         crops(1, 32)[0] / 255,
-        crops(2, 32)[1],
+        as_pillow(crops(2, 33, 17)[1, :1]),
     ]
     shifted = CorruptedDataset(items, "elastic_transform", 3)
     together = shifted.__getitems__([5, 4, 3, 2, 1, 0])[::-1]
@@ -368,36 +282,26 @@ def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
         wanted = cb.corrupt(given, "elastic_transform", 3, keys=[i])
         assert type(found) is type(wanted) is type(given)
         if isinstance(given, Image.Image):
-            assert_same(as_tensor(found), as_tensor(wanted))
-        else:
-            assert_same(found, wanted)
+            assert found.mode == given.mode
+            found, wanted = as_tensor(found), as_tensor(wanted)
+        assert_same(found, wanted)
 
 
-def test_negative_indices_count_from_the_end() -> None:
+def test_indices_count_from_either_end_and_end_the_iteration() -> None:
     images = crops(4, 32)
-    inner = AnyIndex(images)
-    wanted = cb.corrupt(images, "gaussian_noise", 3)
+    inner, wanted = AnyIndex(images), cb.corrupt(images, "gaussian_noise", 3)
     for dataset in (labelled(images), inner, [(image, None) for image in images]):
         shifted = CorruptedDataset(dataset, "gaussian_noise", 3)
         for i in range(1, 5):
             assert_same(shifted[-i][0], wanted[-i])
         assert_same(torch.stack([image for image, _ in shifted.__getitems__([-1, 0, -4])]), wanted[[3, 0, 0]])
-    assert set(inner.asked) <= {0, 1, 2, 3}
-
-
-def test_indices_outside_end_the_iteration() -> None:
-    images = crops(3, 32)
-    for dataset in (labelled(images), AnyIndex(images), [(image, None) for image in images]):
-        shifted = CorruptedDataset(dataset, "gaussian_noise", 3)
-        for index in (3, -4, 2**40):
+        for index in (4, -5, 2**40):
             with pytest.raises(IndexError):
                 shifted[index]
         with pytest.raises(IndexError):
-            shifted.__getitems__([0, 3])
-        items = iter(shifted)
-        found = torch.stack([next(items)[0] for _ in range(3)])
-        assert_same(found, cb.corrupt(images, "gaussian_noise", 3))
-        assert next(items, None) is None
+            shifted.__getitems__([0, 4])
+        assert_same(torch.stack([image for image, _ in shifted]), wanted)
+    assert set(inner.asked) <= {0, 1, 2, 3}
 
 
 def test_parts_of_a_data_set_keep_their_noise() -> None:
@@ -415,41 +319,21 @@ def test_parts_of_a_data_set_keep_their_noise() -> None:
             assert torch.stack(labels).flatten().tolist() == (indices + 100).tolist()
 
 
-def test_corruptions_of_corruptions() -> None:
-    images = crops(3, 32)
-    twice = CorruptedDataset(CorruptedDataset(labelled(images), "fog", 2), "gaussian_noise", 1)
-    wanted = cb.corrupt(cb.corrupt(images, "fog", 2), "gaussian_noise", 1)
-    assert_same(loaded(DataLoader(twice, batch_size=3))[0], wanted)
+BAD_ITEMS: list[tuple[Any, str]] = [
+    (("image.png", 1), "got str"),
+    ({"image": zeros(3, 16, 16)}, "got dict"),
+    ((zeros(3, 16, 16, dtype=torch.int64), 1), "torch.int64"),
+    ((Image.new("RGBA", (16, 16)), 1), "RGBA"),
+    ((zeros(3, 16, 5), 1), "16 x 5"),
+]
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        (("image.png", 1), "got str"),
-        ({"image": zeros(3, 16, 16)}, "got dict"),
-        ((zeros(3, 16, 16, dtype=torch.int64), 1), "torch.int64"),
-        ((Image.new("RGBA", (16, 16)), 1), "RGBA"),
-        ((zeros(4, 16, 16), 1), "4"),
-        ((zeros(3, 16, 5), 1), "16 x 5"),
-    ],
-    ids=["word", "dict", "int64", "RGBA", "4 channels", "too small"],
-)
+@pytest.mark.parametrize(("item", "message"), BAD_ITEMS, ids=[message for _, message in BAD_ITEMS])
 def test_items_that_are_no_images_are_refused(item: Any, message: str) -> None:
     shifted = CorruptedDataset([item], "fog", 1)
-    with pytest.raises(InvalidInputError, match=message):
-        shifted[0]
-    with pytest.raises(InvalidInputError, match=message):
-        shifted.__getitems__([0])
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_pickled_data_sets_and_transforms(name: str) -> None:
-    images = crops(3, 32)
-    shifted = CorruptedDataset(labelled(images), name, 3, seed=6, save_quality=85)
-    copy = pickle.loads(pickle.dumps(shifted))
-    assert_same(copy[2][0], shifted[2][0])
-    transform = Corrupt(name, 3, seed=6, parameters="tiny_imagenet")
-    assert_same(pickle.loads(pickle.dumps(transform))(images), transform(images))
+    for act in (lambda: shifted[0], lambda: shifted.__getitems__([0])):
+        with pytest.raises(InvalidInputError, match=message):
+            act()
 
 
 # The transform
@@ -463,20 +347,13 @@ def test_a_transform_gives_an_image_the_same_noise_everywhere(name: str) -> None
     found = transform(images)
     assert_same(torch.stack([transform(image) for image in images]), found)
     assert_same(transform(images.flip(0)), found.flip(0))
+    assert_same(as_tensor(transform(as_pillow(images[1]))), found[1])
+    assert_same(pickle.loads(pickle.dumps(transform))(images), found)
     assert_same(transform(images.to(memory_format=torch.channels_last)), found)
     assert_same((transform(images.double() / 255) * 255).round().to(torch.uint8), found)
     assert_same(
         transform(images, keys=["a", "b", 2, 3, 4]), cb.corrupt(images, name, 3, seed=2, keys=["a", "b", 2, 3, 4])
     )
-
-
-def test_a_transform_gives_pillow_images_the_noise_of_tensors() -> None:
-    for image in (crops(1, 33, 17)[0], crops(1, 33, 17)[0, :1]):
-        for name in RANDOM:
-            transform = Corrupt(name, 3)
-            found = transform(as_pillow(image))
-            assert isinstance(found, Image.Image)
-            assert_same(as_tensor(found), transform(image))
 
 
 def test_a_transform_gives_other_images_other_noise() -> None:
@@ -489,12 +366,7 @@ def test_a_transform_gives_other_images_other_noise() -> None:
     assert (first != second).double().mean() > 0.5
     other_seed = Corrupt("gaussian_noise", 3, seed=1)(images)
     assert (other_seed != Corrupt("gaussian_noise", 3)(images)).double().mean() > 0.5
-
-
-def test_a_transform_can_be_read_and_compared() -> None:
-    transform = Corrupt("fog", 2, seed=3, save_quality=85)
-    assert "fog" in repr(transform)
-    assert (transform.name, transform.severity, transform.seed, transform.save_quality) == ("fog", 2, 3, 85)
+    assert Corrupt("fog", 2, seed=3) == Corrupt("fog", 2, seed=3) != Corrupt("fog", 2)
 
 
 # What a review found
@@ -521,9 +393,3 @@ def test_large_photographs_have_no_overflow() -> None:
     """A disk of 45 pixels sums more than 16 bits hold."""
     images = torch.full((1, 1, 1008, 1008), 255, dtype=torch.uint8)
     assert cb.corrupt(images, "defocus_blur", 5).min() >= 254
-
-
-@pytest.mark.parametrize("images", [torch.zeros(1, 3, 8, 8).to_sparse(), torch.zeros(1, 3, 8, 8).to(torch.float8_e5m2)])
-def test_tensors_of_other_kinds_are_refused(images: Tensor) -> None:
-    with pytest.raises(InvalidInputError, match="images must be"):
-        cb.corrupt(images, "fog", 1)

@@ -11,15 +11,20 @@ from corruption_check import crops
 from torch import Tensor
 
 import calibrant as cb
-from calibrant.corruptions.layout import file_parts
-from calibrant.corruptions.published import CIFAR10_C, OTHER_ENCODER, verdicts
+from calibrant.corruptions.layout import file_parts, header, tiled
 from calibrant.data import read_cifar
+from calibrant.data.sources import published_md5
+from calibrant.shifts import SEVERITIES
 
 ROOT = Path(os.environ.get("CALIBRANT_DATA", "data"))
 needs_cifar = pytest.mark.skipif(
     not (ROOT / "cifar-10-batches-bin" / "test_batch.bin").is_file(),
     reason="needs cifar-10-batches-bin/test_batch.bin in the folder that CALIBRANT_DATA names",
 )
+
+# The corruptions that draw nothing; the noise of the others was not seeded. jpeg_compression is not among them: libjpeg
+# 9 made the published file, and today's Pillow has libjpeg-turbo.
+EXACT = ("brightness", "contrast", "defocus_blur", "gaussian_blur", "pixelate", "saturate", "zoom_blur")
 
 # PSNR (dB, mean over images) and mean absolute error (levels) at severities 1 to 5: the original scripts on 500 test
 # images of CIFAR-10. Which 500 is not recorded: SUBSET draws as many that agree with them in what the corruptions
@@ -72,14 +77,18 @@ def cifar() -> tuple[Tensor, Tensor]:
 
 
 @needs_cifar
-def test_published_files_come_out_byte_for_byte(cifar: tuple[Tensor, Tensor]) -> None:
-    found = list(verdicts(*cifar, n_threads=2, report=lambda _: None))
-    assert [verdict.name for verdict in found] == ["labels", *CIFAR10_C]
-    assert {verdict.name for verdict in found if not verdict.equal} == OTHER_ENCODER
+@pytest.mark.parametrize("name", ["labels", *EXACT])
+def test_published_files_come_out_byte_for_byte(name: str, cifar: tuple[Tensor, Tensor]) -> None:
+    images, labels = cifar
+    if name == "labels":
+        parts = [header(tiled(labels).shape), tiled(labels).tobytes()]
+    else:
+        parts = list(file_parts(images, name, n_threads=2, parameters="cifar"))
+    assert hashlib.md5(b"".join(parts)).hexdigest() == published_md5()[f"CIFAR-10-C/{name}.npy"]
 
 
 @needs_cifar
-@pytest.mark.parametrize("severity", range(1, 6))
+@pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_random_ones_do_as_much_to_an_image(name: str, severity: int, cifar: tuple[Tensor, Tensor]) -> None:
     images = cifar[0][torch.from_numpy(np.random.default_rng(SUBSET).permutation(10_000)[:500])]
@@ -94,7 +103,7 @@ def test_the_random_ones_do_as_much_to_an_image(name: str, severity: int, cifar:
 def digest(name: str) -> str:
     found = hashlib.sha256(cb.corrupt(crops(2, 224), name, 3).numpy().tobytes())
     for parameters in cb.CORRUPTIONS[name].severities:
-        for severity in range(1, 6):
+        for severity in SEVERITIES:
             found.update(cb.corrupt(crops(2, 32), name, severity, parameters=parameters).numpy().tobytes())
     return found.hexdigest()[:16]
 
@@ -106,7 +115,7 @@ def test_bytes_do_not_change_from_release_to_release(name: str) -> None:
 
 def test_a_file_is_what_numpy_would_save() -> None:
     images = crops(7, 32)
-    parts = b"".join(file_parts(images, "pixelate", n_threads=2, report=lambda _: None))
+    parts = b"".join(file_parts(images, "pixelate", n_threads=2))
     head, pixels = parts[:128], np.frombuffer(parts[128:], dtype=np.uint8).reshape(35, 32, 32, 3)
     assert b"(35, 32, 32, 3)" in head
     assert np.array_equal(pixels[14:21], cb.corrupt(images, "pixelate", 3).permute(0, 2, 3, 1).numpy())

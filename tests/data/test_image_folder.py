@@ -6,25 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from painted import colours, paint
+from small_sets import CLASSES, write_test, write_train
 
 import calibrant as cb
-from calibrant.data import DATASETS, ImageFolder, Pictures, Split, open_dataset
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
-
-CLASSES = ("cat", "dog", "emu")
-PER_CLASS = 10
-
-
-def write_train(root: Path) -> None:
-    for label, name in enumerate(CLASSES):
-        for i in range(PER_CLASS):
-            paint(root / f"train/{name}/{i}.png", (label, i, 0))
-
-
-def write_test(root: Path) -> None:
-    paint(root / "test/dog/b.PNG", (10, 20, 30))
-    paint(root / "test/dog/a.bmp", (40, 50, 60))
-    paint(root / "test/cat/deep/er/z.tiff", (70, 80, 90))
+from calibrant.data import ImageFolder, Pictures, Split, open_dataset
+from calibrant.errors import InvalidInputError
 
 
 def files(split: Split) -> list[str]:
@@ -52,22 +38,16 @@ def test_a_tenth_of_train_is_held_out(tmp_path: Path) -> None:
     assert torch.equal(val.labels, open_dataset("image_folder", tmp_path).split("val").labels)
 
 
-def test_a_folder_val_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_val_is_taken_as_it_is_and_other_folders_are_shifted_tests(tmp_path: Path) -> None:
+    data = open_dataset("image_folder", tmp_path)  # which reads nothing
     write_train(tmp_path)
     paint(tmp_path / "val/emu/x.jpg", 9, "L")
-    data = open_dataset("image_folder", tmp_path)
-    assert len(data.split("train")) == 30
-    val = data.split("val")
-    assert (files(val), val.labels.tolist(), colours(val)) == (["val/emu/x.jpg"], [2], [[9, 9, 9]])
-
-
-def test_other_folders_are_shifted_tests(tmp_path: Path) -> None:
-    write_train(tmp_path)
     paint(tmp_path / "hospital_b/emu/x.webp", (1, 2, 3))
     (tmp_path / "hospital_b/dog").mkdir()  # a class of which it has no picture
-    data = open_dataset("image_folder", tmp_path)
     assert (data.splits, data.shifts) == (("train", "val"), ("hospital_b",))
-    found = data.split("hospital_b")
+    assert len(data.split("train")) == 30
+    val, found = data.split("val"), data.split("hospital_b")
+    assert (files(val), val.labels.tolist(), colours(val)) == (["val/emu/x.jpg"], [2], [[9, 9, 9]])
     assert (files(found), found.labels.tolist(), set(found.columns)) == (["hospital_b/emu/x.webp"], [2], {"file"})
 
 
@@ -87,29 +67,19 @@ def test_a_test_has_its_corruptions(tmp_path: Path) -> None:
     assert foggy.columns["corruption"] == ["fog"] * 3
     assert foggy.columns["severity"] == [3] * 3
     assert files(foggy) == files(test)
-
-
-def test_a_folder_named_as_a_corruption_is_the_users(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    write_test(tmp_path)
-    paint(tmp_path / "fog-3/cat/x.png", (1, 2, 3))
+    paint(tmp_path / "fog-3/cat/x.png", (1, 2, 3))  # a folder of that name is the user's
     data = open_dataset("image_folder", tmp_path)
     assert len(data.shifts) == len(set(data.shifts)) == 95
     assert data.shifts[0] == "fog-3"
     assert files(data.split("fog-3")) == ["fog-3/cat/x.png"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "colour", "wanted"),
-    [("RGBA", (1, 2, 3, 0), [1, 2, 3]), ("L", 77, [77] * 3), ("LA", (77, 5), [77] * 3), ("1", 1, [255] * 3)],
-    ids=["RGBA", "grey", "grey with alpha", "one bit"],
-)
-def test_pictures_become_red_green_and_blue(
-    tmp_path: Path, mode: str, colour: int | tuple[int, ...], wanted: list[int]
-) -> None:
+def test_pictures_become_red_green_and_blue(tmp_path: Path) -> None:
     write_train(tmp_path)
-    paint(tmp_path / "test/cat/x.png", colour, mode)
-    assert colours(open_dataset("image_folder", tmp_path).split("test")) == [wanted]
+    modes = {"RGBA": ((1, 2, 3, 0), [1, 2, 3]), "L": (77, [77] * 3), "LA": ((77, 5), [77] * 3), "1": (1, [255] * 3)}
+    for i, (mode, (colour, _)) in enumerate(modes.items()):
+        paint(tmp_path / f"test/cat/{i}.png", colour, mode)
+    assert colours(open_dataset("image_folder", tmp_path).split("test")) == [wanted for _, wanted in modes.values()]
 
 
 def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
@@ -136,52 +106,6 @@ def test_links_lead_nowhere_in_circles(tmp_path: Path) -> None:
     (outside / "cat/round").symlink_to(outside / "cat", target_is_directory=True)
     data = ImageFolder(root)
     assert len(data.split("train")) + len(data.split("val")) == 30
-
-
-def test_nothing_is_read_when_it_is_opened(tmp_path: Path) -> None:
-    data = DATASETS["image_folder"](tmp_path)
-    write_train(tmp_path)
-    assert len(data.split("train")) == 27
-
-
-@pytest.mark.parametrize(
-    ("prepare", "error", "message"),
-    [
-        ("", NoDataError, r"no folder of a class in .*/train: put pictures in train/<class>/ there"),
-        ("train/only/x.png", InvalidInputError, "train must have folders of at least 2 classes, got 'only'"),
-        ("train/a/x.txt train/b/x.png", NoDataError, r"no picture in .*train/a: put files \.png, \.jpg"),
-        ("train/a/x.png train/b/x.png", InvalidInputError, "train/[ab] must have a picture more"),
-        ("train/a/x.png train/b/x.png val/c/x.png", InvalidInputError, "val/c must be named as one of the classes in"),
-        ("train/a/x.png train/b/x.png val/b/x.png there/C/x.png", InvalidInputError, "there/C must be named as one"),
-        ("train/a/x.png train/b/x.png val/b/x.png notes/x.txt", NoDataError, "no folder of a class in .*/notes"),
-    ],
-    ids=["empty", "one class", "class without picture", "too few", "class of val", "class of shift", "no classes"],
-)
-def test_wrong_folders_are_refused(tmp_path: Path, prepare: str, error: type[CalibrantError], message: str) -> None:
-    for name in prepare.split():
-        paint(tmp_path / Path(name).with_suffix(".png"), (0, 0, 0))
-        (tmp_path / Path(name).with_suffix(".png")).rename(tmp_path / name)
-    with pytest.raises(error, match=message) as refused:
-        open_dataset("image_folder", tmp_path).split("train")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_test_without_pictures_is_refused(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    (tmp_path / "test/cat").mkdir(parents=True)
-    with pytest.raises(NoDataError, match=r"no picture in .*/test: put files"):
-        open_dataset("image_folder", tmp_path).split("test")
-
-
-def test_damaged_pictures_and_unknown_splits_are_named(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    write_test(tmp_path)
-    (tmp_path / "test/dog/a.bmp").write_bytes(b"BM")
-    data = open_dataset("image_folder", tmp_path)
-    with pytest.raises(CorruptFileError, match=r"test/dog/a\.bmp cannot be read as a picture"):
-        data.split("test").images[torch.tensor([1])]
-    with pytest.raises(UnknownNameError, match="unknown split 'trian'; did you mean 'train'"):
-        data.split("trian")
 
 
 def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:

@@ -14,21 +14,14 @@ from calibrant.errors import CorruptFileError, NoDataError
 RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
 
 
-def test_pixels_are_those_of_the_file(tmp_path: Path) -> None:
+def test_pixels_are_those_of_the_file_in_either_mode(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    Image.fromarray(values).save(tmp_path / "a.png")
-    assert np.array_equal(read_picture(tmp_path / "a.png", 8).permute(1, 2, 0).numpy(), values)
-
-
-def test_grey_pictures_become_coloured_and_back(tmp_path: Path) -> None:
-    Image.fromarray(RAMP).save(tmp_path / "a.png")
-    assert np.array_equal(read_picture(tmp_path / "a.png", 8).numpy(), np.stack([RAMP] * 3))
-    assert np.array_equal(read_picture(tmp_path / "a.png", 8, channels=1)[0].numpy(), RAMP)
-
-
-def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path: Path) -> None:
-    Image.fromarray(RAMP.astype(np.uint16) * 257).save(tmp_path / "a.png")
-    assert np.array_equal(read_picture(tmp_path / "a.png", 8, channels=1)[0].numpy(), RAMP)
+    for kind, pixels in {"colour": values, "grey": RAMP, "deep": RAMP.astype(np.uint16) * 257}.items():
+        Image.fromarray(pixels).save(tmp_path / f"{kind}.png")
+    assert np.array_equal(read_picture(tmp_path / "colour.png", 8).permute(1, 2, 0).numpy(), values)
+    assert np.array_equal(read_picture(tmp_path / "grey.png", 8).numpy(), np.stack([RAMP] * 3))
+    for kind in ("grey", "deep"):  # 16 bits are scaled and not cut off
+        assert np.array_equal(read_picture(tmp_path / f"{kind}.png", 8, channels=1)[0].numpy(), RAMP)
 
 
 def test_other_sizes_are_squeezed_whole(tmp_path: Path) -> None:

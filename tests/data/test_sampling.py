@@ -56,36 +56,16 @@ def test_a_sample_has_its_rows_in_order_and_each_class_in_proportion(n: int) -> 
     assert n == 1 or rows != list(range(n))  # not the first ones
 
 
-@pytest.mark.parametrize("n", [50, 51, 10**9])
-def test_a_sample_of_all_rows_is_the_split(n: int) -> None:
+def test_samples_of_all_rows_of_fewer_and_of_unequal_classes() -> None:
     split = a_split()
-    sample = split.sample(n)
-    assert torch.equal(sample.images, split.images)
-    assert torch.equal(sample.labels, split.labels)
-
-
-def test_classes_of_different_size_keep_their_shares() -> None:
-    labels = torch.cat([torch.zeros(80), torch.ones(15), torch.full((5,), 2)]).long()
-    split = Split(torch.zeros(100, 1, 8, 8, dtype=torch.uint8), labels)
-    assert torch.bincount(split.sample(20).labels).tolist() == [16, 3, 1]
-
-
-def test_a_larger_sample_holds_a_smaller_one() -> None:
-    """Each class of a sample that takes 2 of it is among those of one that takes 4."""
-    few, many = (set(a_split().sample(n).columns["row"]) for n in (10, 20))
+    for n in (50, 51, 10**9):
+        assert torch.equal(split.sample(n).images, split.images)
+        assert torch.equal(split.sample(n).labels, split.labels)
+    few, many = (set(split.sample(n).columns["row"]) for n in (10, 20))
     assert few < many
-
-
-@pytest.mark.parametrize("shift", ["fog-3", "glass_blur-2", "gaussian_noise-4"])
-def test_corrupted_bytes_do_not_depend_on_sampling(shift: str) -> None:
-    data = open_dataset("digits")
-    whole = data.split(shift)
-    sample = whole.sample(N_ROWS)
-    rows = data.split("test").sample(N_ROWS)
-    assert torch.equal(sample.labels, rows.labels)
-    assert isinstance(sample.images, torch.Tensor)
-    assert torch.equal(sample.images, whole.images[rows_of_sample(whole.labels)])
-    assert list(sample.columns["corruption"]) == [shift.split("-")[0]] * N_ROWS
+    labels = torch.cat([torch.zeros(80), torch.ones(15), torch.full((5,), 2)]).long()
+    unequal = Split(torch.zeros(100, 1, 8, 8, dtype=torch.uint8), labels)
+    assert torch.bincount(unequal.sample(20).labels).tolist() == [16, 3, 1]
 
 
 # Pictures in files
@@ -110,18 +90,14 @@ def test_pictures_are_sampled_without_reading_them(painted: Path, shift: str | N
     assert torch.equal(every(sample), every(whole)[rows])
 
 
-def test_a_sample_of_a_sample_of_pictures(painted: Path) -> None:
-    data = open_dataset("image_folder", painted, image_size=16)
-    once = data.split("test").sample(20)
+def test_samples_of_samples_of_pictures_are_other_splits(painted: Path) -> None:
+    split = open_dataset("image_folder", painted, image_size=16).split("test")
+    once = split.sample(20)
     twice = once.sample(8)
     files = [str(file) for file in once.columns["file"]]
     rows = torch.tensor([files.index(str(file)) for file in twice.columns["file"]])
     assert torch.equal(every(twice), every(once)[rows])
-
-
-def test_other_samples_are_other_splits(painted: Path) -> None:
-    split = open_dataset("image_folder", painted, image_size=16).split("test")
-    assert len({split.digest, split.sample(8).digest, split.sample(20).digest}) == 3
+    assert len({split.digest, once.digest, split.sample(8).digest}) == 3
     assert split.sample(8).digest == split.sample(8).digest
 
 
@@ -149,12 +125,7 @@ def test_predictions_of_a_sample_are_rows_of_those_of_all(runs: tuple[Path, Path
     rows = rows_of_sample(whole.labels)
     assert torch.equal(sample.labels, whole.labels[rows])
     assert torch.allclose(sample.logits, whole.logits[rows], atol=1e-5)
-
-
-def test_validation_is_predicted_whole(runs: tuple[Path, Path]) -> None:
-    whole, sample = (predictions(run, "val") for run in runs)
-    assert torch.equal(whole.logits, sample.logits)
-    assert torch.equal(whole.labels, sample.labels)
+    assert torch.equal(*(predictions(run, "val").logits for run in runs))  # predicted whole
 
 
 def test_runs_over_pictures_are_sampled_too(painted: Path, tmp_path: Path) -> None:

@@ -2,44 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import torch
-from painted import colours, paint
+from painted import colours
+from small_sets import SORTED, TINY_PER_CLASS, write_corrupted, write_tiny_imagenet
 
 import calibrant as cb
 from calibrant.data import Pictures, TinyImageNet, open_dataset
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
-
-WNIDS = ("n02012849", "n01443537", "n03126707", "n09999999")  # in the order of wnids.txt
-SORTED = ("n01443537", "n02012849", "n03126707", "n09999999")
-WORDS = "n00001740\tentity\nn01443537\tgoldfish, Carassius auratus\nn02012849\tcrane\nn03126707\tcrane, hoist\n"
-PER_CLASS = 15
-VAL = ((10, 0), (2, 3), (0, 1), (1, 0))  # number and class of each official val picture, as they are listed
-CORRUPTED = "Tiny-ImageNet-C"
-
-
-def write_tiny_imagenet(root: Path) -> Path:
-    folder = root / "tiny-imagenet-200"
-    for label, wnid in enumerate(SORTED):
-        for i in range(PER_CLASS):
-            paint(folder / f"train/{wnid}/images/{wnid}_{i}.JPEG", 40 * label + 2 * i, "L", side=64)
-        (folder / f"train/{wnid}/{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t10\t63\t58\n")
-    lines = [f"val_{number}.JPEG\t{SORTED[label]}\t0\t32\t44\t62\n" for number, label in VAL]
-    for number, _label in VAL:
-        paint(folder / f"val/images/val_{number}.JPEG", (20 * number, 100, 50), side=64)
-    paint(folder / "test/images/test_0.JPEG", 7, "L", side=64)
-    (folder / "val/val_annotations.txt").write_text("".join(lines))
-    (folder / "wnids.txt").write_text("".join(f"{wnid}\n" for wnid in WNIDS))
-    (folder / "words.txt").write_text(WORDS)
-    return folder
-
-
-def write_corrupted(root: Path, corruption: str, severity: int) -> Path:
-    folder = root / CORRUPTED / corruption / str(severity)
-    for label, wnid in enumerate(SORTED):
-        for i in range(2):
-            paint(folder / wnid / f"ILSVRC2012_val_{i}.JPEG", 50 * label + i, "L", side=64)
-    return folder
 
 
 def test_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
@@ -49,10 +17,7 @@ def test_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
     assert data.class_names == ("goldfish", "crane (n02012849)", "crane (n03126707)", "n09999999")
     assert (data.image_size, data.n_classes, data.channels) == (64, 4, 3)
     assert len(data.shifts) == 95
-
-
-def test_ids_are_the_names_where_there_are_no_words(tmp_path: Path) -> None:
-    (write_tiny_imagenet(tmp_path) / "words.txt").unlink()
+    (tmp_path / "tiny-imagenet-200/words.txt").unlink()
     assert open_dataset("tiny_imagenet", tmp_path).class_names == SORTED
 
 
@@ -64,7 +29,9 @@ def test_a_share_of_the_training_pictures_is_held_out(tmp_path: Path) -> None:
     assert isinstance(train.images, Pictures)
     assert isinstance(val.images, Pictures)
     names = [*train.images.names.to_pylist(), *val.images.names.to_pylist()]
-    everything = [f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in SORTED for i in range(PER_CLASS)]
+    everything = [
+        f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in SORTED for i in range(TINY_PER_CLASS)
+    ]
     assert sorted(names) == sorted(everything)
     assert train.images.names.to_pylist() == sorted(train.images.names.to_pylist())
     for split in (train, val):
@@ -108,58 +75,3 @@ def test_published_pictures_come_first(tmp_path: Path) -> None:
     assert colours(found) == [[50 * label + i] * 3 for label in range(4) for i in range(2)]
     assert found.columns == {"corruption": ["fog"] * 8, "severity": [3] * 8, "origin": ["published"] * 8}
     assert len(data.split("fog-2")) == 4
-
-
-def test_the_frost_of_a_thousand_classes_is_refused(tmp_path: Path) -> None:
-    write_tiny_imagenet(tmp_path)
-    folder = write_corrupted(tmp_path, "frost", 1)
-    paint(folder / "n01440764/ILSVRC2012_val_0.JPEG", 1, "L")
-    with pytest.raises(CorruptFileError, match=r"frost/1 has 1 classes .*, as n01440764: .* Zenodo 8206060"):
-        open_dataset("tiny_imagenet", tmp_path).split("frost-1")
-
-
-def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
-    folder = write_tiny_imagenet(tmp_path)
-    for picture in (write_corrupted(tmp_path, "snow", 1) / SORTED[2]).iterdir():
-        picture.unlink()
-    with pytest.raises(NoDataError, match=f"no picture in .*snow/1/{SORTED[2]}: unpack Tiny-ImageNet-C in"):
-        open_dataset("tiny_imagenet", tmp_path).split("snow-1")
-    (folder / "train" / SORTED[1]).rename(folder / "elsewhere")
-    with pytest.raises(NoDataError, match=f"no picture in .*train/{SORTED[1]}: unpack tiny-imagenet-200 in"):
-        open_dataset("tiny_imagenet", tmp_path).split("val")
-
-
-@pytest.mark.parametrize(("file", "split"), [("wnids.txt", "train"), ("val/val_annotations.txt", "test")])
-def test_missing_lists_are_named(tmp_path: Path, file: str, split: str) -> None:
-    (write_tiny_imagenet(tmp_path) / file).unlink()
-    message = f"no {file} of tiny_imagenet in {tmp_path}/tiny-imagenet-200: unpack tiny-imagenet-200.zip in {tmp_path}"
-    message += "; calibrant data fetch tiny_imagenet does it"
-    with pytest.raises(NoDataError) as refused:
-        open_dataset("tiny_imagenet", tmp_path).split(split)
-    assert str(refused.value) == message
-
-
-@pytest.mark.parametrize(
-    ("file", "data", "message"),
-    [
-        ("wnids.txt", b"", r"wnids\.txt must be WordNet ids .* got \[\]"),
-        ("wnids.txt", b"n01443537\n../../x\n", r"wnids\.txt must be WordNet ids .* got '\.\./\.\./x'"),
-        ("wnids.txt", b"\xff\xfe", r"wnids\.txt is not text in UTF-8"),
-        ("val/val_annotations.txt", b"", r"val_annotations\.txt is empty"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn01443537\nval_1.JPEG n01443537\n", r"line 2 .* got 'val_1\.JPEG n"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn01440764\n", r"line 1 .* one of wnids\.txt, got .*n01440764"),
-    ],
-    ids=["no ids", "no id", "no text", "no rows", "no tab", "another class"],
-)
-def test_damaged_lists_are_refused(tmp_path: Path, file: str, data: bytes, message: str) -> None:
-    (write_tiny_imagenet(tmp_path) / file).write_bytes(data)
-    with pytest.raises(CorruptFileError, match=message):
-        open_dataset("tiny_imagenet", tmp_path).split("test")
-
-
-def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    write_tiny_imagenet(tmp_path)
-    with pytest.raises(UnknownNameError, match="did you mean 'fog-5'"):
-        open_dataset("tiny_imagenet", tmp_path).split("fogg-5")
-    with pytest.raises(InvalidInputError, match="image_size must be an integer of at least 8, got 0"):
-        open_dataset("tiny_imagenet", tmp_path, image_size=0)

@@ -10,18 +10,25 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from calibrant.experiments import read_curves, read_rows, run_experiment
-from calibrant.experiments.config import read_experiment
-from calibrant.experiments.plan import Plan, make_plan
-from calibrant.experiments.run import Result
+import pyarrow as pa
+
+from calibrant.experiments import ExperimentFolder, run_experiment
+from calibrant.experiments.run import Plan, Result, make_plan
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))  # for training_run, with its children and moments
 
 SETTINGS: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 2, "batch_size": 256, "shifts": ["fog-3"]}
 TOP: dict[str, Any] = {"metrics": ["accuracy", "ece", "nll"], "intervals": ["ece"], "calibrators": ["temperature"]}
 TWO: dict[str, Any] = {"loss": ["cross_entropy", "focal"]}
+SHORT: dict[str, Any] = {"epochs": 1}
+LONG: dict[str, Any] = {"epochs": 6, "checkpoint_minutes": 0.0}  # a checkpoint after every step
+SHIFTED: dict[str, Any] = {
+    "settings": {"epochs": 1, "shifts": ["spatter-2"]},
+    "calibrators": ["temperature", "perturbed_temperature"],
+    "calibration_shifts": ["fog"],
+}
 NAMES = ("digits-mlp-cross_entropy-0", "digits-mlp-focal-0")  # of the runs of TWO
-PATIENCE = 30  # seconds for what other processes do at once
+PATIENCE = 300  # seconds after which something hangs
 
 Values = Mapping[str, Any]
 
@@ -48,10 +55,18 @@ def sweep(folder: Path, *grids: Values, **options: Any) -> Result:
 
 
 def plan_of(folder: Path, *grids: Values, only: Mapping[str, str] | None = None, **options: Any) -> Plan:
-    return make_plan(read_experiment(write_sweep(folder.with_suffix(".toml"), *grids, **options)), folder, only)
+    return make_plan(write_sweep(folder.with_suffix(".toml"), *grids, **options), output=folder, only=only)
 
 
 # What a sweep leaves behind
+
+
+def read_rows(folder: Path) -> pa.Table:
+    return ExperimentFolder(folder).read_rows()
+
+
+def read_curves(folder: Path) -> pa.Table:
+    return ExperimentFolder(folder).read_curves()
 
 
 def check_same(folder: Path, other: Path) -> None:

@@ -21,11 +21,13 @@ from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments import cluster
 from calibrant.experiments.cluster import RayBackend
 from calibrant.experiments.evaluate import Measures
+from calibrant.experiments.folder import Outcome
 from calibrant.experiments.run import run_experiment
-from calibrant.experiments.work import Outcome, Report, Task, work
+from calibrant.experiments.work import Report, Task, work
+from calibrant.runs import RunFolder, RunKey
 from calibrant.training import Settings
 
-SECONDS_TO_START = 30
+SECONDS_TO_START = 300  # after which something hangs
 MEMORY = 80 * 2**20
 MEASURES = Measures(("temperature",), (), ("accuracy", "ece"), ())
 SWEEP = """
@@ -46,8 +48,10 @@ seed = [0, 1]
 """
 
 
-def a_task(tmp_path: Path, run: str, **settings: Any) -> Task:
-    return Task(run, str(tmp_path / run), settings, "", MEASURES)
+def a_task(tmp_path: Path, loss: str, **settings: Any) -> Task:
+    """A task by the name of a loss, which need not exist."""
+    key = RunKey("digits", "mlp", loss)
+    return Task(key, Settings(data="digits", model="mlp", **settings), RunFolder(tmp_path / key.name), MEASURES)
 
 
 def unheard(run: str, share: float) -> None:
@@ -73,34 +77,35 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
 
 def note(task: Task, line: str) -> int:
     """How many lines there are now."""
-    path = Path(f"{task.folder}.notes")
+    path = Path(f"{task.folder.path}.notes")
     with path.open("a") as file:
         file.write(f"{line}\n")
     return len(path.read_text().splitlines())
 
 
 def notes(task: Task) -> list[str]:
-    path = Path(f"{task.folder}.notes")
+    path = Path(f"{task.folder.path}.notes")
     return path.read_text().splitlines() if path.exists() else []
 
 
 def at_once(task: Task) -> Outcome:
-    note(task, f"{os.getpid()} {torch.get_num_threads()} {task.settings['root']}")
-    return Outcome(task.run, None, 1.5)
+    note(task, f"{os.getpid()} {torch.get_num_threads()} {task.settings.root}")
+    return Outcome(task.name, None, 1.5)
 
 
 def as_named(task: Task) -> Outcome:
     """Ends as the name of the run says."""
     attempt = note(task, "begun")
-    if task.run == "dies":
+    loss = task.key.loss
+    if loss == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if task.run == "is interrupted once" and attempt == 1:
+    if loss == "is interrupted once" and attempt == 1:
         raise InterruptedRunError("stopped")
-    if task.run == "is mistaken":
+    if loss == "is mistaken":
         raise KeyError("a\nb")
-    if task.run == "is refused":
+    if loss == "is refused":
         raise UndefinedMetricError("there is no error\x20in 3 rows")
-    return Outcome(task.run, None, 1.0)
+    return Outcome(task.name, None, 1.0)
 
 
 def trained(task: Task) -> Outcome:
@@ -120,19 +125,18 @@ def trained(task: Task) -> Outcome:
 
 
 def stubborn(task: Task) -> Outcome:
+    """Hears that it is asked to stop, from the moment that it has begun, and does not."""
+    signal.signal(signal.SIGINT, lambda number, frame: note(task, "asked"))
     note(task, "begun")
     while True:
-        try:
-            Event().wait(0.1)
-        except KeyboardInterrupt:
-            note(task, "asked")
+        Event().wait(0.1)
 
 
 def held_up(doomed: str, task: Task) -> Outcome:
     """Halts half-way on one of the nodes; on the others, a second run begins when that has happened."""
     import ray
 
-    folder, here = Path(task.folder).parent, ray.get_runtime_context().get_node_id()
+    folder, here = task.folder.path.parent, ray.get_runtime_context().get_node_id()
     is_first = True
 
     def report(run: str, share: float) -> None:
@@ -144,7 +148,7 @@ def held_up(doomed: str, task: Task) -> Outcome:
             (folder / "halted").touch()
             Event().wait()
 
-    if here != doomed and any(folder.glob("*/evaluation.parquet")):
+    if here != doomed and any(folder.glob("*/metrics.parquet")):
         wait_for((folder / "halted").exists, "run that halts")
     return work(task, report)
 
@@ -202,8 +206,8 @@ def test_this_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, mine)
-    assert found == [Outcome("a", None, 1.5)]
-    assert heard == [("a", 1.0)]
+    assert found == [Outcome("digits-mlp-a-0", None, 1.5)]
+    assert heard == [("digits-mlp-a-0", 1.0)]
     process, n_threads, root = notes(task)[0].split(" ", 2)
     assert int(process) != os.getpid()
     assert (n_threads, root) == ("1", str(tmp_path / "data"))
@@ -246,7 +250,7 @@ class TestCluster:
         outcomes = [*RayBackend("auto", retries=0, work=as_named)([dies], unheard)]
         outcomes += RayBackend("auto", retries=1, work=as_named)(others, unheard)
         found = {outcome.run: outcome for outcome in outcomes}
-        failures = {name: found[name].failure for name in names}
+        failures = {name: found[tasks[name].name].failure for name in names}
         assert str(failures.pop("dies")).startswith("Ray gave it up: WorkerCrashedError: ")
         assert failures == {
             "is interrupted once": None,
@@ -259,30 +263,36 @@ class TestCluster:
 
     @pytest.mark.usefixtures("nodes")
     def test_a_sweep_that_is_stopped_leaves_checkpoints(self, tmp_path: Path) -> None:
-        settings = Settings(data="digits", model="mlp", epochs=10**6, shifts=("none",)).model_dump(mode="json")
-        quick = a_task(tmp_path, "quick", **{**settings, "epochs": 1})
-        runs, waits = a_task(tmp_path, "runs", **settings), a_task(tmp_path, "waits", **settings)
+        quick = a_task(tmp_path, "quick", epochs=1, shifts=("none",))
+        runs, waits = (a_task(tmp_path, name, epochs=10**6, shifts=("none",)) for name in ("runs", "waits"))
         outcomes = RayBackend("auto", work=trained)([quick, runs, waits], unheard)
         first = next(outcomes)
-        assert (first.run, first.failure) == ("quick", None)
+        assert (first.run, first.failure) == (quick.name, None)
         wait_for(lambda: bool(notes(runs)), "run that begins")
         outcomes.close()  # type: ignore[attr-defined]
         _, stopped = notes(runs)
         assert stopped.startswith("stopped in epoch ")
-        assert (tmp_path / "runs" / "checkpoint" / "last.safetensors").is_file()
+        assert runs.folder.last.is_file()
         assert notes(waits) == []
-        assert not Path(waits.folder).exists()
+        assert not waits.folder.path.exists()
 
     @pytest.mark.usefixtures("nodes")
     def test_what_does_not_stop_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cluster, "GRACE", 2.0)
         task, quick = a_task(tmp_path, "never"), a_task(tmp_path, "quick")
+        unfinished = cluster._unfinished
+
+        def once_it_was_asked(ray: Any, pending: list[Any]) -> list[Any]:
+            wait_for(lambda: len(notes(task)) > 1, "note that it was asked")
+            return unfinished(ray, pending)
+
+        monkeypatch.setattr(cluster, "GRACE", 0.5)
+        monkeypatch.setattr(cluster, "_unfinished", once_it_was_asked)
         outcomes = RayBackend("auto", work=first_quick)([quick, task], unheard)
         next(outcomes)
         wait_for(lambda: bool(notes(task)), "run that begins")
         outcomes.close()  # type: ignore[attr-defined]
         assert notes(task) == ["begun", "asked"]
-        with FileLock(Path(task.folder) / ".node.lock", timeout=SECONDS_TO_START):
+        with FileLock(task.folder.path / ".node.lock", timeout=SECONDS_TO_START):
             pass  # which it held
 
     def test_a_node_that_is_lost(self, tmp_path: Path, nodes: Any) -> None:
@@ -312,7 +322,7 @@ class TestCluster:
 
 
 def first_quick(task: Task) -> Outcome:
-    return at_once(task) if task.run == "quick" else stubborn(task)
+    return at_once(task) if task.key.loss == "quick" else stubborn(task)
 
 
 # What a node does, without one
@@ -323,17 +333,17 @@ def test_a_run_computes_with_its_processors(tmp_path: Path) -> None:
         outcome = cluster._work(at_once, a_task(tmp_path, "a", root="x"), 2)
     finally:
         torch.set_num_threads(1)
-    assert outcome == Outcome("a", None, 1.5)
+    assert outcome == Outcome("digits-mlp-a-0", None, 1.5)
     assert notes(a_task(tmp_path, "a"))[0].split()[1] == "2"
 
 
 def test_a_folder_that_another_node_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = a_task(tmp_path, "a", root="x")
-    Path(task.folder).mkdir()
+    task.folder.path.mkdir()
     monkeypatch.setattr(cluster, "LET_GO", 0.2)
     with (
-        FileLock(Path(task.folder) / ".node.lock", is_singleton=False),
-        pytest.raises(InvalidInputError, match=r"a is still in use by another process after 0\.2 s$"),
+        FileLock(task.folder.path / ".node.lock", is_singleton=False),
+        pytest.raises(InvalidInputError, match=r"digits-mlp-a-0 is still in use by another process after 0\.2 s$"),
     ):
         cluster._work(at_once, task, 1)
     assert notes(task) == []
@@ -341,9 +351,9 @@ def test_a_folder_that_another_node_holds_is_waited_for(tmp_path: Path, monkeypa
     def held(task: Task) -> Outcome:
         with pytest.raises(InvalidInputError, match="still in use"):
             cluster._work(at_once, task, 1)
-        return Outcome(task.run)
+        return Outcome(task.name)
 
-    assert cluster._work(held, task, 1) == Outcome("a")
+    assert cluster._work(held, task, 1) == Outcome(task.name)
 
 
 # Refusals
@@ -367,33 +377,19 @@ def closed_port() -> int:
 
 
 @with_marks
-@pytest.mark.parametrize("prefix", ["", "ray://"], ids=["head", "client"])
-def test_an_address_at_which_nothing_listens(tmp_path: Path, closed_port: int, prefix: str) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "auto", "head:abc"])
+def test_an_address_without_a_cluster(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     pytest.importorskip("ray", reason="Ray comes with the extra ray")
-    address = f"{prefix}127.0.0.1:{closed_port}"
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")  # which is what auto means
+    address = address.format(port=closed_port)
+    reason = "abc" if address == "head:abc" else "refused$"
     with (
         time_limit(SECONDS_TO_START),
-        pytest.raises(NoDataError, match=rf"^there is no Ray cluster at {address}: .*refused$"),
+        pytest.raises(NoDataError, match=rf"^there is no Ray cluster at {address}: .*{reason}"),
     ):
         outcomes_at(address, tmp_path)
-
-
-@with_marks
-def test_auto_is_what_the_environment_says(tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray comes with the extra ray")
-    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
-    with (
-        time_limit(SECONDS_TO_START),
-        pytest.raises(NoDataError, match=r"^there is no Ray cluster at auto: .*refused$"),
-    ):
-        outcomes_at("auto", tmp_path)
-
-
-@with_marks
-def test_an_address_that_is_none(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray comes with the extra ray")
-    with pytest.raises(NoDataError, match=r"^there is no Ray cluster at head:abc: .*abc"):
-        outcomes_at("head:abc", tmp_path)
 
 
 @pytest.mark.parametrize(

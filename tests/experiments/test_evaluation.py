@@ -9,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from sweep_run import check_same, contents, sweep
+from sweep_run import check_same, contents, read_curves, read_rows, sweep
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
 from painted import paint
 
 from calibrant import Predictions, score
-from calibrant.calibrators import CALIBRATORS, PAPER_GRID, Calibrator, TemperatureScaling
-from calibrant.calibrators.comparison import fit_unseen
+from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
-from calibrant.errors import InvalidInputError, UnknownNameError
-from calibrant.experiments import read_curves, read_rows
 from calibrant.experiments.config import PAPER_METRICS
 
 RUN = "digits-mlp-focal-0"
@@ -60,15 +57,14 @@ def load(folder: Path, *names: str) -> Predictions:
 def refitted(folder: Path, name: str, test: str) -> Calibrator:
     """By hand, without the corruption that the test is under."""
     if name in ("temperature", "temperature_grid"):
-        options: dict[str, Any] = {"grid": PAPER_GRID} if name == "temperature_grid" else {}
-        return TemperatureScaling.fit(load(folder, "val"), **options)
+        return CALIBRATORS[name].fit(load(folder, "val"))
     seen = [corruption for corruption in CALIBRATION if corruption != test.split("-")[0]]
     shifted = [f"val+{corruption}-{severity}" for corruption in seen for severity in range(1, 6)]
     kind = SetTemperature if name == "set_temperature" else PerturbedTemperature
     return kind.fit(load(folder, "val", *shifted))
 
 
-def mended(folder: Path, calibrator: str, test: str) -> Predictions:
+def calibrated(folder: Path, calibrator: str, test: str) -> Predictions:
     found = load(folder, test)
     return found if calibrator == "none" else refitted(folder, calibrator, test)(found)
 
@@ -79,7 +75,7 @@ def mended(folder: Path, calibrator: str, test: str) -> Predictions:
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("calibrator", ["none", *FITTED])
 def test_values_are_those_of_the_files(folder: Path, rows: dict[Any, Any], calibrator: str, test: str) -> None:
-    card = score(mended(folder, calibrator, test), metrics=PAPER_METRICS)
+    card = score(calibrated(folder, calibrator, test), metrics=PAPER_METRICS)
     for metric, value in card.values().items():
         row = rows[test, calibrator, metric]
         assert row["value"] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), metric
@@ -118,36 +114,6 @@ def test_unseen_corruptions_are_left_out_and_others_are_not(folder: Path, rows: 
     assert rows["brightness-2", "perturbed_temperature", "nll"]["value"] == pytest.approx(unseen, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "unseen"),
-    [
-        *((name, unseen) for name in FITTED[2:] for unseen in (None, "none", "fog", "brightness")),
-        ("temperature", "fog"),
-        ("transcal", "fog"),
-    ],
-)
-def test_a_method_is_fitted_without_one_type(folder: Path, name: str, unseen: str | None) -> None:
-    """One that is not made for corrupted rows sees the clean ones alone."""
-    shifted = [f"val+{kind}-{severity}" for kind in CALIBRATION for severity in range(1, 6)]
-    test = load(folder, "brightness-2")
-    found = fit_unseen(name, load(folder, "val", *shifted), "corruption", unseen, target=test)
-    if CALIBRATORS[name].fits_shifts:
-        kept = [part for part in shifted if unseen is None or f"+{unseen}-" not in part]
-        wanted = CALIBRATORS[name].fit(load(folder, "val", *kept))
-    else:
-        options = {"target": test} if name == "transcal" else {}
-        wanted = CALIBRATORS[name].fit(load(folder, "val"), **options)
-    assert torch.allclose(found.mend(test).logits, wanted.mend(test).logits, rtol=1e-9)
-
-
-def test_a_method_that_would_be_left_with_nothing_is_refused(folder: Path) -> None:
-    validation = load(folder, "val", "val+fog-1", "val+fog-2")
-    with pytest.raises(InvalidInputError, match="must hold types of corruption other than fog, which test has"):
-        fit_unseen("perturbed_temperature", validation, "corruption", "fog")
-    with pytest.raises(UnknownNameError, match="did you mean 'temperature'"):
-        fit_unseen("temprature", validation, "corruption")
-
-
 def test_every_test_has_every_calibrator_and_metric(rows: dict[Any, Any]) -> None:
     measured = {*PAPER_METRICS, "confidence"}
     wanted = {(test, calibrator, metric) for test in TESTS for calibrator in ("none", *FITTED) for metric in measured}
@@ -179,7 +145,7 @@ def test_curves_are_those_of_the_rows(folder: Path, calibrator: str, test: str) 
         for point in read_curves(folder).to_pylist()
         if (point["split"], point["calibrator"]) == (test, calibrator)
     ]
-    found = mended(folder, calibrator, test)
+    found = calibrated(folder, calibrator, test)
     confidence, predicted = (values.numpy() for values in found.probs().double().max(1))
     correct = predicted == found.labels.numpy()
     bins = [point for point in points if point["curve"] == "reliability"]

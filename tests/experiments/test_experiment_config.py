@@ -9,12 +9,14 @@ import pytest
 
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments import Experiment, read_experiment
-from calibrant.experiments.config import PAPER_METRICS, Run, planned, run_name
+from calibrant.experiments.config import PAPER_METRICS
+from calibrant.runs import RunKey
 from calibrant.training import Settings
 
 DEMO = Path(__file__).parents[2] / "experiments" / "demo.toml"
 
-UNKNOWN = {
+REFUSED: dict[type[CalibrantError], dict[str, tuple[str, str]]] = {}
+REFUSED[UnknownNameError] = {
     "a key": ("titel = 'x'", "unknown setting 'titel'; did you mean 'title'?"),
     "a key of a grid": ("[[grid]]\n[[grid]]\nepoch = 3", "unknown setting 'grid[1].epoch'; did you mean 'epochs'?"),
     "a common setting": ("[settings]\nsed = 3", "unknown setting 'settings.sed'; did you mean 'seed'?"),
@@ -34,7 +36,7 @@ UNKNOWN = {
         "unknown option 'gama' of the loss focal; did you mean 'gamma'?",
     ),
 }
-WRONG = {
+REFUSED[InvalidInputError] = {
     "a value": ("[[grid]]\n[[grid]]\nepochs = 0", "grid[1].epochs must be greater than or equal to 1, got 0"),
     "one of a list": ("[[grid]]\nseed = [0, -1]", "grid[0].seed[1] must be greater than or equal to 0, got -1"),
     "a word": ("[[grid]]\nseed = [0, '1']", "grid[0].seed[1] must be a whole number, got '1'"),
@@ -59,6 +61,17 @@ WRONG = {
         "[[grid]]\nvariant = 'smooth0.1'\n[[grid]]\nlabel_smoothing = 0.1",
         "give one of them a variant",
     ),
+    "no run and no figure": ("", "grid must name at least one run"),
+    "nothing to learn from": (
+        "calibrators = ['set_temperature']\ncalibration_shifts = []\n[[grid]]",
+        "calibration_shifts must name the corruptions that set_temperature learns from, got none",
+    ),
+    "a calibrator twice": ("calibrators = ['temperature', 'temperature']", "calibrators must name each once"),
+}
+REFUSED[CorruptFileError] = {
+    "open": ("grid = [", "is not TOML"),
+    "lines": ("title = 'a\nb'", "is not TOML"),
+    "a key twice": ("seed = 1\nseed = 2", "is not TOML"),
 }
 
 
@@ -68,8 +81,8 @@ def read(tmp_path: Path, text: str) -> Experiment:
     return read_experiment(path)
 
 
-def runs(tmp_path: Path, text: str) -> dict[str, Run]:
-    return {run.name: run for run in planned(read(tmp_path, text))}
+def runs(tmp_path: Path, text: str) -> dict[RunKey, Settings]:
+    return read(tmp_path, text).runs
 
 
 def check_line(error: CalibrantError, path: Path) -> None:
@@ -77,28 +90,12 @@ def check_line(error: CalibrantError, path: Path) -> None:
     assert len(str(error).splitlines()) == 1
 
 
-# What is wrong
-
-
-@pytest.mark.parametrize("case", UNKNOWN)
-def test_unknown_names_get_the_nearest_one(tmp_path: Path, case: str) -> None:
-    text, message = UNKNOWN[case]
-    with pytest.raises(UnknownNameError, match=re.escape(message)) as refused:
-        read(tmp_path, text)
-    check_line(refused.value, tmp_path / "sweep.toml")
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_values_are_named_by_their_path(tmp_path: Path, case: str) -> None:
-    text, message = WRONG[case]
-    with pytest.raises(InvalidInputError, match=re.escape(message)) as refused:
-        read(tmp_path, text)
-    check_line(refused.value, tmp_path / "sweep.toml")
-
-
-@pytest.mark.parametrize("text", ["grid = [", "title = 'a\nb'", "seed = 1\nseed = 2"], ids=["open", "lines", "twice"])
-def test_files_that_are_no_toml(tmp_path: Path, text: str) -> None:
-    with pytest.raises(CorruptFileError, match="is not TOML") as refused:
+@pytest.mark.parametrize(
+    ("kind", "case"), [pytest.param(kind, case, id=case) for kind, cases in REFUSED.items() for case in cases]
+)
+def test_refused_in_one_line_with_the_file_and_the_key(tmp_path: Path, kind: type[CalibrantError], case: str) -> None:
+    text, message = REFUSED[kind][case]
+    with pytest.raises(kind, match=re.escape(message)) as refused:
         read(tmp_path, text)
     check_line(refused.value, tmp_path / "sweep.toml")
 
@@ -120,14 +117,12 @@ def test_defaults(tmp_path: Path) -> None:
     assert experiment.calibration_shifts == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
     assert experiment.metrics == PAPER_METRICS
     assert experiment.intervals == ("accuracy", "ece")
-    assert [run.name for run in planned(experiment)] == ["fashion_mnist_mini-small_resnet-cross_entropy-0"]
+    assert [key.name for key in experiment.runs] == ["fashion_mnist_mini-small_resnet-cross_entropy-0"]
     assert read(tmp_path, "output = 'elsewhere'\n[[grid]]").output == "elsewhere"
 
 
-def test_without_runs_there_must_be_figures(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="grid must name at least one run"):
-        read(tmp_path, "")
-    assert planned(read(tmp_path, "figures = ['gibbs']")) == []
+def test_without_runs_there_may_be_figures(tmp_path: Path) -> None:
+    assert read(tmp_path, "figures = ['gibbs']").runs == {}
 
 
 def test_the_copy_of_a_file_belongs_to_its_folder(tmp_path: Path) -> None:
@@ -143,13 +138,6 @@ def test_metrics_without_those_that_have_an_interval_by_default(tmp_path: Path) 
 def test_lists_may_be_empty_where_nothing_is_needed(tmp_path: Path) -> None:
     experiment = read(tmp_path, "calibrators = []\nmetrics = []\nintervals = []\ncalibration_shifts = []\n[[grid]]")
     assert (experiment.calibrators, experiment.metrics, experiment.intervals) == ((), (), ())
-
-
-@pytest.mark.parametrize("name", ["set_temperature", "perturbed_temperature"])
-def test_calibrators_that_need_shifted_rows_are_refused_without(tmp_path: Path, name: str) -> None:
-    """Before the training, not after it."""
-    with pytest.raises(InvalidInputError, match="calibration_shifts"):
-        read(tmp_path, f"calibrators = ['{name}']\ncalibration_shifts = []\n[[grid]]")
 
 
 def test_a_grid_is_the_product_of_its_lists(tmp_path: Path) -> None:
@@ -168,7 +156,7 @@ def test_a_grid_is_the_product_of_its_lists(tmp_path: Path) -> None:
     loss = ["focal", "inverse_focal"]
     model = "mlp"
     """
-    found = runs(tmp_path, text)
+    found = {key.name: (key, settings) for key, settings in runs(tmp_path, text).items()}
     assert list(found) == [
         "digits-mlp-poly-3",
         "digits-mlp-poly-1",
@@ -181,17 +169,19 @@ def test_a_grid_is_the_product_of_its_lists(tmp_path: Path) -> None:
         "digits-mlp-focal-long-0",
         "digits-mlp-inverse_focal-long-0",
     ]
-    one = found["digits-small_convnet-poly-smooth0.05-3"]
-    assert one.settings == Settings(
+    key, settings = found["digits-small_convnet-poly-smooth0.05-3"]
+    assert key == RunKey("digits", "small_convnet", "poly", "", 0.05, 3)
+    assert settings == Settings(
         data="digits", model="small_convnet", loss="poly", label_smoothing=0.05, seed=3, epochs=7
     )
-    long = found["digits-mlp-focal-long-0"]
-    assert (long.variant, long.settings.epochs, long.settings.loss) == ("long", 9, "focal")  # the grid over the rest
+    key, settings = found["digits-mlp-focal-long-0"]
+    assert (key.variant, settings.epochs, settings.loss) == ("long", 9, "focal")  # the grid over the rest
 
 
 def test_recipes_stand_under_what_is_given(tmp_path: Path) -> None:
-    found = runs(tmp_path, "[settings]\nepochs = 3\n[[grid]]\ndata = ['cifar10', 'digits']\nmodel = 'mlp'")
-    cifar, digits = (run.settings for run in found.values())
+    cifar, digits = runs(
+        tmp_path, "[settings]\nepochs = 3\n[[grid]]\ndata = ['cifar10', 'digits']\nmodel = 'mlp'"
+    ).values()
     assert (cifar.epochs, digits.epochs) == (3, 3)
     assert cifar.batch_size == Settings(data="cifar10").batch_size
     assert digits.batch_size == Settings(data="digits").batch_size
@@ -199,30 +189,7 @@ def test_recipes_stand_under_what_is_given(tmp_path: Path) -> None:
 
 def test_the_same_run_named_twice_is_one(tmp_path: Path) -> None:
     text = "[[grid]]\nseed = [0, 1, 1]\nepochs = 3\n[[grid]]\nepochs = 3\nlabel_smoothing = [0, 0.0]\nseed = [1, 2]"
-    assert [run.settings.seed for run in runs(tmp_path, text).values()] == [0, 1, 2]
-
-
-def test_a_calibrator_named_twice_is_one(tmp_path: Path) -> None:
-    """Else each of its rows would be there twice."""
-    try:
-        found = read(tmp_path, "calibrators = ['temperature', 'temperature']").calibrators
-    except InvalidInputError as refused:
-        check_line(refused, tmp_path / "sweep.toml")
-    else:
-        assert found == ("temperature",)
-
-
-@pytest.mark.parametrize(
-    ("settings", "variant", "name"),
-    [
-        ({"data": "digits", "model": "mlp"}, "", "digits-mlp-cross_entropy-0"),
-        ({"model": "timm:vit_tiny", "seed": 12}, "", "fashion_mnist_mini-timm-vit_tiny-cross_entropy-12"),
-        ({"label_smoothing": 0.01}, "global", "fashion_mnist_mini-small_resnet-cross_entropy-global-smooth0.01-0"),
-    ],
-    ids=["plain", "timm", "variant and smoothing"],
-)
-def test_folders_are_named_after_the_axes(settings: dict[str, Any], variant: str, name: str) -> None:
-    assert run_name(Settings(**settings), variant) == name
+    assert [key.seed for key in runs(tmp_path, text)] == [0, 1, 2]
 
 
 # For editors

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 from multiprocessing import active_children
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from filelock import FileLock
 from PIL import Image
 from sweep_run import (
+    LONG,
     NAMES,
     PATIENCE,
+    SHIFTED,
+    SHORT,
     TWO,
     Forking,
     Values,
@@ -23,47 +27,23 @@ from sweep_run import (
     cut,
     empty,
     plan_of,
+    read_curves,
+    read_rows,
     sweep,
     write_sweep,
 )
 from training_run import at_moment, in_child, kill, n_moments, some_moments, start
 
 from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
-from calibrant.experiments import processes, read_curves, read_rows, run_experiment, where
+from calibrant.experiments import processes, run_experiment
+from calibrant.experiments.folder import Outcome
 from calibrant.experiments.processes import Processes
 from calibrant.experiments.run import Result, carry_out
-from calibrant.experiments.work import Backend, Outcome, in_this_process
+from calibrant.experiments.work import Backend, in_this_process
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-SHORT = {"epochs": 1}
-LONG = {"epochs": 6, "checkpoint_minutes": 0.0}
-SHIFTED = {"calibrators": ["temperature", "perturbed_temperature"], "calibration_shifts": ["fog"]}
 N_KILLS = 3
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of two runs that nothing has disturbed."""
-    folder = tmp_path_factory.mktemp("whole") / "sweep"
-    assert sweep(folder, TWO, settings=LONG).n_done == 2
-    return folder
-
-
-@pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("short") / "sweep"
-    assert sweep(folder, TWO, settings=SHORT).n_done == 2
-    return folder
-
-
-@pytest.fixture(scope="module")
-def shifted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep with a calibrator that is fitted to corrupted validation images."""
-    folder = tmp_path_factory.mktemp("shifted") / "sweep"
-    settings = {"epochs": 1, "shifts": ["spatter-2"]}
-    assert sweep(folder, TWO, settings=settings, **SHIFTED).n_done == 2
-    return folder
 
 
 @pytest.fixture
@@ -83,11 +63,11 @@ def one_line(message: object) -> str:
 def in_two(
     folder: Path,
     report: Callable[[str, float], None] = lambda run, share: None,
-    heard: Callable[[Outcome], None] = lambda outcome: None,
+    ended: Callable[[Outcome], None] = lambda outcome: None,
     grids: tuple[Values, ...] = (TWO,),
 ) -> Result:
     plan = plan_of(folder, *grids, settings=LONG)
-    return carry_out(plan, folder.with_suffix(".toml"), backend=Processes(2, threads=1), report=report, heard=heard)
+    return carry_out(plan, folder.with_suffix(".toml"), backend=Processes(2, threads=1), report=report, ended=ended)
 
 
 def kill_workers() -> None:
@@ -145,17 +125,19 @@ def test_a_run_whose_process_is_killed_twice_has_failed(whole: Path, tmp_path: P
 @pytest.mark.usefixtures("forking")
 def test_a_process_that_is_killed_while_it_waits(whole: Path, tmp_path: Path) -> None:
     """The first has nothing more to do when both are killed; the run of the second then needs a process."""
-    heard: list[str] = []
+    names: list[str] = []
 
-    def hear(outcome: Outcome) -> None:
-        heard.append(outcome.run)
-        if len(heard) == 1:
+    def ended(outcome: Outcome) -> None:
+        names.append(outcome.run)
+        if len(names) == 1:
             kill_workers()
 
     grids = ({"loss": "cross_entropy", "epochs": 1}, {"loss": "focal"})
-    result = in_two(tmp_path / "sweep", heard=hear, grids=grids)
-    assert (result.n_done, result.failures, heard) == (2, (), list(NAMES))
-    rows, wanted = (where(read_rows(folder), "loss = 'focal'") for folder in (tmp_path / "sweep", whole))
+    result = in_two(tmp_path / "sweep", ended=ended, grids=grids)
+    assert (result.n_done, result.failures, names) == (2, (), list(NAMES))
+    rows, wanted = (
+        read_rows(folder).filter(pc.field("loss") == "focal").combine_chunks() for folder in (tmp_path / "sweep", whole)
+    )
     assert rows.equals(wanted)
 
 
@@ -183,7 +165,7 @@ def test_workers_end_with_their_driver(whole: Path, tmp_path: Path, number: sign
     assert not all((folder / name / "DONE").exists() for name in NAMES)
     assert any((folder / name / "checkpoint" / "last.safetensors").is_file() for name in NAMES)
     assert not list(folder.glob("*/error.log"))  # to be stopped is no failure
-    assert number == signal.SIGKILL or "the same command goes on" in ended.out
+    assert number == signal.SIGKILL or "the same command resumes" in ended.out
     sweep(folder, TWO, settings=LONG)
     check_same(folder, whole)
 
@@ -266,7 +248,7 @@ def full_for(*names: str) -> Callable[[int], None]:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names of open files are read from /proc")
-@pytest.mark.parametrize("name", ["last.safetensors", "weights.safetensors", "fog-3.parquet", "evaluation.parquet"])
+@pytest.mark.parametrize("name", ["last.safetensors", "weights.safetensors", "fog-3.parquet", "metrics.parquet"])
 def test_a_full_disk_fails_a_run_and_not_the_others(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -318,17 +300,13 @@ def test_a_full_disk_under_the_log(short: Path, tmp_path: Path) -> None:
 
 
 def again(folder: Path, *, redo: bool = False, **top: object) -> Result:
-    options = {**SHIFTED, **top}
-    settings = {"epochs": 1, "shifts": ["spatter-2"]}
-    file = write_sweep(folder.with_suffix(".toml"), TWO, settings=settings, **options)
+    file = write_sweep(folder.with_suffix(".toml"), TWO, **{**SHIFTED, **top})
     return run_experiment(file, output=folder, redo=redo)
 
 
 @pytest.fixture
 def copy(shifted: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "sweep"
-    shutil.copytree(shifted, folder)
-    return folder
+    return shutil.copytree(shifted, tmp_path / "sweep")
 
 
 TRAINED = ("*/weights.safetensors", "*/log.jsonl")
@@ -378,7 +356,7 @@ def damaged_inside(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, damaged_inside], ids=["cut", "inside"])
-@pytest.mark.parametrize("name", ["evaluation.parquet", "curves.parquet"])
+@pytest.mark.parametrize("name", ["metrics.parquet", "curves.parquet"])
 def test_damaged_measurements_are_made_again(
     shifted: Path, copy: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
@@ -409,10 +387,12 @@ def test_damaged_rows_are_named_and_gathered_again(shifted: Path, copy: Path, na
 
 
 def test_redo_leaves_what_is_whole(shifted: Path, copy: Path) -> None:
-    before = contents(copy, *TRAINED, "*/predictions/*", "*/DONE", "*/metrics.parquet")
+    before, measured = contents(copy, *TRAINED, "*/predictions/*", "*/DONE"), contents(copy, "*/*.parquet")
     result = again(copy, redo=True)
     assert (result.n_done, result.failures) == (2, ())
-    assert contents(copy, *TRAINED, "*/predictions/*", "*/DONE", "*/metrics.parquet") == before
+    assert contents(copy, *TRAINED, "*/predictions/*", "*/DONE") == before
+    for name, (_, content) in measured.items():  # it is measured again
+        assert (copy / name).read_bytes() == content
     check_same(copy, shifted)
 
 

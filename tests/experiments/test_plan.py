@@ -1,68 +1,63 @@
-"""Plans: which runs are done, begun or to do, which of them are chosen, in which order, and how long they take."""
+"""Plans: which runs are done, begun or to do, which of them are chosen, in which order, and where they are done."""
 
-import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sweep_run import NAMES, SETTINGS, TWO, plan_of, sweep, write_sweep
+import torch
+from sweep_run import NAMES, SETTINGS, SHORT, TWO, plan_of, write_sweep
 
 from calibrant.errors import InvalidInputError, UnknownNameError
-from calibrant.experiments import run_experiment
+from calibrant.experiments import config, run_experiment
+from calibrant.experiments.cluster import RayBackend
+from calibrant.experiments.processes import Processes
+from calibrant.experiments.run import choose_backend, make_plan
+from calibrant.experiments.work import in_this_process
+from calibrant.runs import RunFolder
 from calibrant.training import Settings
-from calibrant.training.folder import RunFolder, digest_of
+from calibrant.training.folder import digest_of, opened
 
-ONE = {"loss": "cross_entropy"}
 MANY = (
     {"loss": ["cross_entropy", "focal"], "seed": [0, 1], "label_smoothing": [0, 0.1]},
     {"loss": "focal", "seed": [0, 1], "epochs": 3, "variant": "long"},
 )
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which one run of several is done."""
-    folder = tmp_path_factory.mktemp("plan") / "sweep"
-    sweep(folder, ONE, settings={"epochs": 1})
-    return folder
-
-
 def begin(folder: Path, run: str, **settings: object) -> None:
-    values = {**SETTINGS, **settings}
-    with RunFolder(folder / run).open(Settings(**values)):  # type: ignore[arg-type]
+    values: dict[str, Any] = {**SETTINGS, **settings}
+    with opened(RunFolder(folder / run), Settings(**values)):
         pass
 
 
-# States
+def states_of(folder: Path, *grids: dict[str, Any], **options: Any) -> list[str]:
+    file = write_sweep(folder.parent / "other.toml", *grids, **options)
+    return list(make_plan(file, output=folder).states.values())
 
 
-def test_states_are_those_of_the_folders(done: Path) -> None:
-    begin(done, "digits-mlp-poly-0", loss="poly", epochs=1)
-    plan = plan_of(done, {"loss": ["cross_entropy", "poly", "focal"]}, settings={"epochs": 1})
-    found = {run.settings.loss: state for run, state in plan.states.items()}
+def test_states_are_those_of_the_folders(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / NAMES[0]).symlink_to(short / NAMES[0])
+    begin(tmp_path / "sweep", "digits-mlp-poly-0", loss="poly", epochs=1)
+    plan = plan_of(tmp_path / "sweep", {"loss": ["cross_entropy", "poly", "focal"]}, settings=SHORT)
+    found = {key.loss: state for key, state in plan.states.items()}
     assert found == {"cross_entropy": "done", "poly": "begun", "focal": "to do"}
-    assert [task.run for task in plan.tasks()] == ["digits-mlp-poly-0", "digits-mlp-focal-0"]
-    assert {task.run for task in plan.tasks(redo=True)} == {f"digits-mlp-{loss}-0" for loss in found}
+    assert [task.key.loss for task in plan.tasks()] == ["poly", "focal"]
+    assert {task.key.loss for task in plan.tasks(redo=True)} == set(found)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_run_that_was_measured_by_something_else_is_not_done(short: Path) -> None:
+    assert states_of(short, TWO, settings=SHORT) == ["done", "done"]
+    for change in (
         {"calibrators": []},
         {"metrics": ["accuracy", "ece"]},
         {"intervals": []},
         {"calibration_shifts": ["fog"]},
-    ],
-    ids=["calibrators", "metrics", "intervals", "calibration_shifts"],
-)
-def test_a_run_that_was_measured_by_something_else_is_not_done(done: Path, change: dict[str, list[str]]) -> None:
-    assert [*plan_of(done, ONE, settings={"epochs": 1}).states.values()] == ["done"]
-    assert [*plan_of(done, ONE, settings={"epochs": 1}, **change).states.values()] == ["begun"]
-
-
-def test_what_does_not_change_the_run_leaves_it_done(done: Path) -> None:
-    free = {"epochs": 1, "workers": 0, "checkpoint_minutes": 1.0, "device": "cpu"}
-    assert [*plan_of(done, ONE, settings=free, title="Other", figures=[]).states.values()] == ["done"]
+    ):
+        assert states_of(short, TWO, settings=SHORT, **change) == ["begun", "begun"], change
+    free = {**SHORT, "workers": 0, "checkpoint_minutes": 1.0, "device": "cpu"}
+    assert states_of(short, TWO, settings=free, title="Other", figures=[]) == ["done", "done"]
 
 
 def test_a_plan_makes_nothing(tmp_path: Path) -> None:
@@ -70,47 +65,45 @@ def test_a_plan_makes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.toml"]
 
 
-# Another configuration
+def test_the_grid_is_expanded_once_and_each_loss_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Settings] = []
+    monkeypatch.setattr(config, "check_settings", checked.append)
+    plan = plan_of(tmp_path / "sweep", *MANY)
+    plan.tasks()
+    assert [(settings.loss, settings.label_smoothing, settings.epochs) for settings in checked] == [
+        *((loss, smoothing, 2) for loss in ("cross_entropy", "focal") for smoothing in (0, 0.1)),
+        ("focal", 0, 3),
+    ]
 
 
-def test_a_folder_of_another_configuration_is_refused_before_anything_is_trained(done: Path, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
+def test_a_folder_of_another_configuration_is_refused_before_anything_is_trained(short: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in short.rglob("*")}
     file = write_sweep(tmp_path / "other.toml", {"loss": ["maxent_mean", "cross_entropy"]}, settings={"epochs": 2})
-    with pytest.raises(InvalidInputError, match=r"was begun with epochs = 1, not 2") as refused:
-        run_experiment(file, output=done)
-    message = str(refused.value)
-    assert len(message.splitlines()) == 1
-    assert str(done / NAMES[0]) in message
-    theirs, ours = re.findall(r"\b[0-9a-f]{12}\b", message)
-    assert theirs == digest_of(Settings(**{**SETTINGS, "epochs": 1}).identity)
-    assert ours == digest_of(Settings(**{**SETTINGS, "epochs": 2}).identity)
-    assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
-
-
-def test_it_is_refused_also_where_that_run_is_not_chosen(done: Path) -> None:
-    with pytest.raises(InvalidInputError, match="was begun with epochs = 1, not 2"):
-        plan_of(done, TWO, only={"loss": "focal"})
+    for only in (None, {"loss": "maxent_mean"}):  # also where that run is not chosen
+        with pytest.raises(InvalidInputError, match=r"was begun with epochs = 1, not 2") as refused:
+            run_experiment(file, output=short, only=only)
+        message = str(refused.value)
+        assert len(message.splitlines()) == 1
+        assert str(short / NAMES[0]) in message
+        assert re.findall(r"\b[0-9a-f]{12}\b", message) == [
+            digest_of(Settings(**{**SETTINGS, "epochs": epochs}).identity) for epochs in (1, 2)
+        ]
+    assert {path: path.stat().st_mtime_ns for path in short.rglob("*")} == before
 
 
 # Order and choice
 
 
-def test_all_losses_of_a_seed_come_before_the_next(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path / "sweep", {"loss": ["poly", "focal"], "seed": [1, 0]}, {"loss": "maxent_mean", "seed": 0})
-    names = ["poly-0", "focal-0", "maxent_mean-0", "poly-1", "focal-1"]
-    assert [task.run for task in plan.tasks()] == [f"digits-mlp-{name}" for name in names]
-
-
-def test_begun_runs_come_first(tmp_path: Path) -> None:
+def test_begun_runs_come_first_and_all_losses_of_a_seed_before_the_next(tmp_path: Path) -> None:
     begin(tmp_path / "sweep", "digits-mlp-focal-1", loss="focal", seed=1)
-    plan = plan_of(tmp_path / "sweep", {"loss": ["cross_entropy", "focal"], "seed": [0, 1]})
-    names = ["focal-1", "cross_entropy-0", "focal-0", "cross_entropy-1"]
-    assert [task.run for task in plan.tasks()] == [f"digits-mlp-{name}" for name in names]
+    plan = plan_of(tmp_path / "sweep", {"loss": ["poly", "focal"], "seed": [1, 0]}, {"loss": "maxent_mean", "seed": 0})
+    names = ["focal-1", "poly-0", "focal-0", "maxent_mean-0", "poly-1"]
+    assert [task.name for task in plan.tasks()] == [f"digits-mlp-{name}" for name in names]
+    assert {task.folder.path for task in plan.tasks()} == {tmp_path / "sweep" / f"digits-mlp-{name}" for name in names}
 
 
-@pytest.mark.parametrize(
-    ("only", "n_runs"),
-    [
+def test_only_some_are_chosen(tmp_path: Path) -> None:
+    for only, n_runs in (
         ({}, 10),
         ({"loss": "focal"}, 6),
         ({"seed": "1"}, 5),
@@ -120,75 +113,68 @@ def test_begun_runs_come_first(tmp_path: Path) -> None:
         ({"variant": "long"}, 2),
         ({"variant": ""}, 8),
         ({"data": "digits", "model": "mlp"}, 10),
-    ],
-    ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value),
-)
-def test_only_some_are_chosen(tmp_path: Path, only: dict[str, str], n_runs: int) -> None:
-    plan = plan_of(tmp_path / "sweep", *MANY, only=only)
-    assert len(plan.states) == 10
-    assert len(plan.chosen) == len(plan.tasks()) == n_runs
-    for run in plan.chosen:
-        said = {key: str(value) for key, value in run.described.items()}
-        assert all(said[key].removesuffix(".0") == value.removesuffix(".0") for key, value in only.items())
+    ):
+        plan = plan_of(tmp_path / "sweep", *MANY, only=only)
+        assert len(plan.states) == 10
+        assert len(plan.chosen) == len(plan.tasks()) == n_runs, only
+        for key in plan.chosen:
+            for axis, value in only.items():
+                assert str(getattr(key, axis)).removesuffix(".0") == value.removesuffix(".0")
+
+
+# Where runs are done
 
 
 @pytest.mark.parametrize(
-    ("only", "message"),
+    ("n_cores", "n_gpus", "jobs", "expected"),
     [
-        ({"los": "focal"}, "unknown axis 'los'; did you mean 'loss'?"),
-        ({"epochs": "3"}, "unknown axis 'epochs'"),
-        ({"run": NAMES[0]}, "unknown axis 'run'"),
-        ({"loss": "poly"}, "only must name a loss of the experiment, got 'poly'; there are cross_entropy, focal"),
-        ({"seed": "7"}, "only must name a seed of the experiment, got '7'; there are 0, 1"),
-        ({"seed": "None"}, "got 'None'"),
-        ({"loss": "cross_entropy", "variant": "long"}, "only leaves none of the 10 runs"),
+        (1, 0, None, in_this_process),
+        (4, 0, None, Processes(4, 1, 0)),
+        (64, 0, None, Processes(8, 8, 0)),
+        (64, 2, None, Processes(2, 32, 2)),
+        (4, 0, 2, Processes(2, 2, 0)),
+        (4, 0, 30, Processes(10, 1, 0)),
+        (4, 2, 1, in_this_process),
     ],
-    ids=["axis", "no axis", "name", "loss", "seed", "none", "no run"],
 )
-def test_only_what_is_not_there(tmp_path: Path, only: dict[str, str], message: str) -> None:
+def test_processes_by_cores_gpus_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_cores: int, n_gpus: int, jobs: int | None, expected: object
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    assert choose_backend(plan_of(tmp_path / "sweep", *MANY), jobs=jobs) == expected
+
+
+def test_a_cluster_is_asked_for_what_the_file_says(short: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "sweep", *MANY, resources={"cpus": 2, "gpus": 0.5})
+    assert choose_backend(plan, ray="auto") == RayBackend("auto", cpus=2, gpus=0.5)
+    file = write_sweep(tmp_path / "done.toml", TWO, settings=SHORT)
+    done = make_plan(file, output=short)
+    assert choose_backend(done, jobs=2) is in_this_process  # there is nothing to do
+    assert choose_backend(done, jobs=2, redo=True) == Processes(
+        2, max(1, (os.cpu_count() or 1) // 2), torch.cuda.device_count()
+    )
+
+
+REFUSED = {
+    "axis": ({"los": "focal"}, "unknown axis 'los'; did you mean 'loss'?"),
+    "no axis": ({"epochs": "3"}, "unknown axis 'epochs'"),
+    "name": ({"run": NAMES[0]}, "unknown axis 'run'"),
+    "loss": ({"loss": "poly"}, "only must name a loss of the experiment, got 'poly'; there are cross_entropy, focal"),
+    "seed": ({"seed": "7"}, "only must name a seed of the experiment, got '7'; there are 0, 1"),
+    "none": ({"seed": "None"}, "got 'None'"),
+    "no run": ({"loss": "cross_entropy", "variant": "long"}, "only leaves none of the 10 runs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_only_what_is_not_there(tmp_path: Path, case: str) -> None:
+    only, message = REFUSED[case]
     with pytest.raises((InvalidInputError, UnknownNameError), match=re.escape(message)) as refused:
         plan_of(tmp_path / "sweep", *MANY, only=only)
     assert len(str(refused.value).splitlines()) == 1
 
 
-# Time
-
-
-def write_log(folder: Path, *records: tuple[str, float, str | None], end: str = "") -> None:
-    folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"run": run, "failure": why, "seconds": seconds}) for run, seconds, why in records]
-    (folder / "log.jsonl").write_text("\n".join(lines) + "\n" + end)
-
-
-def test_seconds_are_the_median_of_what_such_runs_took(tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    took = [(NAMES[0], 1.0, None), (NAMES[1], 9.0, None), (NAMES[1], 0.1, None), (NAMES[0], 100.0, "diverged")]
-    write_log(folder, *took, ("somebody-else-0", 500.0, None))
-    plan = plan_of(folder, TWO, {"loss": "poly", "model": "small_convnet"})
-    found = {run.name: seconds for run, seconds in plan.seconds().items()}
-    assert found == {NAMES[0]: 5.0, NAMES[1]: 5.0, "digits-small_convnet-poly-0": None}
-
-
-def test_seconds_are_of_the_runs_that_are_left_and_chosen(done: Path) -> None:
-    plan = plan_of(done, {"loss": ["cross_entropy", "focal", "poly"]}, settings={"epochs": 1}, only={"loss": "focal"})
-    (seconds,) = plan.seconds().values()
-    assert seconds is not None
-    assert 0 < seconds < 60
-    assert [run.settings.loss for run in plan.seconds()] == ["focal"]
-
-
-@pytest.mark.parametrize("end", ['{"run": "digits-ml', '{"run": "' + NAMES[0] + '", "seconds": 50', '{"a'])
-def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, end: str) -> None:
-    folder = tmp_path / "sweep"
-    write_log(folder, (NAMES[0], 3.0, None), end=end)
-    assert set(plan_of(folder, TWO).seconds().values()) == {3.0}
-
-
-def test_a_log_goes_on_behind_a_line_that_was_cut_off(tmp_path: Path) -> None:
-    """The machine went down while it was written; the sweep goes on, twice."""
-    folder = tmp_path / "sweep"
-    write_log(folder, ("digits-mlp-cross_entropy-0", 300.0, None), end='{"run": "digits-mlp-focal-0", "fai')
-    for _ in range(2):
-        sweep(folder, ONE, settings={"epochs": 1})
-        plan = plan_of(folder, {"loss": ["cross_entropy", "poly"]}, settings={"epochs": 1})
-        assert [*plan.seconds().values()] != [None]
+def test_no_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"jobs must be .* 1, got 0"):
+        choose_backend(plan_of(tmp_path / "sweep", *MANY), jobs=0)

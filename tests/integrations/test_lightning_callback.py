@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,19 +113,20 @@ def assert_rows(found: Predictions, wanted: Predictions) -> None:
     assert torch.equal(found.labels, wanted.labels)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_test_epoch_is_written_and_logged(package: str, tmp_path: Path) -> None:
-    module, data = model("pair", package), loader()
-    callback = CalibrationCallback(tmp_path / "new" / "folder")
-    runner = trainer(callback, package=package)
+@pytest.mark.parametrize(
+    ("package", "form"), [*((package, "pair") for package in PACKAGES), (PACKAGES[0], "dense"), (PACKAGES[0], "reused")]
+)
+def test_a_test_epoch_is_written_and_logged(package: str, form: str, tmp_path: Path) -> None:
+    """Each position of dense predictions is a row; the buffers of a step may be used again."""
+    module, data = model(form, package), loader()
+    runner = trainer(CalibrationCallback(tmp_path / "new" / "folder"), package=package)
     [logged] = runner.test(module, data, verbose=False)
     wanted = expected(module, data.dataset)
     found = Predictions.load(tmp_path / "new" / "folder" / "test.parquet")
     assert_rows(found, wanted)
     assert found.metadata == {"stage": "test", "epoch": 0, "step": 0}
-    assert logged == pytest.approx(
-        {f"test/{k}": v for k, v in calibrant.score(wanted, metrics=HEADLINE).values().items()}, rel=1e-6
-    )
+    scores = calibrant.score(wanted, metrics=HEADLINE).values()
+    assert logged == pytest.approx({f"test/{name}": value for name, value in scores.items()}, rel=1e-6)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -193,13 +195,6 @@ def test_predictions_need_no_labels_and_may_have_columns(tmp_path: Path) -> None
     assert (Predictions.load(tmp_path / "predict.parquet").labels == -1).all()
 
 
-@pytest.mark.parametrize("form", ["dense", "reused"])
-def test_each_position_is_a_row_and_buffers_may_be_used_again(form: str, tmp_path: Path) -> None:
-    module, data = model(form), loader()
-    trainer(CalibrationCallback(tmp_path)).test(module, data, verbose=False)
-    assert_rows(Predictions.load(tmp_path / "test.parquet"), expected(module, data.dataset))
-
-
 class Looking(CalibrationCallback):
     """Notes the types of the rows that are kept."""
 
@@ -218,19 +213,19 @@ def test_rows_are_kept_in_float32_until_the_epoch_ends(form: str) -> None:
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
 def test_an_epoch_that_broke_off_leaves_no_rows(stage: str, tmp_path: Path) -> None:
+    def interrupt(*_: Any) -> None:
+        raise RuntimeError("broken off")
+
     module, data = model("dict"), loader()
     runner = trainer(CalibrationCallback(tmp_path))
-    module.on_predict_batch_end = module.on_test_batch_end = module.on_validation_batch_end = interrupt
+    hook = f"on_{'validation' if stage == 'validate' else stage}_batch_end"
+    setattr(module, hook, interrupt)
     with pytest.raises(RuntimeError, match="broken off"):
         getattr(runner, stage)(module, data)
-    del module.on_predict_batch_end, module.on_test_batch_end, module.on_validation_batch_end
+    delattr(module, hook)
     getattr(runner, stage)(module, data)
     [path] = tmp_path.iterdir()
     assert_rows(Predictions.load(path), expected(module, data.dataset))
-
-
-def interrupt(*_: Any) -> None:
-    raise RuntimeError("broken off")
 
 
 def test_an_undefined_metric_is_not_logged() -> None:
@@ -286,21 +281,17 @@ def test_shards_give_each_row_once_and_in_order(n_items: int, n_shards: int, rep
             collected.parts.append(Predictions.from_logits(logits, labels, columns=columns))
             collected.n_items += len(items)
         shards += [collected, collected]  # two processes with one shard
+    assert in_order([]) is in_order([Collected(Shard())]) is None
     found = in_order(shards)
     assert found is not None
     assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
     assert found.columns.column_names == ["number"]
 
 
-def test_no_rows_are_none() -> None:
-    assert in_order([]) is None
-    assert in_order([Collected(Shard())]) is None
-
-
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     module, data = model(), [loader(23), loader(8)]
-    fork = lightning.strategies.DDPStrategy(start_method="fork", timeout=timedelta(seconds=60))
+    fork = lightning.strategies.DDPStrategy(start_method="fork", timeout=timedelta(minutes=10))
     logged = {}
     for devices, strategy in ((1, "auto"), (2, fork)):
         folder = tmp_path / str(devices)
@@ -333,17 +324,6 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         ("swapped", {}, r"logits must have shape \(n, k\)"),
         ("dict", {"metrics": ["ece_positive"]}, "ece_positive is for two classes"),
     ],
-    ids=[
-        "tensor",
-        "loss only",
-        "nothing",
-        "no labels",
-        "pair with columns",
-        "no column",
-        "class names",
-        "swapped",
-        "binary metric",
-    ],
 )
 def test_what_steps_must_return(form: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
@@ -360,7 +340,6 @@ def test_what_steps_must_return(form: str, options: dict[str, Any], message: str
         ({"name": "{0}"}, InvalidInputError, "got '{0}'"),
         ({"stages": ["vall"]}, UnknownNameError, "unknown stages 'vall'; did you mean 'val'"),
     ],
-    ids=["folder", "metrics", "n_bins", "name", "numbered name", "stages"],
 )
 def test_bad_options_of_the_callback_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -379,18 +358,11 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         trainer(CalibrationCallback(tmp_path / "taken")).test(model(), loader(), verbose=False)
 
 
-class Process:
-    """As much of a Trainer as says which process it is."""
-
-    world_size = 2
-    global_rank = 1
-
-
 def test_loaders_that_may_repeat_rows_are_refused() -> None:
-    data = rows(5)
+    data, process = rows(5), SimpleNamespace(world_size=2, global_rank=1)
     with pytest.raises(InvalidInputError, match=r"of 2 processes must have a DistributedSampler, .* got RandomSampler"):
-        shard_of(Process(), DataLoader(data, sampler=RandomSampler(data)))
+        shard_of(process, DataLoader(data, sampler=RandomSampler(data)))
     sampler = DistributedSampler(data, 2, 1)  # type: ignore[arg-type]
     for options in ({"sampler": sampler}, {"sampler": sampler, "batch_size": None}):
-        assert shard_of(Process(), DataLoader(data, **options)) == Shard(1, 2, 5)
-    assert shard_of(Process(), iter([])) == Shard(1, 2)
+        assert shard_of(process, DataLoader(data, **options)) == Shard(1, 2, 5)
+    assert shard_of(process, iter([])) == Shard(1, 2)

@@ -464,6 +464,8 @@ def untouched_inputs(name: str, build: Build) -> None:
     criterion(logits, labels)
     value_and_gradient(criterion, 100 * logits, labels)
     assert_same(value_and_gradient(criterion, logits, labels), first, rtol=0, atol=0)
+    with torch.inference_mode():
+        torch.testing.assert_close(criterion.eval()(logits, labels), first[0], rtol=1e-6, atol=1e-7)
     assert torch.equal(logits, before[0])
     assert torch.equal(labels, before[1])
     assert all(torch.equal(value, before[2][key]) for key, value in criterion.state_dict().items())

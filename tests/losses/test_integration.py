@@ -1,17 +1,16 @@
 """Losses inside a training program: several processes, the compiler, a model's own copies and dtypes."""
 
-import copy
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from check import build_of, random_batch, random_soft_labels, value_and_gradient
+from check import assert_same, build_of, random_batch, random_soft_labels, value_and_gradient
 from oracles import skewed_prior
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from calibrant.losses import LOSSES, MaxEntLoss
+from calibrant.losses import MaxEntLoss
 
 
 class Classifier(nn.Module):
@@ -70,58 +69,28 @@ def test_two_processes_give_the_gradient_of_one(name: str, tmp_path: Path) -> No
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
-@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="inductor needs a C++ compiler")
-def test_inductor_agrees_with_eager() -> None:
-    logits, labels = random_batch(6, 3, dtype=torch.float32)
-    labels[2] = -100
-    criterion = build_of("maxent_mean")(3)
+def assert_compiled(criterion: nn.Module, logits: Tensor, labels: Tensor, **options: str) -> None:
     expected = value_and_gradient(criterion, logits, labels)
     torch.compiler.reset()
-    value, gradient = value_and_gradient(torch.compile(criterion, fullgraph=True), logits, labels)
-    torch.testing.assert_close(value, expected[0], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(gradient, expected[1], rtol=1e-5, atol=1e-6)
+    got = value_and_gradient(torch.compile(criterion, fullgraph=True, **options), logits, labels)
+    assert_same(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="inductor needs a C++ compiler")
+def test_inductor_agrees_with_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # code kept for one processor fails on another
+    logits, labels = random_batch(6, 3, dtype=torch.float32)
+    labels[2] = -100
+    assert_compiled(build_of("maxent_mean")(3), logits, labels)
 
 
 @pytest.mark.parametrize("name", ["maxent_mean_variance", "maxent_prior", "avuc"])
 def test_compiled_options(name: str) -> None:
     """Smoothed soft labels, one value per sample, weights: nothing breaks the graph."""
-    logits, _ = random_batch(6, 3, dtype=torch.float32)
-    soft = random_soft_labels(6, 3, dtype=torch.float32)
+    logits, soft = random_batch(6, 3, dtype=torch.float32)[0], random_soft_labels(6, 3, dtype=torch.float32)
     criterion = build_of(name)(3, label_smoothing=0.1, reduction="none", class_weights=[1.0, 2.0, 0.5])
-    expected = value_and_gradient(criterion, logits, soft)
-    torch.compiler.reset()
-    value, gradient = value_and_gradient(torch.compile(criterion, fullgraph=True, backend="aot_eager"), logits, soft)
-    torch.testing.assert_close(value, expected[0], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(gradient, expected[1], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_criterion_inside_a_model(name: str) -> None:
-    """A model that goes to bfloat16 and back, and a copy of it, keep the criterion's value."""
-    logits, labels = random_batch(dtype=torch.float32)
-    model = Classifier(build_of(name)(4, class_weights=[1.0, 1.1, 0.3, 1.7]))
-    expected = model.criterion(logits, labels)
-    assert not list(model.criterion.parameters())
-    for changed in (copy.deepcopy(model), copy.deepcopy(model).bfloat16(), copy.deepcopy(model).half().float()):
-        assert torch.equal(changed.criterion(logits, labels), expected)
-    assert copy.deepcopy(model).bfloat16()(torch.ones(7, 5, dtype=torch.bfloat16), labels).isfinite()
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_training_under_autocast(name: str) -> None:
-    """The model runs in bfloat16, the criterion in float32 on the logits it gets."""
-    features, labels = training_set()
-    model = Classifier(build_of(name)(4))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model.linear(features)
-        loss = model.criterion(logits, labels)
-    assert logits.dtype == torch.bfloat16
-    assert loss.dtype == torch.float32
-    torch.testing.assert_close(loss, model.criterion(logits.float(), labels), rtol=1e-6, atol=1e-7)
-    loss.backward()
-    assert model.linear.weight.grad.dtype == torch.float32
-    assert model.linear.weight.grad.abs().max() > 1e-3
+    assert_compiled(criterion, logits, soft, backend="aot_eager")
 
 
 @pytest.mark.parametrize("form", ["mean", "variance", "mean_variance", "prior"])
@@ -135,22 +104,3 @@ def test_state_of_another_prior(form: str, soft: bool) -> None:
     other.load_state_dict(criterion.state_dict())
     assert torch.equal(other(logits, labels), criterion(logits, labels))
     assert torch.equal(other.multipliers, criterion.multipliers)
-
-
-def test_state_holds_class_weights() -> None:
-    logits, labels = random_batch()
-    criterion = LOSSES["focal"](class_weights=[1.0, 2.0, 0.5, 3.0])
-    other = LOSSES["focal"](class_weights=[1.0, 1.0, 1.0, 2.0])
-    other.load_state_dict(criterion.state_dict())
-    assert torch.equal(other(logits, labels), criterion(logits, labels))
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_evaluation_without_gradients(name: str) -> None:
-    """Inference mode and eval() give the training value."""
-    logits, labels = random_batch()
-    criterion = build_of(name)(4)
-    expected = value_and_gradient(criterion, logits, labels)[0]
-    with torch.inference_mode():
-        torch.testing.assert_close(criterion(logits, labels), expected, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(criterion.eval()(logits, labels), expected, rtol=1e-6, atol=1e-7)

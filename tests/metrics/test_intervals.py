@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, binomtest, norm
+from scipy.stats import beta, binom, binomtest
 from torch import Tensor
 
 import calibrant
@@ -199,19 +199,19 @@ def test_intervals_shrink_with_rows() -> None:
             assert widths[1] < 0.5 * widths[0], name  # √16 = 4 where nothing else happens
 
 
-@pytest.mark.parametrize(("right", "n"), [(7, 10), (0, 12), (12, 12), (450, 1000)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_accuracy_by_wilson(right: int, n: int, level: float) -> None:
-    """Both limits p solve (share − p)² = z² p (1 − p) / n."""
-    probs = torch.full((n, 2), 0.5, dtype=torch.float64)
-    probs[:, 0], probs[:, 1] = 0.8, 0.2
-    labels = (torch.arange(n) >= right).long()
-    low, high = calibrant.score(calibrant.Predictions.from_probs(probs, labels)).interval("accuracy", level=level)
-    z2, share = norm.ppf((1 + level) / 2) ** 2, right / n
-    for limit in (low, high):
-        assert (share - limit) ** 2 == pytest.approx(z2 * limit * (1 - limit) / n, abs=1e-9)
-    assert 0 <= low <= share <= high <= 1
-    assert low < high
+def test_accuracy_by_clopper_and_pearson(level: float) -> None:
+    """Exact limits of a share; weights count as the equal rows that tell as much: of 1 and 3 these are 4/5."""
+    for correct, n in ((7, 10), (0, 12), (12, 12), (450, 1000)):
+        rows = calibrant.Predictions.from_probs(torch.tensor([[0.8, 0.2]] * n), (torch.arange(n) >= correct).long())
+        exact = binomtest(correct, n).proportion_ci(level, method="exact")
+        wanted = pytest.approx((exact.low, exact.high), abs=1e-9)
+        assert calibrant.score(rows, metrics=["accuracy"]).interval("accuracy", level=level) == wanted
+        assert weighted(rows, torch.full((n,), 3.0), ["accuracy"]).interval("accuracy", level=level) == wanted
+    rows = calibrant.Predictions.from_probs(torch.tensor([[0.8, 0.2]] * 10), torch.arange(10) % 2)
+    card = weighted(rows, torch.tensor([1.0, 3.0] * 5), ["accuracy"])
+    wanted = beta.ppf((1 - level) / 2, 2.0, 7.0), beta.ppf((1 + level) / 2, 3.0, 6.0)
+    assert card.interval("accuracy", level=level) == pytest.approx(wanted, abs=1e-9)  # 2 of 8 rows
 
 
 def test_mean_by_student() -> None:
@@ -249,9 +249,9 @@ def test_one_row(n_classes: int) -> None:
     assert card.interval("nll") == (0.0, math.inf)
 
 
-def weighted(predictions: calibrant.Predictions, weights: Tensor) -> Scorecard:
+def weighted(predictions: calibrant.Predictions, weights: Tensor, metrics: list[str] | None = None) -> Scorecard:
     rows = calibrant.Predictions.from_logits(predictions.logits, predictions.labels, columns={"w": weights.numpy()})
-    card: Scorecard = calibrant.score(rows, weights="w")
+    card: Scorecard = calibrant.score(rows, weights="w", metrics=metrics)
     return card
 
 
@@ -279,19 +279,6 @@ def test_uneven_weights_are_worth_fewer_rows() -> None:
         widths = [high - low for low, high in (card.interval(name) for card in (plain, uneven))]
         if name != "mce":  # its upper limit is 1 where the worst bin holds a few rows
             assert widths[1] > 1.5 * widths[0], name
-
-
-def test_refusals() -> None:
-    card = calibrant.score(perfect(20, 3, 79), metrics=["ece"])
-    for level in (0.0, 1.0, 1.5, -0.1):
-        with pytest.raises(InvalidInputError, match=f"level must lie between 0 and 1, got {level}"):
-            card.interval("ece", level=level)
-    with pytest.raises(InvalidInputError, match="nll was not asked for"):
-        card.interval("nll")
-    with pytest.raises(LookupError, match="did you mean 'ece'"):
-        card.interval("ecee")
-    with pytest.raises(LookupError, match="unknown metric 'xyzzy'"):
-        card.noise_floor("xyzzy")
 
 
 def test_an_error_of_more_than_1_is_impossible() -> None:

@@ -1,7 +1,6 @@
 """Scores from a stream's histogram against exact ones, on data made to be hard for a histogram."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 
 import numpy as np
 import pytest
@@ -138,26 +137,14 @@ def streamed_card(rows: Predictions, size: int, most_cells: int, names: Iterable
     return sum(Scorecard.of(batch, metrics=names, most_cells=most_cells) for batch in batches(rows, size))  # type: ignore[return-value]
 
 
-@cache
-def both(case: str) -> tuple[Scorecard, Scorecard]:
+@pytest.mark.parametrize("case", CASES)
+def test_within_the_bound_and_a_ten_thousandth(case: str) -> None:
     """The exact scorecard, and that of a stream that has more different confidences than it may keep."""
     rows = CASES[case]()
-    return calibrant.score(rows, metrics=STREAMED), streamed_card(rows, 2**16, MOST_CELLS)
-
-
-@pytest.mark.parametrize("name", STREAMED)
-@pytest.mark.parametrize("case", CASES)
-def test_within_the_bound(case: str, name: str) -> None:
-    exact, streamed = both(case)
-    assert exact.error_bound(name) == 0
-    assert abs(streamed[name] - exact[name]) <= streamed.error_bound(name) + 1e-9
-
-
-@pytest.mark.parametrize("name", STREAMED)
-@pytest.mark.parametrize("case", CASES)
-def test_within_a_ten_thousandth(case: str, name: str) -> None:
-    exact, streamed = both(case)
-    assert streamed[name] == pytest.approx(exact[name], abs=1e-4)
+    exact, streamed = calibrant.score(rows, metrics=STREAMED), streamed_card(rows, 2**16, MOST_CELLS)
+    for name in STREAMED:
+        assert exact.error_bound(name) == 0
+        assert abs(streamed[name] - exact[name]) <= min(streamed.error_bound(name) + 1e-9, 1e-4), name
 
 
 # A few rows in one cell: the bound is all that is left
@@ -194,7 +181,7 @@ def test_bound_where_one_cell_holds_every_row(name: str) -> None:
 @pytest.mark.parametrize("right", [True, False])
 def test_smooth_error_of_one_row(right: bool) -> None:
     """The smoothed residual is |c − r| at every width; at that width itself nothing but rounding is left."""
-    for i, confidence in enumerate(uniform(431)[:2000].tolist()):
+    for i, confidence in enumerate(uniform(431)[:500].tolist()):
         value = calibrant.metrics.smooth_calibration_error(
             torch.tensor([confidence], dtype=torch.float64), torch.tensor([right])
         )

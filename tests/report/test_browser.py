@@ -1,8 +1,6 @@
 """Reports as readers meet them: real pages in a real browser, wide and narrow, light and dark, on paper."""
 
 import re
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -12,22 +10,19 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
-from browser import heading_levels, least_contrast, opened, overflow, started_browser, unnamed
 
 from calibrant.cli.audit import audit
-from calibrant.cli.report import report
-from calibrant.cli.watch import Watched
 from calibrant.predictions import Predictions
-from calibrant.report.serve import Server
-
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
-from sweep_run import sweep, write_sweep
+from calibrant.report.experiment import write_experiment
+from made.browser import heading_levels, least_contrast, opened, overflow, started_browser, unnamed
+from made.folder import write_folder
+from made.rows import Experiment
 
 HOSTILE = "<script>alert(1)</script>"
 NASTY = '"><img src=x onerror=alert(2)>'
 LOSSES = ("CE", "Focal", "MaxEnt M")
 PHONE = {"width": 390, "height": 844}
-MOST_BYTES = 2_500_000
+MAX_BYTES = 2_500_000
 WHITE, BLACK = "rgb(255, 255, 255)", "rgb(22, 22, 22)"
 
 
@@ -37,11 +32,11 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-def too_sure(n_rows: int, n_classes: int, **options: Any) -> Predictions:
+def overconfident(n_rows: int, n_classes: int, **options: Any) -> Predictions:
     generator = torch.Generator().manual_seed(0)
-    honest = 2 * torch.randn(n_rows, n_classes, generator=generator)
-    labels = honest.softmax(1).multinomial(1, generator=generator)[:, 0]
-    return Predictions.from_logits(2 * honest, labels, **options)
+    calibrated = 2 * torch.randn(n_rows, n_classes, generator=generator)
+    labels = calibrated.softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(2 * calibrated, labels, **options)
 
 
 def audited(folder: Path, predictions: Predictions, name: str = "test", **options: Any) -> Path:
@@ -54,7 +49,7 @@ def audited(folder: Path, predictions: Predictions, name: str = "test", **option
 def audit_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page in which everything that a user can name has a hostile name."""
     groups = [HOSTILE, NASTY, "plain", "{{ 7 * 7 }}"] * 300
-    predictions = too_sure(
+    predictions = overconfident(
         1200,
         4,
         class_names=[HOSTILE, NASTY, "cat", "dog"],
@@ -67,7 +62,7 @@ def audit_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A thousand classes and two hundred groups."""
     groups = [f"camera {number % 200}" for number in range(4000)]
-    predictions = too_sure(4000, 1000, columns={"camera": groups})
+    predictions = overconfident(4000, 1000, columns={"camera": groups})
     return audited(tmp_path_factory.mktemp("large"), predictions, by=("camera",))
 
 
@@ -80,13 +75,12 @@ def one_row_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def experiment_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a real sweep, with the log of every run."""
-    folder = tmp_path_factory.mktemp("sweep") / "runs"
-    losses = ["cross_entropy", "focal", "maxent_mean"]
-    shifts = ["fog-1", "fog-3", "contrast-1", "contrast-3"]
-    sweep(folder, {"loss": losses, "seed": [0, 1]}, settings={"shifts": shifts}, title=f"{HOSTILE} & others")
-    report(folder)
-    return folder / "report.html"
+    """With the log of every run; as a sweep writes it that still runs."""
+    losses = ("cross_entropy", "focal", "maxent_mean")
+    made = Experiment(losses=losses, severities=(1, 3), calibrators=("none", "temperature"))
+    toml = f'title = "{HOSTILE} & others"\n[settings]\ndata = "digits"\n[[grid]]\nloss = "focal"\nseed = 7\n'
+    folder = write_folder(tmp_path_factory.mktemp("sweep") / "runs", made, toml=toml)
+    return write_experiment(folder, refresh=3600)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +111,7 @@ def paper_of(page: Any) -> str:
 
 
 def test_is_whole_and_small_enough_to_mail(tab: Any) -> None:
-    assert Path(unquote(urlsplit(tab.url).path)).stat().st_size <= MOST_BYTES
+    assert Path(unquote(urlsplit(tab.url).path)).stat().st_size <= MAX_BYTES
     assert tab.locator("h1").count() == 1
     for link in tab.locator("nav a").all():
         assert tab.locator(link.get_attribute("href")).count() == 1
@@ -187,7 +181,7 @@ def test_theme_is_the_readers_choice(one_row_page: Path, browser: Any) -> None:
 # Audits
 
 
-def test_hostile_names_are_text(audit_page: Path, browser: Any) -> None:
+def test_hostile_names_are_text_and_marks_tell_their_numbers(audit_page: Path, browser: Any) -> None:
     with opened(browser, audit_page) as page:
         assert page.locator("script").count() == 1
         assert page.locator("img, iframe, object").count() == 0
@@ -196,6 +190,11 @@ def test_hostile_names_are_text(audit_page: Path, browser: Any) -> None:
         assert {HOSTILE, NASTY, "{{ 7 * 7 }}"} <= set(page.locator("#groups-1 tbody th").all_inner_texts())
         assert page.get_by_role("heading", name=f"By {NASTY}").count() == 1
         assert "a&b <i>" in page.locator("h1").inner_text()
+        mark = page.locator("#reliability-figure .mark-symbol [aria-label]").last
+        mark.hover()
+        assert page.get_by_role("tooltip").inner_text() == mark.get_attribute("aria-label")
+        page.locator("h1").hover()
+        assert not page.locator("#tooltip").is_visible()
 
 
 def column(page: Any, table: str, heading: str) -> list[str]:
@@ -235,27 +234,13 @@ def test_a_class_is_found_among_a_thousand(large_page: Path, browser: Any) -> No
         assert page.locator("#groups-1 tbody tr").count() == 200
 
 
-def test_marks_tell_their_numbers(audit_page: Path, browser: Any) -> None:
-    with opened(browser, audit_page) as page:
-        mark = page.locator("#reliability-figure .mark-symbol [aria-label]").last
-        mark.hover()
-        assert page.get_by_role("tooltip").inner_text() == mark.get_attribute("aria-label")
-        page.locator("h1").hover()
-        assert not page.locator("#tooltip").is_visible()
-
-
 # Experiments
 
 
-def test_title_is_text(experiment_page: Path, browser: Any) -> None:
+def test_title_is_text_and_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
     with opened(browser, experiment_page) as page:
-        assert page.locator("h1").inner_text() == f"{HOSTILE} & others"
-        assert page.title() == f"{HOSTILE} & others"
+        assert page.locator("h1").inner_text() == page.title() == f"{HOSTILE} & others"
         assert page.locator("script").count() == 1
-
-
-def test_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
-    with opened(browser, experiment_page) as page:
         for section in ("scores", "severity"):
             select = page.locator(f"#{section} select").first
             options = select.locator("option").all_inner_texts()
@@ -267,19 +252,6 @@ def test_metrics_are_switched(experiment_page: Path, browser: Any) -> None:
                 assert visible.count() == 1
                 seen.append(visible.inner_text())
             assert len(set(seen)) == len(options)
-
-
-def test_reliability_is_shown_at_the_chosen_severity(experiment_page: Path, browser: Any) -> None:
-    with opened(browser, experiment_page) as page:
-        select = page.locator("#reliability select")
-        assert select.locator("option").count() >= 4  # the unshifted test, two severities, all shifted ones
-        drawings = []
-        for value in [option.get_attribute("value") for option in select.locator("option").all()]:
-            select.select_option(value)
-            visible = page.locator("#reliability .drawing:visible")
-            assert visible.count() == 1
-            drawings.append(visible.inner_html())
-        assert len(set(drawings)) == len(drawings)
 
 
 @pytest.mark.parametrize("section", ["severity", "epochs"])
@@ -315,29 +287,16 @@ def test_scores_are_sorted(experiment_page: Path, browser: Any) -> None:
             assert means == sorted(means, reverse=down)
 
 
-# A sweep that is watched
-
-
-def test_a_watched_page_follows_the_sweep(tmp_path: Path, browser: Any) -> None:
-    folder = tmp_path / "runs"
-    settings = {"shifts": ["fog-1", "fog-3"]}
-    sweep(folder, {"loss": ["cross_entropy"]}, settings=settings)
-    both = {"loss": ["cross_entropy", "focal"]}
-    write_sweep(folder / "experiment.toml", both, settings=settings)
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    watched = Watched(folder, None)
-    with Server(watched.look, watched.page) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            with opened(browser, server.url) as page:
-                assert page.locator("#live").inner_text().startswith("1 of 2 runs are done")
-                assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 1
-                assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-                sweep(folder, both, settings=settings)
-                page.locator("#scores").get_by_text("Focal").first.wait_for(timeout=60_000)
-                page.locator("#live").get_by_text("2 of 2 runs are done").wait_for()
-                assert page.locator("#plan").get_by_text("digits-mlp-focal-0").count() == 0
-        finally:
-            server.shutdown()
-            thread.join()
+def test_a_page_that_is_written_anew_is_shown_anew(tmp_path: Path, browser: Any) -> None:
+    """What a reader has chosen stays."""
+    made = Experiment(losses=("focal",), seeds=1, severities=(1,), metrics=("ece", "accuracy"))
+    folder = write_folder(tmp_path / "runs", made)
+    write_experiment(folder, figures=(), refresh=1)
+    with opened(browser, folder.page_file) as page:
+        assert "reloads every 1 seconds" in page.locator("#live").inner_text()
+        page.locator("#scores select").select_option(label="Accuracy")
+        made = Experiment(losses=("focal", "poly"), seeds=1, severities=(1,), metrics=("ece", "accuracy"))
+        write_experiment(write_folder(tmp_path / "runs", made), figures=())
+        page.locator("#scores table:visible").get_by_text("Poly").wait_for()
+        assert page.locator("#scores table:visible caption").inner_text() == "Accuracy (%) under shift"
+        assert not page.locator("#live").count()

@@ -1,4 +1,4 @@
-"""Figures: their numbers against slow sums, charts that are valid and drawn, files that need no network."""
+"""Figures: their records against slow sums, charts that are valid and drawn, files that need no network."""
 
 import io
 import json
@@ -6,9 +6,6 @@ import math
 import re
 from base64 import b64decode
 from collections import defaultdict
-from dataclasses import replace
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,11 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_rows import Experiment, curves_table, rows_table
 from PIL import Image
 
-from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.experiments.folder import ExperimentFolder
+from calibrant.report import figures
 from calibrant.report.figures import (
     FIGURES,
     calibrated,
@@ -33,10 +31,11 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
-from calibrant.report.figures.averages import mean_over_seeds
-from calibrant.report.figures.look import COLUMN, PAGE, ramp
-from calibrant.report.figures.render import FORMATS, save, to_svg
-from calibrant.report.palette import colour_of
+from calibrant.report.render import FORMATS, save, to_svg
+from calibrant.report.scores import panel_names
+from calibrant.report.style import COLUMN, PAGE, style_of
+from made.page import Page
+from made.rows import Experiment, curves_table, rows_table
 
 Row = dict[str, Any]
 
@@ -50,31 +49,32 @@ MADE = Experiment(
 )
 ROWS, CURVES = MADE.tables
 WILD = Experiment(data=("camelyon17",), wild=True)
-PICTURES = {
+IMAGES = {
     "digits": {"clean": np.zeros((8, 8), np.uint8), "fog 3": np.full((8, 8), 200, np.uint8)},
     "cifar10": {"clean": np.full((32, 32, 3), (255, 0, 0), np.uint8)},
 }
 
 
-def material(name: str) -> tuple[Any, ...]:
-    return {"nothing": (), "rows": (ROWS,), "curves": (CURVES,), "pictures": (PICTURES,)}[FIGURES[name].needs]
-
-
-def drawn(name: str, **options: Any) -> Any:
-    return FIGURES[name].draw(FIGURES[name].prepare(*material(name), **options))
-
-
-def options_of(name: str) -> dict[str, Any]:
-    return {"data": ["digits"]} if FIGURES[name].needs in ("rows", "curves") else {}
+def write(folder: Path, rows: pa.Table, curves: pa.Table) -> ExperimentFolder:
+    made = ExperimentFolder(folder)
+    made.write_tables(rows, curves)
+    return made
 
 
 @pytest.fixture(scope="module")
-def charts() -> dict[str, Any]:
-    return {name: drawn(name, **options_of(name)) for name in FIGURES}
+def folder(tmp_path_factory: pytest.TempPathFactory) -> ExperimentFolder:
+    return write(tmp_path_factory.mktemp("runs"), ROWS, CURVES)
 
 
 @pytest.fixture(scope="module")
-def pages(charts: dict[str, Any]) -> dict[str, str]:
+def charts(folder: ExperimentFolder) -> dict[str, Any]:
+    made, reasons = figures.make_all(folder, images=lambda rows, **options: IMAGES, data=["digits"])
+    assert reasons == {}
+    return made
+
+
+@pytest.fixture(scope="module")
+def drawn(charts: dict[str, Any]) -> dict[str, str]:
     return {name: to_svg(chart) for name, chart in charts.items()}
 
 
@@ -82,6 +82,11 @@ def width_of(svg: str) -> float:
     found = re.search(r'<svg[^>]* width="([\d.]+)"', svg)
     assert found is not None
     return float(found[1])
+
+
+def one(records: list[Row], **equal: object) -> Row:
+    (record,) = (record for record in records if equal.items() <= record.items())
+    return record
 
 
 def slow_mean(rows: list[Row], **equal: object) -> tuple[float, float]:
@@ -104,165 +109,123 @@ def slow_pool(rows: list[Row], point: int, **equal: object) -> tuple[float, floa
     return (x / count, y / count, count) if count else (math.nan, math.nan, 0.0)
 
 
-def without(rows: list[Row], **equal: object) -> pa.Table:
-    kept = [row for row in rows if not all(row[name] == value for name, value in equal.items())]
-    return (rows_table if "metric" in rows[0] else curves_table)(kept)
+# The records
 
 
-def test_mean_over_seeds() -> None:
-    found = mean_over_seeds([1.0, 2.0, 6.0])
-    assert (found.mean, found.n_seeds) == (3.0, 3)
-    assert found.high - found.mean == pytest.approx(np.std([1, 2, 6], ddof=1) / math.sqrt(3))
-    assert mean_over_seeds([0.5]).low == mean_over_seeds([0.5]).high == 0.5
-
-
-@pytest.mark.parametrize("level", [0, 1, 3])
-def test_severity_against_slow_means(level: int) -> None:
-    numbers = severity.prepare(ROWS)
-    assert numbers.note == ""
-    found = {(p.panel, p.loss, p.metric, p.severity): p for p in numbers.points}
-    assert len(found) == len(numbers.points) == 2 * 3 * 3 * 3  # data sets, losses, metrics, severities
-    for metric, source, sign in (("error", "accuracy", -1), ("ece", "ece", 1), ("kse", "kse", 1)):
-        point = found["mnist", "focal", metric, level]
-        mean, error = slow_mean(MADE.rows, data="mnist", loss="focal", metric=source, severity=level, calibrator="none")
-        assert point.mean == pytest.approx(mean if sign > 0 else 1 - mean)
-        assert (point.high - point.mean, point.mean - point.low) == pytest.approx((error, error))
-        assert point.n_seeds == 2
-
-
-def test_that_options_choose_rows() -> None:
-    numbers = severity.prepare(ROWS, data=["mnist"], losses=["focal"], calibrator="temperature")
-    assert {(p.panel, p.loss, p.calibrator) for p in numbers.points} == {("mnist", "focal", "temperature")}
+def test_severity_against_slow_means() -> None:
+    records = severity.prepare(ROWS)
+    assert len(records) == 2 * 3 * 3 * 3  # data sets, losses, metrics, severities
+    for level in (0, 1, 3):
+        for metric, source in (("error", "accuracy"), ("ece", "ece"), ("kse", "kse")):
+            point = one(records, panel="mnist", loss="focal", metric=metric, severity=level)
+            mean, error = slow_mean(
+                MADE.rows, data="mnist", loss="focal", metric=source, severity=level, calibrator="none"
+            )
+            assert point["mean"] == pytest.approx(1 - mean if metric == "error" else mean)
+            assert (point["high"] - point["mean"], point["mean"] - point["low"]) == pytest.approx((error, error))
+            assert point["n_seeds"] == 2
+    some = severity.prepare(ROWS, data=["mnist"], losses=["focal"], calibrator="temperature")
+    assert {(p["panel"], p["loss"], p["calibrator"]) for p in some} == {("mnist", "focal", "temperature")}
     mean, _ = slow_mean(MADE.rows, data="mnist", loss="focal", metric="ece", severity=3, calibrator="temperature")
-    assert next(p.mean for p in numbers.points if (p.metric, p.severity) == ("ece", 3)) == pytest.approx(mean)
+    assert one(some, metric="ece", severity=3)["mean"] == pytest.approx(mean)
 
 
-def test_that_means_are_over_the_tests_that_all_runs_have() -> None:
-    one_run = next(row["run"] for row in MADE.rows if row["data"] == "mnist" and row["loss"] == "focal")
-    numbers = severity.prepare(without(MADE.rows, run=one_run, split="fog-3"))
-    assert numbers.note == "mnist: only the 4 of 5 tests that all runs have"
-    mean, _ = slow_mean(MADE.rows, data="mnist", loss="maxent_mean", metric="ece", split="snow-3", calibrator="none")
-    found = next(
-        p.mean for p in numbers.points if (p.panel, p.loss, p.metric, p.severity) == ("mnist", "maxent_mean", "ece", 3)
-    )
-    assert found == pytest.approx(mean)
-
-
-def test_that_an_undefined_value_leaves_its_point_out() -> None:
+def test_an_undefined_value_leaves_its_point_out() -> None:
     """As in a table: a mean over other seeds than the rest of the line would not be told apart."""
     rows = [dict(row) for row in MADE.rows]
     broken = next(row for row in rows if (row["loss"], row["metric"], row["severity"]) == ("focal", "ece", 3))
     broken["value"] = None
     found = severity.prepare(rows_table(rows), data=[broken["data"]], losses=["focal"], calibrator=broken["calibrator"])
-    seeds = {(p.metric, p.severity): p.n_seeds for p in found.points}
+    seeds = {(p["metric"], p["severity"]): p["n_seeds"] for p in found}
     assert ("ece", 3) not in seeds
     assert seeds["ece", 1] == seeds["error", 3] == 2
 
 
-def test_that_several_models_are_not_mixed() -> None:
-    rows = [{**row, "model": model, "run": row["run"] + model} for row in MADE.rows for model in ("mlp", "cnn")]
-    numbers = severity.prepare(rows_table(rows), data=["digits"])
-    assert numbers.panels == ["digits, cnn", "digits, mlp"]
-
-
 def test_local_constraints_pairs_the_variants() -> None:
-    numbers = local_constraints.prepare(ROWS)
-    assert {(p.loss, p.variant) for p in numbers.points} == {("maxent_mean", ""), ("maxent_mean", "global")}
-    found = next(p for p in numbers.points if (p.panel, p.variant, p.severity) == ("digits", "global", 1))
-    mean, error = slow_mean(
-        MADE.rows, data="digits", loss="maxent_mean", variant="global", metric="ece", severity=1, calibrator="none"
-    )
-    assert (found.mean, found.high) == pytest.approx((mean, mean + error))
+    records = local_constraints.prepare(ROWS)
+    assert {(p["loss"], p["variant"]) for p in records} == {("maxent_mean", ""), ("maxent_mean", "global")}
+    found = one(records, panel="digits", variant="global", severity=1)
+    about = {"data": "digits", "loss": "maxent_mean", "variant": "global", "metric": "ece", "severity": 1}
+    mean, error = slow_mean(MADE.rows, **about, calibrator="none")
+    assert (found["mean"], found["high"]) == pytest.approx((mean, mean + error))
 
 
 def test_calibrated_has_a_line_for_each_calibrator() -> None:
-    numbers = calibrated.prepare(ROWS, data=["digits"])
-    assert {p.calibrator for p in numbers.points} == {"none", "temperature"}
-    assert {p.loss for p in numbers.points} == {"cross_entropy", "focal", "maxent_mean"}
-    found = next(p for p in numbers.points if (p.loss, p.calibrator, p.severity) == ("focal", "temperature", 3))
+    records = calibrated.prepare(ROWS, data=["digits"])
+    assert {p["calibrator"] for p in records} == {"none", "temperature"}
+    assert {p["loss"] for p in records} == {"cross_entropy", "focal", "maxent_mean"}
+    found = one(records, loss="focal", calibrator="temperature", severity=3)
     mean, _ = slow_mean(MADE.rows, data="digits", loss="focal", calibrator="temperature", metric="ece", severity=3)
-    assert found.mean == pytest.approx(mean)
-    assert {p.loss for p in calibrated.prepare(ROWS, losses=["focal"]).points} == {"focal"}
-
-
-@pytest.mark.parametrize(
-    ("losses", "shown"),
-    [(("focal", "poly"), {"focal"}), (("poly", "avuc"), {"poly", "avuc"})],
-    ids=["some of the default", "none of them"],
-)
-def test_that_calibrated_shows_a_few_losses(losses: tuple[str, ...], shown: set[str]) -> None:
-    rows, _ = Experiment(losses=losses, seeds=1, calibrators=("none", "temperature")).tables
-    assert {p.loss for p in calibrated.prepare(rows).points} == shown
+    assert found["mean"] == pytest.approx(mean)
+    assert {p["loss"] for p in calibrated.prepare(ROWS, losses=["focal"])} == {"focal"}
+    for losses, shown in ((("focal", "poly"), {"focal"}), (("poly", "avuc"), {"poly", "avuc"})):
+        rows, _ = Experiment(losses=losses, seeds=1, calibrators=("none", "temperature"), metrics=("ece",)).tables
+        assert {p["loss"] for p in calibrated.prepare(rows)} == shown
 
 
 def test_feature_norm_against_slow_means() -> None:
-    numbers = feature_norm.prepare(ROWS)
-    assert len(numbers.points) == 2 * 3 * 3
-    found = next(p for p in numbers.points if (p.panel, p.loss, p.step) == ("digits", "focal", 3))
-    means = [
-        slow_mean(MADE.rows, data="digits", loss="focal", metric=metric, severity=3, calibrator="none")[0]
-        for metric in ("feature_norm", "ece")
-    ]
-    assert (found.norm, found.ece) == pytest.approx(tuple(means))
+    records = feature_norm.prepare(ROWS)
+    assert len(records) == 2 * 3 * 3
+    found = one(records, panel="digits", loss="focal", step=3)
+    about = {"data": "digits", "loss": "focal", "severity": 3, "calibrator": "none"}
+    means = tuple(slow_mean(MADE.rows, **about, metric=metric)[0] for metric in ("feature_norm", "ece"))
+    assert (found["norm"], found["ece"]) == pytest.approx(means)
 
 
 @pytest.mark.parametrize("level", [None, 0, 3], ids=["all shifted", "unshifted", "one severity"])
 def test_reliability_against_slow_sums(level: int | None) -> None:
-    numbers = reliability.prepare(CURVES, losses=["focal"], severity=level)
+    records = reliability.prepare(CURVES, losses=["focal"], severity=level)
     chosen = {"shifted": True} if level is None else {"severity": level}
     sums = [slow_pool(MADE.curves, b, data="mnist", loss="focal", curve="reliability", **chosen) for b in range(10)]
     total = sum(count for _, _, count in sums)
-    found = [one for one in numbers.bins if one.panel == "mnist"]
-    assert [one.low for one in found] == [b / 10 for b in range(10)]
-    assert [one.high for one in found] == [(b + 1) / 10 for b in range(10)]
-    for one, (_, accuracy, count) in zip(found, sums, strict=True):
-        assert one.strength == pytest.approx(count / total)
-        assert one.accuracy == (pytest.approx(accuracy) if count else None)
+    found = [record for record in records if record["panel"] == "mnist"]
+    assert [(one["low"], one["high"]) for one in found] == [(b / 10, (b + 1) / 10) for b in range(10)]
+    for bin_, (_, accuracy, count) in zip(found, sums, strict=True):
+        assert bin_["strength"] == pytest.approx(count / total)
+        assert bin_["accuracy"] == (pytest.approx(accuracy) if count else None)
 
 
-def test_that_an_empty_bin_has_no_accuracy() -> None:
+def test_an_empty_bin_has_no_accuracy() -> None:
     rows = [{**row, "x": None, "y": None, "weight": 0.0} if row["point"] == 0 else row for row in MADE.curves]
-    numbers = reliability.prepare(curves_table(rows), data=["digits"], losses=["focal"])
-    assert {(one.strength, one.accuracy) for one in numbers.bins if one.low == 0} == {(0.0, None)}
-    assert to_svg(reliability.draw(numbers))
+    records = reliability.prepare(curves_table(rows), data=["digits"], losses=["focal"])
+    first = one(records, low=0.0)
+    assert (first["strength"], first["accuracy"]) == (0.0, None)
+    assert "no predictions" in to_svg(reliability.draw(records))
 
 
-def test_label_smoothing_against_slow_sums() -> None:
-    numbers = label_smoothing.prepare(CURVES)
-    assert {(one.loss, one.label_smoothing) for one in numbers.bins} == {("maxent_mean", 0.0), ("maxent_mean", 0.01)}
+def test_label_smoothing_and_risk_coverage_against_slow_sums() -> None:
+    records = label_smoothing.prepare(CURVES)
+    assert {(r["loss"], r["label_smoothing"]) for r in records} == {("maxent_mean", 0.0), ("maxent_mean", 0.01)}
     head = {"data": "digits", "loss": "maxent_mean", "curve": "reliability", "shifted": True, "label_smoothing": 0.01}
     counts = [slow_pool(MADE.curves, b, **head)[2] for b in range(10)]
-    found = [one.strength for one in numbers.bins if (one.panel, one.label_smoothing) == ("digits", 0.01)]
+    found = [r["strength"] for r in records if (r["panel"], r["label_smoothing"]) == ("digits", 0.01)]
     assert found == pytest.approx([count / sum(counts) for count in counts])
-
-
-def test_risk_coverage_against_slow_sums() -> None:
-    numbers = risk_coverage.prepare(CURVES, data=["digits"], losses=["cross_entropy"])
-    assert len(numbers.points) == 20
+    risks = risk_coverage.prepare(CURVES, data=["digits"], losses=["cross_entropy"])
+    assert len(risks) == 20
     head = {"data": "digits", "loss": "cross_entropy", "curve": "risk_coverage", "shifted": True}
     for at in (0, 7, 19):
         coverage, error, _ = slow_pool(MADE.curves, at, **head)
-        assert (numbers.points[at].coverage, numbers.points[at].error) == pytest.approx((coverage, error))
+        assert (risks[at]["coverage"], risks[at]["error"]) == pytest.approx((coverage, error))
 
 
-def test_heat_map_against_slow_means() -> None:
-    numbers = heat_map.prepare(ROWS)
-    found = {(cell.panel, cell.loss, cell.shift): cell for cell in numbers.cells}
-    assert len(found) == len(numbers.cells) == 2 * 3 * 3
-    assert list(dict.fromkeys(cell.shift for cell in numbers.cells)) == ["snow", "fog", "mean"]
+def test_heat_map_against_slow_means(folder: ExperimentFolder) -> None:
+    records = heat_map.prepare(ROWS)
+    assert len(records) == 2 * 3 * 3
+    assert list(dict.fromkeys(cell["shift"] for cell in records)) == ["snow", "fog", "mean"]
     head = {"data": "digits", "loss": "focal", "metric": "ece", "shifted": True, "calibrator": "none"}
-    assert found["digits", "focal", "fog"].ece == pytest.approx(slow_mean(MADE.rows, **head, shift="fog")[0])
-    assert found["digits", "focal", "mean"].ece == pytest.approx(slow_mean(MADE.rows, **head)[0])
-    top = max(cell.ece for cell in numbers.cells if cell.panel == "digits")
-    assert {cell.dark for cell in numbers.cells if cell.panel == "digits" and cell.ece == top} == {True}
-    assert not found["digits", "maxent_mean", "fog"].dark
+    for shift, about in (("fog", {"shift": "fog"}), ("mean", {})):
+        found = one(records, panel="digits", loss="focal", shift=shift)
+        assert found["mean"] == pytest.approx(slow_mean(MADE.rows, **head, **about)[0])
+    spec = figures.make("heat_map", folder, data=["digits"]).to_dict()
+    cells = {(cell["line"], cell["shift"]): cell for rows in spec["datasets"].values() for cell in rows}
+    assert max(cells.values(), key=lambda cell: cell["mean"])["dark"]
+    assert not cells["MaxEnt M", "fog"]["dark"]
 
 
 def test_gibbs_has_the_moments_it_promises() -> None:
-    masses = gibbs.prepare(8, means=[2.0, 5.0], variances=[1.5])
     by_target: dict[tuple[str, float], list[float]] = defaultdict(list)
-    for mass in masses:
-        by_target[mass.moment, mass.target].append(mass.probability)
+    for mass in gibbs.prepare(8, means=[2.0, 5.0], variances=[1.5]):
+        by_target[mass["moment"], mass["target"]].append(mass["probability"])
     classes = np.arange(8)
     for (moment, target), probabilities in by_target.items():
         assert sum(probabilities) == pytest.approx(1)
@@ -273,71 +236,90 @@ def test_gibbs_has_the_moments_it_promises() -> None:
             assert mean == pytest.approx(3.5)
 
 
-def test_samples_are_the_pictures_enlarged() -> None:
-    found = samples.prepare(PICTURES)
-    assert [(s.row, s.column) for s in found] == [("digits", "clean"), ("digits", "fog 3"), ("cifar10", "clean")]
-    pictures = [np.asarray(Image.open(io.BytesIO(b64decode(s.url.split(",")[1])))) for s in found]
-    assert [picture.shape for picture in pictures] == [(192, 192), (192, 192), (192, 192, 3)]
-    assert (pictures[1] == 200).all()
-    assert (pictures[2] == (255, 0, 0)).all()
+def test_samples_are_the_images_enlarged() -> None:
+    found = samples.prepare(IMAGES)
+    assert [(s["row"], s["column"]) for s in found] == [("digits", "clean"), ("digits", "fog 3"), ("cifar10", "clean")]
+    images = [np.asarray(Image.open(io.BytesIO(b64decode(s["url"].split(",")[1])))) for s in found]
+    assert [image.shape for image in images] == [(192, 192), (192, 192), (192, 192, 3)]
+    assert (images[1] == 200).all()
+    assert (images[2] == (255, 0, 0)).all()
 
 
-@pytest.mark.parametrize(
-    ("picture", "message"),
-    [
-        (np.zeros((8, 8)), r"got float64 of \(8, 8\) for digits, clean"),
-        (np.zeros((3, 8, 8), np.uint8), r"got uint8 of \(3, 8, 8\) for digits, clean"),
-    ],
-    ids=["float", "channels first"],
-)
-def test_that_samples_refuse_other_arrays(picture: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        samples.prepare({"digits": {"clean": picture}})
+def test_models_and_shifts_in_the_wild_are_panels_of_their_own() -> None:
+    rows = [{**row, "model": model, "run": row["run"] + model} for row in MADE.rows for model in ("mlp", "cnn")]
+    assert panel_names(severity.prepare(rows_table(rows), data=["digits"])) == ["digits, cnn", "digits, mlp"]
+    both = pa.concat_tables([ROWS, WILD.tables[0]])
+    assert panel_names(severity.prepare(both)) == ["digits", "mnist"]
+    assert panel_names(feature_norm.prepare(both)) == ["camelyon17", "digits", "mnist"]
+    assert {point["step"] for point in feature_norm.prepare(WILD.tables[0])} == {0, 1}
+    records = reliability.prepare(WILD.tables[1], losses=["focal"], severity=0)
+    head = {"loss": "focal", "curve": "reliability", "split": "id_test"}
+    counts = [slow_pool(WILD.curves, b, **head)[2] for b in range(10)]
+    assert [r["strength"] for r in records] == pytest.approx([count / sum(counts) for count in counts])
+    assert "camelyon17" in to_svg(risk_coverage.draw(risk_coverage.prepare(WILD.tables[1])))
+
+
+# The charts
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_that_figures_are_drawn_on_white(name: str, charts: dict[str, Any], pages: dict[str, str]) -> None:
+def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: dict[str, str]) -> None:
     spec = charts[name].to_dict()  # which is valid, or altair refuses
     assert spec["config"]["background"] == "white"
-    assert pages[name].count("<path") > 5 or pages[name].count("<image") == 3
-    assert 'fill="white"' in pages[name]
-    sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)px"', pages[name])]
+    assert drawn[name].count("<path") > 5 or drawn[name].count("<image") == 3
+    assert 'fill="white"' in drawn[name]
+    sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)px"', drawn[name])]
     assert min(sizes) > 9.3  # pixels: 7 points
+    narrow = name in ("gibbs", "samples", "local_constraints", "feature_norm", "risk_coverage", "heat_map")
+    assert 150 < width_of(drawn[name]) < (COLUMN if narrow else PAGE) + 10
 
 
-def test_that_figures_of_one_data_set_fit_a_column_or_a_page(pages: dict[str, str]) -> None:
-    for name in ("gibbs", "samples", "local_constraints", "feature_norm", "risk_coverage", "heat_map"):
-        assert 150 < width_of(pages[name]) < COLUMN + 10, name
-    for name in ("severity", "reliability", "label_smoothing", "calibrated"):
-        assert 150 < width_of(pages[name]) < PAGE + 10, name
-    assert COLUMN < width_of(to_svg(drawn("risk_coverage"))) < PAGE + 10  # two data sets, side by side
-
-
-def test_that_a_note_is_shown() -> None:
-    numbers = risk_coverage.prepare(CURVES, data=["digits"], losses=["focal"])
-    noted = to_svg(risk_coverage.draw(replace(numbers, note="digits: few tests; mnist: few tests")))
-    assert ">digits: few tests<" in noted
-    assert ">mnist: few tests<" in noted
-    assert "few tests" not in to_svg(risk_coverage.draw(numbers))
-
-
-def test_that_a_loss_has_its_colour_everywhere(pages: dict[str, str]) -> None:
+def test_marks_say_their_numbers_in_the_colour_of_their_loss(drawn: dict[str, str]) -> None:
     for name in ("severity", "reliability", "feature_norm", "risk_coverage"):
         for loss in ("cross_entropy", "focal", "maxent_mean"):
-            assert colour_of(loss).lower() in pages[name].lower(), (name, loss)
+            assert style_of(loss).colour.lower() in drawn[name].lower(), (name, loss)
+    labels = {name: re.findall(r' aria-label="([^"]*)"', svg) for name, svg in drawn.items()}
+    said = {
+        "severity": r"Focal: severity 3, ECE [\d.]+ %, mean of 2 seeds",
+        "reliability": r"Focal: confidence 90 to 100 %, accuracy [\d.]+ %, [\d.]+ % of all",
+        "heat_map": r"MaxEnt M: fog, ECE [\d.]+ %",
+        "feature_norm": r"CE: severity 1, norm [\d.]+, ECE [\d.]+ %",
+        "gibbs": r"μ = 1.5: class 0, probability [\d.]+ %",
+        "samples": "digits: fog 3",
+        "risk_coverage": "Focal",
+    }
+    for name, sentence in said.items():
+        assert any(re.fullmatch(sentence, label) for label in labels[name]), name
 
 
-def test_that_the_ramp_goes_from_dark_to_light() -> None:
-    lines = ramp([str(n) for n in range(7)])
-    assert (lines[0].colour, lines[-1].colour) == ("#0D0887", "#F89540")
-    greys = [Image.new("RGB", (1, 1), line.colour).convert("L").getpixel((0, 0)) for line in lines]
-    assert all(b - a > 10 for a, b in pairwise(greys))
-    assert len({(line.dash, line.shape) for line in lines}) == 7
-    assert [line.colour for line in ramp(["alone"])] == ["#0D0887"]
+def test_two_data_sets_stand_side_by_side_under_a_note(tmp_path: Path) -> None:
+    """Of the tests that all runs have, which the calibrators that are not shown do not change."""
+    run = next(row["run"] for row in MADE.curves if row["data"] == "mnist" and row["loss"] == "focal")
+    kept = [row for row in MADE.curves if (row["run"], row["split"], row["calibrator"]) != (run, "fog-3", "none")]
+    folder = write(tmp_path, ROWS, curves_table(kept))
+    svg = to_svg(figures.make("risk_coverage", folder))
+    assert ">mnist: means are over the 4 of 5 tests that all runs have.<" in svg
+    assert COLUMN < width_of(svg) < PAGE + 10
+    assert "tests that all runs have" not in to_svg(figures.make("risk_coverage", folder, calibrator="temperature"))
+
+
+def test_figures_by_name_and_the_reasons_for_others(tmp_path: Path, folder: ExperimentFolder) -> None:
+    told: list[str] = []
+    made, reasons = figures.make_all(folder, ["samples", "gibbs", "severity"], report=told.append, losses=["poly"])
+    assert (told, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
+    assert reasons["samples"] == "the figure samples needs images of the data set"
+    assert "unknown loss of the experiment 'poly'" in reasons["severity"]
+    folder = write(tmp_path, ROWS, CURVES)
+    folder.curves_file.unlink()
+    _, reasons = figures.make_all(folder.path, ["reliability"])
+    assert "has no curves.parquet" in reasons["reliability"]
+
+
+# The files
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in FORMATS if suffix != ".html"])
-def test_that_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: Path) -> None:
+def test_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / f"figure{suffix.upper()}"
     save(charts["samples"], path)
     content = path.read_bytes()
@@ -350,100 +332,66 @@ def test_that_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_p
         assert Image.open(io.BytesIO(content)).width > 2.5 * 150
 
 
-class Addresses(HTMLParser):
-    """What the tags of a page point to."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {value}" for name, value in attrs if name in ("src", "href", "srcset", "data")]
-
-
-def test_that_a_page_fetches_nothing(charts: dict[str, Any], tmp_path: Path) -> None:
+def test_a_page_fetches_nothing(charts: dict[str, Any], tmp_path: Path) -> None:
     save(charts["samples"], tmp_path / "samples.html")
     page = (tmp_path / "samples.html").read_text()
     assert page.lstrip().startswith("<!DOCTYPE html>")
     assert "data:image/png;base64" in page
-    assert Addresses('<script src="https://x.org/y.js">').found == ["script https://x.org/y.js"]
-    assert Addresses(page).found == []
+    tags = Page(page)
+    assert len(tags.all("script")) > 0
+    assert [value for name in ("src", "href", "srcset", "data") for value in tags.values(name)] == []
     assert re.findall(r"@import|\bcdn\.|unpkg\.com|(?:from|import\()\s*[\"']https?:", page) == []
 
 
-@pytest.mark.parametrize("path", ["figure.gif", "figure", "figure.svg.gz"])
-def test_that_other_suffixes_are_refused(path: str, charts: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
-        save(charts["gibbs"], tmp_path / path)
-    assert list(tmp_path.iterdir()) == []
-
+# Refusals
 
 PLAIN = Experiment(losses=("maxent_mean",), seeds=1, severities=(2,))
-NO_CLEAN = [row for row in PLAIN.rows if row["shifted"]]
-LACKING = {
-    "severity, wild": ("severity", WILD.tables[0], "severity needs tests at several severities, .* corrupted tests"),
-    "severity, one": ("severity", rows_table(NO_CLEAN), "several severities, and the experiment has only severity 2"),
-    "severity, metrics": (
-        "severity",
-        Experiment(metrics=("feature_norm",)).tables[0],
-        "needs the metrics accuracy, ece, kse, .* the experiment's metrics",
-    ),
-    "no global": ("local_constraints", PLAIN.tables[0], 'the variant "global", .* loss_options = { local = false }'),
-    "no smoothing": ("label_smoothing", PLAIN.tables[1], r"label smoothing, .* label_smoothing = \[0.0, 0.01\]"),
-    "no norms": (
-        "feature_norm",
-        Experiment(metrics=("ece",)).tables[0],
-        "the metrics ece and feature_norm, .* keep the features",
-    ),
-    "no corruption": ("heat_map", WILD.tables[0], "the ece of corrupted tests"),
-    "no calibrator": ("calibrated", PLAIN.tables[0], "calibrated rows, .* the experiment's calibrators"),
-    "no shifted test": (
-        "reliability",
-        curves_table(row for row in PLAIN.curves if not row["shifted"]),
-        "needs shifted tests that all runs have, .* curves.parquet",
-    ),
-    "no run": ("severity", rows_table([]), "none of its runs is done"),
-}
+SHIFTED = rows_table(row for row in PLAIN.rows if row["shifted"])
+CLEAN = curves_table(row for row in PLAIN.curves if not row["shifted"])
+NORMS = Experiment(metrics=("feature_norm",)).tables[0]
+ECES = Experiment(metrics=("ece",)).tables[0]
+FLOAT, CHANNELS_FIRST = np.zeros((8, 8)), np.zeros((3, 8, 8), np.uint8)
+REFUSALS: list[tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = [
+    ("severity", WILD.tables[0], {}, NoDataError, "tests at several severities, .* corrupted tests"),
+    ("severity", SHIFTED, {}, NoDataError, "and the experiment has only severity 2"),
+    ("severity", NORMS, {}, NoDataError, "accuracy, ece, kse, .* experiment's metrics"),
+    ("local_constraints", PLAIN.tables[0], {}, NoDataError, 'variant "global", .* { local = false }'),
+    ("label_smoothing", PLAIN.tables[1], {}, NoDataError, r"label_smoothing = \[0.0, 0.01\]"),
+    ("feature_norm", ECES, {}, NoDataError, "the metrics ece and feature_norm, .* keep the features"),
+    ("heat_map", WILD.tables[0], {}, NoDataError, "the ece of corrupted tests"),
+    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows, .* experiment's calibrators"),
+    ("reliability", CLEAN, {}, NoDataError, "shifted tests that all runs have, .* curves.parquet"),
+    ("reliability", CURVES, {"severity": 5}, NoDataError, "tests of severity 5"),
+    ("severity", rows_table([]), {}, NoDataError, "none of its runs is done"),
+    ("severity", ROWS, {"losses": ["focall"]}, UnknownNameError, "'focall'; did you mean 'focal'"),
+    ("heat_map", ROWS, {"calibrator": "spline"}, UnknownNameError, "experiment 'spline'"),
+    ("reliability", CURVES, {"severity": 6}, InvalidInputError, "integer from 0 to 5, got 6"),
+    ("samples", {"a": {"b": FLOAT}}, {}, InvalidInputError, r"got float64 of \(8, 8\) for a, b"),
+    ("samples", {"a": {"b": CHANNELS_FIRST}}, {}, InvalidInputError, r"uint8 of \(3, 8, 8\) for a, b"),
+    ("samples", {}, {}, InvalidInputError, "at least one image"),
+]
 
 
-@pytest.mark.parametrize("case", LACKING)
-def test_that_a_figure_says_what_is_missing(case: str) -> None:
-    name, table, message = LACKING[case]
-    with pytest.raises(NoDataError, match=message) as caught:
-        FIGURES[name].prepare(table)
-    assert "\n" not in str(caught.value)
+def test_refusals_of_prepare() -> None:
+    for name, table, options, error, message in REFUSALS:
+        with pytest.raises(error, match=message) as caught:
+            FIGURES[name].prepare(table, **options)
+        assert "\n" not in str(caught.value)
 
 
-def test_refusals_of_options() -> None:
-    with pytest.raises(UnknownNameError, match="unknown loss of the experiment 'focall'; did you mean 'focal'"):
-        severity.prepare(ROWS, losses=["focall"])
-    with pytest.raises(UnknownNameError, match="unknown calibrator of the experiment 'spline'"):
-        heat_map.prepare(ROWS, calibrator="spline")
-    with pytest.raises(InvalidInputError, match="severity must be an integer from 0 to 5, got 6"):
-        reliability.prepare(CURVES, severity=6)
-    with pytest.raises(NoDataError, match="tests of severity 5"):
-        reliability.prepare(CURVES, severity=5)
-
-
-@pytest.mark.parametrize("name", ["reliability", "risk_coverage", "feature_norm"])
-def test_shifts_in_the_wild(name: str) -> None:
-    rows, curves = WILD.tables
-    numbers = FIGURES[name].prepare(rows if name == "feature_norm" else curves, losses=["focal"])
-    assert numbers.panels == ["camelyon17"]
-    if name == "feature_norm":
-        assert {point.step for point in numbers.points} == {0, 1}
-    assert "camelyon17" in to_svg(FIGURES[name].draw(numbers))
-
-
-def test_that_severity_0_is_the_unshifted_test_of_wild_data() -> None:
-    numbers = reliability.prepare(WILD.tables[1], losses=["focal"], severity=0)
-    head = {"loss": "focal", "curve": "reliability", "split": "id_test"}
-    counts = [slow_pool(WILD.curves, b, **head)[2] for b in range(10)]
-    assert [one.strength for one in numbers.bins] == pytest.approx([count / sum(counts) for count in counts])
-
-
-def test_that_wild_data_are_left_out_beside_corrupted() -> None:
-    both = pa.concat_tables([ROWS, WILD.tables[0]])
-    assert severity.prepare(both).panels == ["digits", "mnist"]
-    assert feature_norm.prepare(both).panels == ["camelyon17", "digits", "mnist"]
+def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, Any], tmp_path: Path) -> None:
+    refused: list[tuple[tuple[Any, ...], dict[str, Any], type[CalibrantError], str]] = [
+        (("gibs",), {}, UnknownNameError, "unknown figure 'gibs'; did you mean 'gibbs'"),
+        (("severity", folder), {"severity": 3}, InvalidInputError, "severity has no meaning for the figure severity"),
+        (("severity",), {}, InvalidInputError, "the figure severity needs the folder of an experiment"),
+        (("reliability", folder), {"calibrator": "spline"}, UnknownNameError, "calibrator of the experiment 'spline'"),
+    ]
+    for arguments, options, error, message in refused:
+        with pytest.raises(error, match=message):
+            figures.make(*arguments, **options)
+    with pytest.raises(UnknownNameError, match="unknown figure 'gibs'"):
+        figures.make_all(folder, ["gibs"])
+    for path in ("figure.gif", "figure", "figure.svg.gz"):
+        with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
+            save(charts["gibbs"], tmp_path / path)
+    assert list(tmp_path.iterdir()) == []

@@ -62,50 +62,45 @@ def together(settings: Settings, run: Path, n: int = N_PROCESSES) -> list[Ended]
     return [child.wait() for child in children]
 
 
-def check_same(run: Path, alone: Path) -> None:
-    """The scores of the log to 1e-4, and the predictions row by row."""
+def check_same(run: Path, alone: Path, atol: float = 1e-9) -> None:
+    """The scores of the log, the predictions row by row, which are kept in float32, and the weights."""
     ours, theirs = log_of(run), log_of(alone)
     assert [line["epoch"] for line in ours] == [line["epoch"] for line in theirs]
     for line, other in zip(ours, theirs, strict=True):
         for name in SCORES:
-            assert line[name] == pytest.approx(other[name], abs=1e-4), name
+            assert line[name] == pytest.approx(other[name], abs=max(atol, 1e-6)), name
     assert results_of(run).keys() == results_of(alone).keys()
     for name in results_of(alone):
         if name.startswith("predictions"):
             got, wanted = cb.Predictions.load(run / name), cb.Predictions.load(alone / name)
             assert got.labels.tolist() == wanted.labels.tolist()
-            torch.testing.assert_close(got.logits, wanted.logits, atol=1e-4, rtol=0)
+            torch.testing.assert_close(got.logits, wanted.logits, atol=max(atol, 1e-6), rtol=1e-6)
             assert got.columns.schema == wanted.columns.schema
     for layer, tensor in weights_of(alone).items():
-        torch.testing.assert_close(weights_of(run)[layer], tensor, atol=1e-4, rtol=0)
+        torch.testing.assert_close(weights_of(run)[layer], tensor, atol=atol, rtol=0)
 
 
 # Parts of one run
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(quick(shifts=("fog-1",)), tmp_path_factory.mktemp("alone") / "run")
-
-
-def test_torchrun(tmp_path: Path, alone: Path) -> None:
+def test_torchrun(tmp_path: Path, plain: Path) -> None:
     run = tmp_path / "run"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(N_PROCESSES)]
-    arguments = ["-m", "calibrant", "train", *flags(quick(shifts=("fog-1",))), "-o", str(run)]
+    arguments = ["-m", "calibrant", "train", *flags(quick()), "-o", str(run)]
     done = subprocess.run(
         [sys.executable, *launch, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    check_same(run, alone)
+    check_same(run, plain, atol=1e-4)  # in float32: these processes are not told otherwise
     assert done.stdout.count("epoch 1/2") == 1  # one of them speaks
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {"shifts": ("fog-1",)},
+    "plain": {},
     "parts": {"accumulate": 2},
     "adam, average, best": {"optimizer": "adam", "lr": 0.003, "ema": 0.9, "keep": "nll"},
     "clip": {"clip": 0.1},
@@ -113,6 +108,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_two_processes_give_what_one_gives(tmp_path: Path, name: str) -> None:
     settings = quick(**VARIANTS[name])
@@ -132,7 +128,8 @@ def test_what_is_validated_is_what_is_saved(tmp_path: Path, ema: float | None) -
     assert log_of(tmp_path / "run")[0]["val_nll"] == pytest.approx(cb.score(predictions).nll, abs=1e-6)
 
 
-def test_three_processes_share_rows_that_do_not_divide(tmp_path: Path, alone: Path) -> None:
+@pytest.mark.usefixtures("in_float64")
+def test_three_processes_share_rows_that_do_not_divide(tmp_path: Path) -> None:
     """200 and 600 rows, 63 images a step: no row is lost or doubled."""
     settings = quick(batch_size=63, epochs=1)
     train(settings, tmp_path / "alone")
@@ -144,22 +141,14 @@ def test_three_processes_share_rows_that_do_not_divide(tmp_path: Path, alone: Pa
         assert labels.tolist() == open_dataset("digits").split(split).labels.tolist()
 
 
-def test_one_process_speaks(tmp_path: Path) -> None:
+def test_one_process_speaks_and_both_give_the_same_bytes_again(tmp_path: Path) -> None:
     first, second = together(quick(epochs=1), tmp_path / "run")
     assert "epoch 1/1" in first.out
-    assert (second.out, first.err, second.err) == ("", "", "")
-
-
-def test_two_processes_twice_are_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        assert [ended.code for ended in together(quick(epochs=1), tmp_path / name)] == [0, 0]
-    assert results_of(tmp_path / "one") == results_of(tmp_path / "two")
-
-
-def test_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:
-    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "run")] == [0, 0]
+    assert (first.code, second.code, second.out, first.err, second.err) == (0, 0, "", "", "")
+    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "again")] == [0, 0]
+    assert results_of(tmp_path / "again") == results_of(tmp_path / "run")
     before = times_of(tmp_path / "run")
-    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "run")] == [0, 0]
+    assert [ended.code for ended in together(quick(epochs=1), tmp_path / "run")] == [0, 0]  # a finished run stays
     assert times_of(tmp_path / "run") == before
 
 
@@ -171,15 +160,15 @@ def test_batches_that_cannot_be_shared(tmp_path: Path) -> None:
     assert len((first.err + second.err).strip().splitlines()) == 1
 
 
-def test_all_processes_end_when_the_folder_is_refused(tmp_path: Path, alone: Path) -> None:
+def test_all_processes_end_when_the_folder_is_refused(plain: Path) -> None:
     """Only one of them looks at the folder; the other must not wait for ever."""
-    before = times_of(alone)
-    first, second = together(quick(shifts=("fog-1",), seed=1), alone)
+    before = times_of(plain)
+    first, second = together(quick(seed=1), plain)
     assert first.code == 2, first.err
     assert second.code == 2, second.err  # and not waiting until it was ended
     assert second.err == ""
     assert "seed" in first.err
-    assert times_of(alone) == before
+    assert times_of(plain) == before
 
 
 def test_a_loss_that_is_not_finite_ends_all(tmp_path: Path) -> None:
@@ -191,9 +180,9 @@ def test_a_loss_that_is_not_finite_ends_all(tmp_path: Path) -> None:
 # Strangers in the same folder
 
 
-def test_a_folder_in_use(tmp_path: Path, alone: Path) -> None:
+def test_a_folder_in_use(tmp_path: Path, plain: Path) -> None:
     """The second comes while the first is in the middle of its run, and does not disturb it."""
-    run, settings = tmp_path / "run", quick(shifts=("fog-1",))
+    run, settings = tmp_path / "run", quick()
     here_in, here_out = os.pipe()
     go_in, go_out = os.pipe()
 
@@ -220,5 +209,5 @@ def test_a_folder_in_use(tmp_path: Path, alone: Path) -> None:
             os.close(handle)
     ended = first.wait()
     assert ended.code == 0, ended.err
-    assert results_of(run) == results_of(alone)
+    assert results_of(run) == results_of(plain)
     train(settings, run)  # and the folder is free again

@@ -20,9 +20,9 @@ from torch import Tensor
 from calibrant import cli
 from calibrant.training import Settings
 
-QUICK: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 2, "shifts": ("none",)}
+QUICK: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 2, "shifts": ("fog-3",)}
 TIMES = ("seconds", "images_per_second", "waiting")  # what differs between two runs of the same settings
-PATIENCE = 30  # seconds after which a child that hangs is ended
+PATIENCE = 600  # seconds after which a child that hangs is ended
 
 
 def quick(**changes: Any) -> Settings:

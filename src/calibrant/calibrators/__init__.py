@@ -1,5 +1,6 @@
-"""Calibrators: mend the probabilities of a trained model, also for data that have shifted; under one contract."""
+"""Calibrators: better probabilities of a trained model, also for data that have shifted; under one contract."""
 
+from calibrant.calibrators.apply import apply_calibrator as apply_calibrator
 from calibrant.calibrators.base import Calibrator as Calibrator
 from calibrant.calibrators.base import Fitted as Fitted
 from calibrant.calibrators.binary import BetaCalibration as BetaCalibration
@@ -7,11 +8,11 @@ from calibrant.calibrators.binary import PlattScaling as PlattScaling
 from calibrant.calibrators.binning import BayesianBinning as BayesianBinning
 from calibrant.calibrators.binning import HistogramBinning as HistogramBinning
 from calibrant.calibrators.choice import Candidate as Candidate
-from calibrant.calibrators.choice import Choice as Choice
 from calibrant.calibrators.choice import CrossFit as CrossFit
 from calibrant.calibrators.choice import choose as choose
 from calibrant.calibrators.choice import cross_fit as cross_fit
 from calibrant.calibrators.comparison import Comparison as Comparison
+from calibrant.calibrators.comparison import UnseenFits as UnseenFits
 from calibrant.calibrators.comparison import compare_calibrators as compare_calibrators
 from calibrant.calibrators.conditional import ConditionalTemperature as ConditionalTemperature
 from calibrant.calibrators.conditional import DensityAwareScaling as DensityAwareScaling
@@ -29,6 +30,7 @@ from calibrant.calibrators.table import CALIBRATORS as CALIBRATORS
 from calibrant.calibrators.table import load_calibrator as load_calibrator
 from calibrant.calibrators.temperature import PAPER_GRID as PAPER_GRID
 from calibrant.calibrators.temperature import EnsembleTemperature as EnsembleTemperature
+from calibrant.calibrators.temperature import GridTemperature as GridTemperature
 from calibrant.calibrators.temperature import Identity as Identity
 from calibrant.calibrators.temperature import TemperatureScaling as TemperatureScaling
 from calibrant.calibrators.transfer import TransferTemperature as TransferTemperature

@@ -1,5 +1,6 @@
 """The contract of every calibrator: fitted by its constructor `fit`, frozen, JSON on disk, a module for deployment."""
 
+import inspect
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import (
     check_all_labelled,
     check_class_names,
@@ -18,13 +19,11 @@ from calibrant._checks import (
     check_same_classes,
     check_whole,
 )
-from calibrant.calibrators.leakage import Rows, Watch
+from calibrant.calibrators.leakage import Rows
 from calibrant.calibrators.maps import divided
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
-
-BLOCK_ELEMENTS = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,23 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Calibrator(ABC):
-    """Mends predictions: ``calibrator = Method.fit(validation)``, then ``calibrator(test)``."""
+    """Calibrates predictions: ``calibrator = Method.fit(validation)``, then ``calibrator(test)``.
+
+    The class variables say what a method promises and what it needs; all other code goes by them, never by its name.
+    """
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
     keeps_argmax: ClassVar[bool]  # whether the predicted class of every row stays
     likelihood_fitted: ClassVar[bool] = False  # whether the default fit cannot make the NLL of its rows worse
-    two_classes_only: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
-    fits_shifts: ClassVar[bool] = False  # whether it learns from corrupted rows, whose types are then no fair test
+    idempotent: ClassVar[bool] = False  # whether a second call changes nothing, and is allowed
+    usual: ClassVar[bool] = False  # whether `choose` tries it unless told: worth a try on most data
+
+    two_classes_only: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = False
+    needs_target: ClassVar[bool] = False  # the unlabelled rows to come, as the option ``target``
+    needs_columns: ClassVar[tuple[str, ...]] = ()
+    fits_shifts: ClassVar[bool] = False  # needs corrupted rows, learns from them: their types are then no fair test
 
     n_classes: int
     fitted: Fitted
@@ -62,6 +70,16 @@ class Calibrator(ABC):
     def fit(cls, validation: Predictions) -> Self:
         """Fit to labelled predictions of rows that the model was not trained on."""
 
+    @classmethod
+    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
+        """Fit for the rows of a target, whose labels are not looked at; ``shift`` is the column of corruption types."""
+        return cls.fit(validation)
+
+    @classmethod
+    def options(cls) -> tuple[str, ...]:
+        """The names of the options of `fit`, which are those of the command line."""
+        return tuple(inspect.signature(cls.fit).parameters)[1:]
+
     @abstractmethod
     def module(self) -> nn.Module:
         """The same map as a module of logits (and of what else `inputs` says), to run behind the model.
@@ -70,40 +88,36 @@ class Calibrator(ABC):
         """
 
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
-        """The same rows with mended logits.
+        """The same rows with calibrated logits.
 
         Raises: InvalidInputError, also where these are rows that it was fitted on, unless ``allow_same_rows``.
         """
         check_predictions("predictions", predictions)
         if not allow_same_rows:
-            watch = Watch(self.fitted.rows)
-            watch.see(predictions)
-            watch.check()
-        return self.mend(predictions)
+            self.fitted.rows.check_unlike(predictions)
+        return self.calibrate(predictions)
 
-    def mend(self, predictions: Predictions) -> Predictions:
+    def calibrate(self, predictions: Predictions) -> Predictions:
         """As a call, without a look at which rows these are."""
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
         record: dict[str, Any] = {"method": self.name, "fitted_on": self.fitted.fingerprint}
-        if isinstance(before, dict) and record.items() <= before.items() and self.name != "identity":
-            raise InvalidInputError("predictions were already mended by this calibrator")
+        if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
+            raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
         return replace(
             predictions,
-            logits=self._mended(predictions),
+            logits=self._calibrated(predictions),
             metadata={**predictions.metadata, "calibrator": record},
         )
 
-    def _mended(self, predictions: Predictions) -> Tensor:
-        """The mended logits, block by block."""
+    def _calibrated(self, predictions: Predictions) -> Tensor:
+        """The calibrated logits, block by block."""
         module, inputs = self.module(), self._inputs(predictions)
-        mended = torch.empty_like(predictions.logits)
-        width = sum(values[:1].numel() for values in inputs)
-        for start in range(0, len(predictions), step := max(1, BLOCK_ELEMENTS // max(1, width))):
-            rows = slice(start, start + step)
-            mended[rows] = module(*(values[rows] for values in inputs))
-        return mended
+        calibrated = torch.empty_like(predictions.logits)
+        for rows in blocks(len(predictions), sum(values[:1].numel() for values in inputs)):
+            calibrated[rows] = module(*(values[rows] for values in inputs))
+        return calibrated
 
     @property
     def n_features(self) -> int:
@@ -131,7 +145,7 @@ class Calibrator(ABC):
         fitted = Fitted(Rows.of(validation), len(validation), mean_nll(validation), None, shifts)
         names = validation.class_names
         calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
-        after = mean_nll(calibrator.mend(validation)) if nll_after is None else nll_after
+        after = mean_nll(calibrator.calibrate(validation)) if nll_after is None else nll_after
         return replace(calibrator, fitted=replace(fitted, nll_after=after))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -168,17 +182,34 @@ class Calibrator(ABC):
         """Raises where the parameters do not make a map of these classes."""
         rows = torch.zeros(2, check_whole("n_classes", self.n_classes, 2), dtype=torch.float64)
         inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
-        mended = self.module()(*(inputs[name] for name in self.inputs))
-        if mended.shape != rows.shape or not bool(mended.isfinite().all()):
+        calibrated = self.module()(*(inputs[name] for name in self.inputs))
+        if calibrated.shape != rows.shape or not bool(calibrated.isfinite().all()):
             raise InvalidInputError(f"its parameters do not fit {self.n_classes} classes")
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The parameters that are single numbers, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, float)}
+
+    def summary(self) -> dict[str, Any]:
+        """What was fitted, on what, and what that did to the NLL of those rows; as JSON has it."""
+        fitted = self.fitted
+        return {
+            "method": self.name,
+            "n_rows": fitted.n_rows,
+            "n_classes": self.n_classes,
+            "keeps_argmax": self.keeps_argmax,
+            "nll_before": fitted.nll_before,
+            "nll_after": fitted.nll_after,
+            "shifts": list(fitted.shifts),
+            "fingerprint": fitted.fingerprint,
+            "parameters": self.numbers,
+        }
 
     def __repr__(self) -> str:
         fitted = self.fitted
-        shown = [
-            f"{field.name}={getattr(self, field.name):.6g}"
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), float)
-        ]
+        shown = [f"{name}={value:.6g}" for name, value in self.numbers.items()]
         after = "?" if fitted.nll_after is None else f"{fitted.nll_after:.4f}"
         nll = f"NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
         return f"{type(self).__name__}({', '.join([*shown, nll])})"
@@ -195,18 +226,15 @@ def check_validation(validation: Predictions, argument: str = "validation", purp
 def divided_rows(logits: Tensor, temperature: Tensor) -> Tensor:
     """Logits (n, k) over the temperature (n,) of each row, block by block."""
     found = torch.empty_like(logits)
-    step = max(1, BLOCK_ELEMENTS // logits.shape[1])
-    for start in range(0, len(logits), step):
-        rows = slice(start, start + step)
+    for rows in blocks(*logits.shape):
         found[rows] = divided(logits[rows], temperature[rows].unsqueeze(1))
     return found
 
 
 def mean_nll(predictions: Predictions) -> float:
     """Mean of −log p_y, summed in float64."""
-    total, step = 0.0, max(1, BLOCK_ELEMENTS // predictions.n_classes)
-    for start in range(0, len(predictions), step):
-        rows = slice(start, start + step)
+    total = 0.0
+    for rows in blocks(*predictions.logits.shape):
         logits, labels = predictions.logits[rows], predictions.labels[rows]
         total += float(nn.functional.cross_entropy(logits, labels, reduction="none").sum(dtype=torch.float64))
     return total / len(predictions)

@@ -10,16 +10,15 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_likely_labels, check_number, check_positive, check_two_classes
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.modules import LEAST_ODDS, LogOdds
+from calibrant.calibrators.modules import MIN_ODDS, LogOdds
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
-MOST_STEPS = 200
+MAX_STEPS = 200
 DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BinaryCalibrator(Calibrator):
     """Log-odds of class 1 from its log-probabilities; a Gaussian prior of variance 1 around the best temperature."""
 
@@ -34,7 +33,7 @@ class BinaryCalibrator(Calibrator):
         check_positive("strength", strength)
         check_two_classes(cls.name, validation.n_classes)
         check_likely_labels(validation.logits, validation.labels)
-        log_probs = validation.logits.double().log_softmax(1).clamp(min=LEAST_ODDS)
+        log_probs = validation.logits.double().log_softmax(1).clamp(min=MIN_ODDS)
         return log_probs[:, 0], log_probs[:, 1], natural_scale(log_probs, validation.labels)
 
 
@@ -66,6 +65,7 @@ class BetaCalibration(BinaryCalibrator):
     """The log-odds of class 1 become a log p₁ − b log p₀ + c, with a, b ≥ 0 (Kull et al. 2017)."""
 
     name: ClassVar[str] = "beta"
+    usual: ClassVar[bool] = True
 
     a: float
     b: float
@@ -117,7 +117,7 @@ def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float,
 
     theta = torch.where(free, centre, torch.zeros_like(centre))
     value = objective(theta)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         wrong = torch.sigmoid(-sign * (features @ theta))
         gradient = (-(sign * wrong) @ features / n + strength / n * (theta - centre))[free]
         hessian = features.T @ ((wrong * (1 - wrong)).unsqueeze(1) * features) / n

@@ -51,11 +51,11 @@ class StepCalibrator(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HistogramBinning(StepCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
     name: ClassVar[str] = "histogram"
+    usual: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
@@ -76,7 +76,6 @@ class HistogramBinning(StepCalibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BayesianBinning(StepCalibrator):
     """BBQ: the average of many binnings, weighted by how likely each makes the labels (Naeini et al. 2015)."""
 

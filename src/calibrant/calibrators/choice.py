@@ -17,23 +17,11 @@ from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedErro
 from calibrant.predictions import Predictions
 
 PROPER = ("nll", "brier")
-USUAL = (
-    "identity",
-    "temperature",
-    "ensemble_temperature",
-    "vector",
-    "dirichlet",
-    "beta",
-    "histogram",
-    "isotonic_multiclass",
-    "spline",
-    "conditional_temperature",
-)  # candidates that need logits and labels only, and are worth a try on most data
 
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Every row mended by a calibrator that has not seen it, and the calibrator of all rows for rows to come."""
+    """Every row calibrated by a calibrator that has not seen it, and the calibrator of all rows for rows to come."""
 
     predictions: Predictions
     calibrator: Calibrator
@@ -52,34 +40,24 @@ class Candidate:
     failure: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """The best candidate, fitted to all rows, and the table it was chosen from, best first."""
-
-    method: str
-    calibrator: Calibrator
-    by: str
-    table: list[Candidate]
-
-
 def cross_fit(
     predictions: Predictions, method: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
 ) -> CrossFit:
-    """Fit on all folds but one, mend that one, for each fold in turn: honest predictions without a validation set.
+    """Fit on all folds but one, calibrate that one, for each fold in turn: no separate validation set is needed.
 
     The folds follow from the rows, not from their order; equal rows are in one fold, and with ``by`` all rows of a
     value of that column (a patient, a camera). options: those of the method's `fit`.
     """
-    cls = calibrator_class(method)
+    cls = calibrator_class(method, options)
     check_validation(predictions)
     fold = row_folds(predictions, folds, by)
-    parts = [cls.fit(predictions[fold != f], **options).mend(predictions[fold == f]) for f in range(folds)]
     logits = torch.empty_like(predictions.logits)
-    for f, part in enumerate(parts):
-        logits[fold == f] = part.logits
+    for f in range(folds):
+        calibrator = cls.fit(predictions[fold != f], **options)
+        logits[fold == f] = calibrator.calibrate(predictions[fold == f]).logits
     record = {"method": method, "cross_fit": folds}
-    mended = replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
-    return CrossFit(mended, cls.fit(predictions, **options), fold)
+    calibrated = replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
+    return CrossFit(calibrated, cls.fit(predictions, **options), fold)
 
 
 def choose(
@@ -88,17 +66,27 @@ def choose(
     *,
     by: str = "nll",
     folds: int = 5,
-) -> Choice:
-    """The candidate with the best cross-validated proper score, fitted to all rows.
+) -> tuple[Calibrator, list[Candidate]]:
+    """The calibrator with the best cross-validated proper score, fitted to all rows, and the table it was chosen from.
 
-    candidates: names in `CALIBRATORS`; by default those that need only logits and labels. by: "nll" or "brier"; a
-    calibration error is no proper score: a model that always says the class frequencies has none. A candidate that
-    cannot be fitted is listed with the reason. Raises: NotConvergedError where none can.
+    Args:
+        validation: labelled rows that the model was not trained on.
+        candidates: names in `CALIBRATORS`; by default the usual ones, which need only logits and labels.
+        by: "nll" or "brier"; a calibration error is no proper score: a model that always predicts the class
+            frequencies has none.
+        folds: of the cross-validation.
+
+    Returns:
+        The calibrator, and all candidates, best first; those that cannot be fitted are last, with the reason.
+
+    Raises:
+        NotConvergedError: no candidate can be fitted.
     """
     check_validation(validation)
     check_choice("proper score", by, PROPER)
     if candidates is None:
-        candidates = [name for name in USUAL if validation.n_classes == 2 or not CALIBRATORS[name].two_classes_only]
+        fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
+        candidates = [cls.name for cls in fits if cls.usual]
     names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
     if not names:
         raise InvalidInputError("candidates must not be empty")
@@ -115,7 +103,7 @@ def choose(
     ranked = sorted(scores, key=lambda name: float(scores[name].mean()))
     table = [_candidate(name, scores[name], scores[ranked[0]]) for name in ranked]
     table += [Candidate(name, None, None, None, None, failure) for name, failure in failures.items()]
-    return Choice(ranked[0], CALIBRATORS[ranked[0]].fit(validation), by, table)
+    return CALIBRATORS[ranked[0]].fit(validation), table
 
 
 def _candidate(name: str, scores: Tensor, best: Tensor) -> Candidate:

@@ -1,15 +1,16 @@
 """Do calibrators help: every method fitted on validation and measured on test, also where the test has shifted."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.domains import CLEAN, clean_rows, shift_types
-from calibrant.calibrators.leakage import Rows, Watch
+from calibrant.calibrators.domains import clean_rows, shift_types
+from calibrant.calibrators.leakage import Rows
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
@@ -30,6 +31,12 @@ class Comparison:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failure: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        plain = self.group is None or isinstance(self.group, str | int | float | bool)
+        intervals = {name: list(pair) for name, pair in self.intervals.items()}
+        return asdict(self) | {"group": self.group if plain else str(self.group), "intervals": intervals}
+
 
 def compare_calibrators(
     validation: Predictions,
@@ -45,20 +52,30 @@ def compare_calibrators(
 ) -> list[Comparison]:
     """One row for each method, of all test rows, and with ``by`` one for each value of that column.
 
-    methods: names in `CALIBRATORS`, by default all that fit these data, with the unlabelled test rows as the target of
-    transcal. Where validation holds corrupted rows (column ``shift``), the methods that are made for them are measured
-    on types that they have not seen: for each type of test, validation is taken without it. The others are fitted to
-    its clean rows, or in the same way where it has none. report: called with each method's name.
+    Where validation holds corrupted rows, the methods that are made for them are measured on types that they have not
+    seen: for each type of test, validation is taken without it. The others are fitted to its clean rows, or in the same
+    way where it has none.
 
-    Raises: InvalidInputError where test holds rows of validation, unless ``allow_same_rows``.
+    Args:
+        validation: labelled rows to fit on.
+        test: other labelled rows, to measure on; methods that need a target see them without their labels.
+        methods: names in `CALIBRATORS`, by default all that fit these data.
+        by: a column of test.
+        metrics: names in `METRICS`.
+        shift: the column that names each row's type of corruption.
+        level: of the intervals.
+        allow_same_rows: whether test may hold rows of validation.
+        report: called with each method's name.
+
+    Raises:
+        InvalidInputError: test holds rows of validation.
     """
     check_validation(validation)
     check_validation(test, "test", "be measured")
+    fits = UnseenFits(validation, shift=shift)
     if not allow_same_rows:
-        watch = Watch(Rows.of(validation))
-        watch.see(test)
-        watch.check()
-    names = usable_methods(validation, test, shift) if methods is None else methods
+        fits.check_unlike(test)
+    names = fits.usable_methods(test) if methods is None else methods
     for name in names:
         calibrator_class(name)
     wanted = check_metrics(tuple(metrics), test.n_classes)
@@ -69,14 +86,14 @@ def compare_calibrators(
         if report is not None:
             report(name)
         try:
-            mended = fit_and_mend(name, validation, test, shift)
+            calibrated = fits.calibrated(name, test)
         except CalibrantError as error:
             rows.append(Comparison(name, None, True, len(test), failure=str(error)))
             continue
         if by is None:
-            rows.append(_compared(name, None, True, score(mended, metrics=wanted), level))
+            rows.append(_compared(name, None, True, score(calibrated, metrics=wanted), level))
             continue
-        groups = score(mended, by=by, metrics=wanted)
+        groups = score(calibrated, by=by, metrics=wanted)
         rows.append(_compared(name, None, True, groups.overall, level))
         rows += [_compared(name, group, False, card, level) for group, card in groups.items()]
     return rows
@@ -88,63 +105,87 @@ def _compared(name: str, group: Any, whole: bool, card: Scorecard, level: float)
     return Comparison(name, group, whole, card.n_rows, values, intervals)
 
 
-def usable_methods(validation: Predictions, test: Predictions, shift: str) -> list[str]:
-    """All methods whose columns and features are there."""
-    columns = set(validation.columns.column_names)
-    shifted = shift in columns and bool(shift_types(validation, shift))
-    needs = {
-        "platt": validation.n_classes == 2,
-        "beta": validation.n_classes == 2,
-        "perturbed_temperature": shifted,
-        "set_temperature": shifted and "severity" in columns,
-        "domain_temperature": "domain" in columns,
-        "density_aware": validation.features is not None and test.features is not None,
-    }
-    return [name for name in CALIBRATORS if needs.get(name, True)]
+class UnseenFits:
+    """Methods fitted to validation rows, each once for every type of corruption that it must not have seen.
 
+    A method that does not learn from corrupted rows is fitted to the clean ones, if there are any.
 
-def fit_and_mend(name: str, validation: Predictions, test: Predictions, shift: str) -> Predictions:
-    """Test, mended by a method that has not seen the types of corruption that it meets there."""
-    both = shift in validation.columns.column_names and shift in test.columns.column_names
-    seen = set(shift_types(validation, shift)) & set(shift_types(test, shift)) if both else set()
-    if not seen or _fits_clean_rows(name, validation, shift):
-        return fit_unseen(name, validation, shift, target=test).mend(test)
-    number, values = test.groups(shift)
-    logits = torch.empty_like(test.logits)
-    for i, value in enumerate(values):
-        rows = torch.from_numpy(number == i)
-        logits[rows] = fit_unseen(name, validation, shift, value, target=test).mend(test[rows]).logits
-    return Predictions(logits, test.labels, test.columns, test.features, test.class_names, test.metadata)
-
-
-def fit_unseen(
-    name: str, validation: Predictions, shift: str, unseen: Any = None, *, target: Predictions | None = None
-) -> Calibrator:
-    """A method that has not seen one type of corruption: it is fitted to validation without it.
-
-    One that is not made for corrupted rows is fitted to the clean ones, if there are any. target: the unlabelled rows
-    that transcal looks at.
+    Args:
+        validation: labelled rows, among them corrupted ones, perhaps.
+        shift: the column that names each row's type of corruption.
     """
-    options_of: dict[str, dict[str, Any]] = {
-        "transcal": {"target": target},
-        "perturbed_temperature": {"shift": shift},
-        "set_temperature": {"sets": (shift, "severity")},
-    }
-    if _fits_clean_rows(name, validation, shift):
-        validation = validation[clean_rows(validation, shift)]
-    elif unseen not in CLEAN:
-        validation = _without(validation, shift, unseen)
-    return calibrator_class(name).fit(validation, **options_of.get(name, {}))
 
+    def __init__(self, validation: Predictions, *, shift: str = "corruption") -> None:
+        self.validation, self.shift = validation, shift
+        self.types = self._types(validation)
+        self._clean = validation[clean_rows(validation, shift)] if self.types else validation
+        self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
-def _fits_clean_rows(name: str, validation: Predictions, shift: str) -> bool:
-    there = shift in validation.columns.column_names
-    return there and not calibrator_class(name).fits_shifts and bool(clean_rows(validation, shift).any())
+    def calibrated(self, method: str, test: Predictions) -> Predictions:
+        """Test rows, calibrated by fits that have not seen their types of corruption.
 
+        Whether they are rows of validation is not looked at: that is `check_unlike`.
 
-def _without(validation: Predictions, shift: str, unseen: Any) -> Predictions:
-    known, types = validation.groups(shift)
-    kept = validation[np.isin(known, [i for i, other in enumerate(types) if other != unseen])]
-    if not shift_types(kept, shift):
-        raise InvalidInputError(f"validation must hold types of corruption other than {unseen}, which test has")
-    return kept
+        Raises:
+            CalibrantError: the method cannot be fitted, or not applied to these rows.
+        """
+        cls = calibrator_class(method)
+        if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
+            return self._fit(cls, None, test).calibrate(test)
+        number, values = test.groups(self.shift)
+        logits = torch.empty_like(test.logits)
+        for i, value in enumerate(values):
+            rows = torch.from_numpy(number == i)
+            unseen = value if str(value) in self.types else None
+            logits[rows] = self._fit(cls, unseen, test).calibrate(test[rows]).logits
+        return replace(test, logits=logits)
+
+    def check_unlike(self, test: Predictions) -> None:
+        """Raises: InvalidInputError where test holds rows of validation."""
+        self._validation_rows.check_unlike(test)
+
+    @cached_property
+    def _validation_rows(self) -> Rows:
+        return Rows.of(self.validation)
+
+    def usable_methods(self, test: Predictions) -> list[str]:
+        """All methods that find what they need in these rows, and in those of validation."""
+        return [name for name, cls in CALIBRATORS.items() if self._is_usable(cls, test)]
+
+    def _is_usable(self, cls: type[Calibrator], test: Predictions) -> bool:
+        return (
+            (self.validation.n_classes == 2 or not cls.two_classes_only)
+            and (bool(self.types) or not cls.fits_shifts)
+            and (all(rows.features is not None for rows in (self.validation, test)) or not cls.needs_features)
+            and set(cls.needs_columns) <= set(self.validation.columns.column_names)
+        )
+
+    def _types(self, rows: Predictions) -> set[str]:
+        return set(shift_types(rows, self.shift)) if self.shift in rows.columns.column_names else set()
+
+    def _fits_clean_rows(self, cls: type[Calibrator]) -> bool:
+        return not cls.fits_shifts and len(self._clean) > 0
+
+    def _fit(self, cls: type[Calibrator], unseen: Any, target: Predictions) -> Calibrator:
+        """The fit without one type of corruption; the same one again unless it depends on the target."""
+        key = (cls.name, unseen)
+        if key not in self._fits or cls.needs_target:
+            try:
+                self._fits[key] = cls.fit_for(target, self._rows(cls, unseen), shift=self.shift)
+            except CalibrantError as error:
+                self._fits[key] = error
+        found = self._fits[key]
+        if isinstance(found, CalibrantError):
+            raise found
+        return found
+
+    def _rows(self, cls: type[Calibrator], unseen: Any) -> Predictions:
+        if self._fits_clean_rows(cls):
+            return self._clean
+        if unseen is None:
+            return self.validation
+        known, types = self.validation.groups(self.shift)
+        kept = self.validation[np.isin(known, [i for i, other in enumerate(types) if other != unseen])]
+        if not self._types(kept):
+            raise InvalidInputError(f"validation must hold types of corruption other than {unseen}, which test has")
+        return kept

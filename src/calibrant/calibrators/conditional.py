@@ -1,5 +1,6 @@
-"""Temperatures that depend on the row: on a score, monotonely, or on its distance to known features."""
+"""Temperatures that depend on the row: on a score, monotonely, or on its distance to its nearest known features."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from calibrant._arrays import blocks
 from calibrant._checks import (
     check_feature_count,
     check_known_features,
@@ -19,11 +21,10 @@ from calibrant._checks import (
     check_shape,
     check_whole,
 )
-from calibrant.calibrators.base import BLOCK_ELEMENTS, Calibrator, check_validation
+from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.maps import entropy, logit_norm
+from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DividedByDistance, DividedByScore
-from calibrant.calibrators.neighbours import Bank
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -33,6 +34,10 @@ TAIL = 0.02  # share of the rows beyond the first and the last knot
 SPAN = 8.0  # how much larger or smaller than that of all rows 1/T may be
 PRIOR_ROWS = 10.0  # what the prior around the temperature of all rows is worth, at each knot
 OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
+BANK_ROWS = 5000  # at most; those of the least hashes, so that the order of rows does not matter
+MAX_NEIGHBOURS = 200  # k unless told (Tomani et al. 2023),
+NEIGHBOUR_SHARE = 0.01  # but no more than this share of the bank
+BLOCK = 2**20  # distances of a block
 
 
 @final
@@ -43,6 +48,7 @@ class ConditionalTemperature(Calibrator):
     name: ClassVar[str] = "conditional_temperature"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     score: str
     knots: Tensor  # (m,) scores
@@ -95,6 +101,7 @@ class DensityAwareScaling(Calibrator):
     name: ClassVar[str] = "density_aware"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = True
 
     w0: float
     w1: float
@@ -116,16 +123,17 @@ class DensityAwareScaling(Calibrator):
         """
         check_validation(validation)
         features = check_known_features(cls.name, validation.features, "validation")
+        known, argument = (validation, "validation") if reference is None else (reference, "reference")
+        bank, members = feature_bank(cls.name, check_predictions(argument, known), argument)
+        check_feature_count(cls.name, bank.shape[1], features.shape[1])
+        k = neighbour_count(k, len(bank), argument)
         if reference is None:
-            bank = Bank.of(cls.name, validation, k, "validation")
-            distances = bank.own_distances(features)
+            distances = own_distances(features, bank, members, k)
         else:
-            bank = Bank.of(cls.name, check_predictions("reference", reference), k, "reference")
-            check_feature_count(cls.name, bank.features.shape[1], features.shape[1])
-            distances = bank.distances(features)
+            distances = bank_distances(features, bank, k)
         rows = Likelihood(validation.logits, validation.labels)
         nll, w0, w1 = distance_weights(rows, distances, solve_scale(rows, BOUNDS).temperature)
-        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank.features, k=bank.k)
+        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
 
     @property
     def n_features(self) -> int:
@@ -138,9 +146,8 @@ class DensityAwareScaling(Calibrator):
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, of the logits or from a column."""
     if score in OF_LOGITS:
-        step = max(1, BLOCK_ELEMENTS // predictions.n_classes)
-        blocks = [OF_LOGITS[score](block.double()) for block in predictions.logits.split(step)]
-        return torch.cat(blocks)
+        logits = predictions.logits
+        return torch.cat([OF_LOGITS[score](logits[rows].double()) for rows in blocks(*logits.shape)])
     values = predictions.numbers("score", score)
     if not bool(values.isfinite().all()):
         raise InvalidInputError(
@@ -171,13 +178,13 @@ def monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> 
     of_steps = torch.tril(torch.ones(m, m, dtype=torch.float64))
     of_steps = of_steps if sign > 0 else of_steps.flip(0)
     basis = start * hats @ of_steps
-    precision = PRIOR_ROWS / n * start**2 * float(rows.terms(start).curvature.mean())
+    precision = PRIOR_ROWS / n * start**2 * float(rows.terms(start)[2].mean())
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         steps = torch.from_numpy(x)
-        terms, deviation = rows.terms(basis @ steps), of_steps @ steps - 1
-        value = terms.value.mean() + 0.5 * precision * deviation.square().sum()
-        return float(value), (terms.slope @ basis / n + precision * deviation @ of_steps).numpy()
+        (value, slope, _), deviation = rows.terms(basis @ steps), of_steps @ steps - 1
+        penalty = 0.5 * precision * deviation.square().sum()
+        return float(value.mean() + penalty), (slope @ basis / n + precision * deviation @ of_steps).numpy()
 
     constant = np.eye(m)[0]
     bounds = [(1 / SPAN, SPAN)] + [(0.0, SPAN)] * (m - 1)
@@ -193,12 +200,47 @@ def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) ->
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         scale = 1 / (basis @ torch.from_numpy(x))
-        terms = rows.terms(scale)
-        slope = -terms.slope * scale.square()
-        return float(terms.value.mean()), (slope @ basis / len(distances)).numpy()
+        value, slope, _ = rows.terms(scale)
+        return float(value.mean()), (-slope * scale.square() @ basis / len(distances)).numpy()
 
     starts = [np.array(start) for start in ((1.0, 0.0), (0.5, 0.5), (0.05, 0.95))]
     bounds = [(1 / SPAN, None), (0.0, None)]
     results = [minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS) for x in starts]
     found = min([*((r.fun, *r.x) for r in results), (objective(starts[0])[0], *starts[0])])
     return float(found[0]), temperature * float(found[1]), temperature * float(found[2]) / mean
+
+
+def feature_bank(method: str, reference: Predictions, argument: str) -> tuple[Tensor, Tensor]:
+    """(m, f) float16 features of known rows, scaled to length 1, and (m,) the numbers of these rows."""
+    features = check_known_features(method, reference.features, argument)
+    members = torch.from_numpy(np.argsort(reference.row_hashes[0], kind="stable")[:BANK_ROWS])
+    return nn.functional.normalize(features[members].float(), dim=1).half(), members
+
+
+def neighbour_count(k: int | None, n_rows: int, argument: str) -> int:
+    """How many neighbours of a bank count."""
+    usual = min(MAX_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * n_rows))
+    chosen = usual if k is None else check_whole("k", k, 1)
+    if chosen >= n_rows:
+        raise InvalidInputError(f"k must be less than the {n_rows} rows of {argument}, got {chosen}")
+    return chosen
+
+
+def bank_distances(features: Tensor, bank: Tensor, k: int) -> Tensor:
+    """(n,) float64, of rows that are not in the bank."""
+    found = torch.empty(len(features), dtype=torch.float64)
+    bank = bank.double()
+    for rows in blocks(len(features), len(bank), size=BLOCK):
+        found[rows] = mean_distance(features[rows], bank, k)
+    return found
+
+
+def own_distances(features: Tensor, bank: Tensor, members: Tensor, k: int) -> Tensor:
+    """(n,) float64, of the rows that the bank was made of, none of them its own neighbour."""
+    found = bank_distances(features, bank, k)
+    bank = bank.double()
+    for part in blocks(len(bank), len(bank), size=BLOCK):
+        squares = square_distances(features[members[part]], bank)
+        squares.diagonal(part.start).fill_(torch.inf)
+        found[members[part]] = nearest_mean(squares, k)
+    return found

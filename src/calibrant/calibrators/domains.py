@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import Divided, DividedByFeatures
+from calibrant.calibrators.modules import DividedByFeatures
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -22,21 +23,14 @@ POOL_ROWS, POOL_WORTH = 1024, 10.0  # of all rows: each domain also counts so ma
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PerturbedTemperature(Calibrator):
+class PerturbedTemperature(OneTemperature):
     """One temperature, fitted to a validation set with perturbed copies of its rows (Tomani et al. 2021).
 
     The perturbed rows come from `perturb_gaussian`, or are predictions of images under any mixture of corruptions.
     """
 
     name: ClassVar[str] = "perturbed_temperature"
-    keeps_argmax: ClassVar[bool] = True
     fits_shifts: ClassVar[bool] = True
-
-    temperature: float
-
-    def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
 
     @classmethod
     def fit(cls, validation: Predictions, *, shift: str = "corruption") -> Self:
@@ -51,8 +45,9 @@ class PerturbedTemperature(Calibrator):
         scale = solve_scale(Likelihood(validation.logits, validation.labels), BOUNDS)
         return cls.fitted_to(validation, shifts=types, temperature=scale.temperature)
 
-    def module(self) -> nn.Module:
-        return Divided(self.temperature)
+    @classmethod
+    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
+        return cls.fit(validation, shift=shift)
 
 
 @final
@@ -66,6 +61,7 @@ class DomainTemperature(Calibrator):
 
     name: ClassVar[str] = "domain_temperature"
     keeps_argmax: ClassVar[bool] = True
+    needs_columns: ClassVar[tuple[str, ...]] = ("domain",)
 
     domain: str
     temperatures: dict[str, float]
@@ -106,17 +102,17 @@ class DomainTemperature(Calibrator):
         known = np.log(list(self.temperatures.values()))
         return DividedByFeatures(self.weight, self.intercept, float(known.min()), float(known.max()))
 
-    def _mended(self, predictions: Predictions) -> Tensor:
+    def _calibrated(self, predictions: Predictions) -> Tensor:
         if self.domain not in predictions.columns.column_names:
-            return super()._mended(predictions)
+            return super()._calibrated(predictions)
         number, values = predictions.groups(self.domain)
         of_value = np.array([self.temperatures.get(domain_key(value), np.nan) for value in values])
         temperature = torch.from_numpy(of_value[number])
-        mended = divided_rows(predictions.logits, temperature)
+        calibrated = divided_rows(predictions.logits, temperature)
         unknown = temperature.isnan()
         if unknown.any():
-            mended[unknown] = super()._mended(predictions[unknown])
-        return mended
+            calibrated[unknown] = super()._calibrated(predictions[unknown])
+        return calibrated
 
     def probe(self) -> None:
         if self.weight is not None:

@@ -43,7 +43,6 @@ class IncreasingCalibrator(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IsotonicCalibration(IncreasingCalibrator):
     """One increasing function for each class against the rest (Zadrozny and Elkan 2002)."""
 
@@ -58,12 +57,12 @@ class IsotonicCalibration(IncreasingCalibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MulticlassIsotonic(IncreasingCalibrator):
     """One increasing function for all classes, which keeps their order (IRM of Zhang et al. 2020)."""
 
     name: ClassVar[str] = "isotonic_multiclass"
     keeps_argmax: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:

@@ -1,6 +1,5 @@
 """Which rows a calibrator was fitted on: enough to recognise them again, whole, in part or among others."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
     from calibrant._arrays import Hashes
 
 SAMPLE = 1024  # rows that are remembered, by hash
-MOST_REPEATS = 0.1  # share of rows that repeat, from which on equal rows are no sign of a leak
-LEAST_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from which on they are a leak
+MAX_REPEATS = 0.1  # share of rows that repeat, from which on equal rows are no sign of a leak
+MIN_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from which on they are a leak
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,25 @@ class Rows:
         hashes = np.sort(predictions.row_hashes[0])
         distinct = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
         repeats = 1 - len(distinct) / max(1, len(hashes))
-        sample = distinct[:SAMPLE].tolist() if repeats <= MOST_REPEATS else []
+        sample = distinct[:SAMPLE].tolist() if repeats <= MAX_REPEATS else []
         return cls(predictions.fingerprint, tuple(sample), repeats)
 
+    def check_unlike(self, predictions: Predictions) -> None:
+        """Raises: InvalidInputError where the predictions hold these rows."""
+        leak = LeakCheck(self)
+        leak.add(predictions)
+        leak.check()
 
-class Watch:
-    """Looks at rows, batch by batch, for those of a calibrator's validation set."""
+
+class LeakCheck:
+    """Looks for the rows of a calibrator's validation set in others, batch by batch."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.fingerprints: list[str] = []
         self.small: list[Hashes] = []
 
-    def see(self, predictions: Predictions) -> None:
+    def add(self, predictions: Predictions) -> None:
         self.fingerprints.append(predictions.fingerprint)
         if self.rows.sample:
             hashes = predictions.row_hashes[0]
@@ -59,27 +64,16 @@ class Watch:
 
     def check(self) -> None:
         """Raises: InvalidInputError where the rows are those of the validation set, or many of them are."""
-        if not self.fingerprints:
-            return
-        if _sum(self.fingerprints) == self.rows.fingerprint:
-            raise InvalidInputError(_message("the rows that it was fitted on"))
-        small = np.concatenate(self.small) if self.small else np.zeros(0, dtype=np.uint64)
-        distinct = np.unique(small)
-        if len(distinct) == 0:
-            return
+        n, low, high = (sum(int(f[a:b], 16) for f in self.fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
+        same = f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}" == self.rows.fingerprint  # that of all batches: sums
+        if self.fingerprints and (same or self._share() > MIN_SHARE + 3 * self.rows.repeats):
+            raise InvalidInputError(
+                f"predictions hold {'the rows' if same else 'rows'} that it was fitted on, where any calibrator looks "
+                "better than it is; take other rows, or cross_fit, or say allow_same_rows=True (--allow-same-rows)"
+            )
+
+    def _share(self) -> float:
+        """Of the rows whose hashes are as small as those of the sample, how many are in it."""
+        distinct = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *self.small]))
         found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64)).sum())
-        if found / min(len(distinct), len(self.rows.sample)) > LEAST_SHARE + 3 * self.rows.repeats:
-            raise InvalidInputError(_message("rows that it was fitted on"))
-
-
-def _sum(fingerprints: Sequence[str]) -> str:
-    """The fingerprint of all rows from those of the batches: sums, part by part."""
-    n, low, high = (sum(int(f[a:b], 16) for f in fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
-    return f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}"
-
-
-def _message(what: str) -> str:
-    return (
-        f"predictions hold {what}, where any calibrator looks better than it is; take other rows, or cross_fit, or say "
-        "allow_same_rows=True (--allow-same-rows)"
-    )
+        return found / max(1, min(len(distinct), len(self.rows.sample)))

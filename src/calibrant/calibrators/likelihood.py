@@ -6,25 +6,17 @@ With u = z − max z of a row, L(β) = log Σ_k exp(β u_k) − β u_y is convex
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from calibrant._arrays import blocks
 from calibrant._checks import check_likely_labels
 
 SMALL_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
-BLOCK_ELEMENTS = 2**18
 FEW_CLASSES = 16  # a reduction over fewer than these runs faster when the classes come first
 LEAST = -1e15  # stands for −inf, so that 0 · u stays 0
-
-
-class Terms(NamedTuple):
-    """L(β) of each row and its first two derivatives, float64."""
-
-    value: Tensor
-    slope: Tensor
-    curvature: Tensor
+Terms = tuple[Tensor, Tensor, Tensor]  # L(β) of each row, its slope and its curvature, float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +80,16 @@ class Likelihood:
             return _terms(u, torch.empty_like(u), self.label_gap, scale, self._class_dim)
         n, k = self.logits.shape
         found = torch.empty(3, n, dtype=torch.float64)
-        step = max(1, BLOCK_ELEMENTS // k)
-        shifted, work = self._buffer(step, dtype), self._buffer(step, dtype)  # fresh memory costs more than arithmetic
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
+        first, *others = blocks(n, k)  # the largest is the first
+        shifted, work = (self._buffer(first.stop, dtype) for _ in range(2))  # fresh memory costs more than arithmetic
+        for rows in (first, *others):
             u = self._shift(rows, shifted)
             of_rows = scale if isinstance(scale, float) else scale[rows]
-            room = work.narrow(1 - self._class_dim, 0, rows.stop - start)
-            for part, values in zip(
-                found, _terms(u, room, self.label_gap[rows], of_rows, self._class_dim), strict=True
-            ):
+            room = work.narrow(1 - self._class_dim, 0, rows.stop - rows.start)
+            terms = _terms(u, room, self.label_gap[rows], of_rows, self._class_dim)
+            for part, values in zip(found, terms, strict=True):
                 part[rows] = values
-        return Terms(*found)
+        return found[0], found[1], found[2]
 
     def sums(self, scale: float, dtype: torch.dtype = torch.float64) -> tuple[float, float, float, float]:
         """Weighted sums of value, slope and curvature, and of the squares of the weighted slopes."""
@@ -124,4 +114,4 @@ def _terms(u: Tensor, work: Tensor, label_gap: Tensor, scale: float | Tensor, di
     mean = mass.sum(dim) / total
     mass *= u
     square = mass.sum(dim) / total
-    return Terms(total.double().log() - scale * label_gap, mean.double() - label_gap, (square - mean * mean).double())
+    return total.double().log() - scale * label_gap, mean.double() - label_gap, (square - mean * mean).double()

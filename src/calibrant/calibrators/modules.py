@@ -23,7 +23,7 @@ from calibrant.calibrators.maps import (
 )
 
 SPAN = 3.0  # how much larger or smaller than that of all rows the scale of one may be
-LEAST_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
+MIN_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
 
 
 class Unchanged(nn.Module):
@@ -101,11 +101,11 @@ class LogOdds(nn.Module):
 
     def __init__(self, a: float, b: float, c: float) -> None:
         super().__init__()
-        self.least_odds = LEAST_ODDS
+        self.min_odds = MIN_ODDS
         self.register_buffer("coefficients", torch.tensor([a, b, c], dtype=torch.float64))
 
     def forward(self, logits: Tensor) -> Tensor:
-        log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.least_odds)
+        log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.min_odds)
         a, b, c = self.coefficients[0], self.coefficients[1], self.coefficients[2]
         odds = a * log_probs[:, 1] - b * log_probs[:, 0] + c
         return like(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
@@ -152,8 +152,8 @@ class TopMap(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
-        mended = interpolated(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
-        scale = scale_of_confidence(logits.to(self.knots.dtype), mended).clamp(self.least, self.most)
+        confidence = interpolated(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
+        scale = scale_of_confidence(logits.to(self.knots.dtype), confidence).clamp(self.least, self.most)
         return divided(logits, 1.0 / scale.unsqueeze(1))
 
 

@@ -11,7 +11,7 @@ from calibrant.errors import NotConvergedError
 
 BOUNDS = (1e-4, 1e4)  # of the temperature, unless told
 WIDE_BOUNDS = (1e-8, 1e8)  # of a change of units
-MOST_STEPS = 200
+MAX_STEPS = 200
 LEAP = math.log(8.0)  # no step multiplies or divides T by more
 COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T: a sample of the rows finds the neighbourhood,
 SINGLE_TOLERANCE = 2e-3  # float32 comes closer,
@@ -26,16 +26,13 @@ class Scale:
     nll: float  # mean over rows
     slope: float  # of the mean NLL in log T
     standard_error: float | None  # of T, robust: it does not assume that the scaled model is true; none at a bound
-    n_steps: int
     at_bound: bool = False
 
 
 def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = False) -> Scale:
     """The minimiser within the bounds of T. Raises: NotConvergedError where it lies beyond them, unless ``clip``."""
     low, high = -math.log(bounds[1]), -math.log(bounds[0])  # of log β
-    position, n_steps = high, 0
-    if not _all_right(rows):
-        position, n_steps = _solve(rows, low, high)
+    position = high if _all_correct(rows) else _solve(rows, low, high)
     beta = math.exp(position)
     value, slope, curvature, square = rows.sums(beta)
     if slope == 0 and curvature == 0 and not clip and _indifferent(rows):
@@ -45,7 +42,7 @@ def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = F
         raise NotConvergedError(_beyond(rows, position == high, bounds))
     total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
     error = None if at_bound else math.sqrt(square) / curvature / beta**2
-    return Scale(1 / beta, value / total, abs(beta * slope) / total, error, n_steps, at_bound)
+    return Scale(1 / beta, value / total, abs(beta * slope) / total, error, at_bound)
 
 
 def natural_scale(logits: Tensor, labels: Tensor) -> float:
@@ -56,26 +53,23 @@ def natural_scale(logits: Tensor, labels: Tensor) -> float:
     return 1.0 if scale.at_bound else 1 / scale.temperature
 
 
-def _solve(rows: Likelihood, low: float, high: float) -> tuple[float, int]:
-    """Where log β has the minimum, or the bound next to it, and the number of evaluations of all rows."""
+def _solve(rows: Likelihood, low: float, high: float) -> float:
+    """Where log β has the minimum, or the bound next to it."""
     position = min(max(0.0, low), high)
     if len(rows.logits) > 4 * COARSE_ROWS:
-        position, _ = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
-    position, n_single = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
-    position, n_double = _descend(rows, position, low, high, torch.float64, TOLERANCE)
-    return position, n_single + n_double
+        position = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
+    position = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
+    return _descend(rows, position, low, high, torch.float64, TOLERANCE)
 
 
-def _descend(
-    rows: Likelihood, position: float, low: float, high: float, dtype: torch.dtype, tolerance: float
-) -> tuple[float, int]:
-    """Log β where the slope is 0, or the end of the bracket that it points to; and the number of evaluations."""
+def _descend(rows: Likelihood, position: float, low: float, high: float, dtype: torch.dtype, tolerance: float) -> float:
+    """Log β where the slope is 0, or the end of the bracket that it points to."""
     ends, visited = (low, high), {position}
-    for step in range(1, MOST_STEPS + 1):
+    for _ in range(MAX_STEPS):
         beta = math.exp(position)
         _, slope, curvature, _ = rows.sums(beta, dtype)
         if slope == 0 or position == (ends[0] if slope > 0 else ends[1]):
-            return position, step
+            return position
         low, high = (low, position) if slope > 0 else (position, high)
         newton = -slope / (beta * curvature) if curvature > 0 else math.copysign(math.inf, -slope)
         target = position + max(-LEAP, min(LEAP, newton))
@@ -85,27 +79,27 @@ def _descend(
         move, position = target - position, target
         visited.add(position)
         if abs(move) <= tolerance:
-            return position, step
-    raise NotConvergedError(f"no temperature was found in {MOST_STEPS} steps")
+            return position
+    raise NotConvergedError(f"no temperature was found in {MAX_STEPS} steps")
 
 
 def _indifferent(rows: Likelihood) -> bool:
     return bool((rows.logits == rows.logits[:, :1]).all())
 
 
-def _all_right(rows: Likelihood) -> bool:
+def _all_correct(rows: Likelihood) -> bool:
     """Whether no label is less likely than another class, so that the slope tends to 0 and has no root."""
     return bool((rows.label_gap == 0).all())
 
 
 def _beyond(rows: Likelihood, colder: bool, bounds: tuple[float, float]) -> str:
     """Why the optimum lies outside the bounds, and what to do."""
-    if colder and _all_right(rows):
+    if colder and _all_correct(rows):
         return (
-            f"no temperature is best: all {len(rows.labels):,} predictions are right, so the likelihood grows without "
-            "end as T goes to 0; fit on rows that the model has not seen, or on more of them"
+            f"no temperature is best: all {len(rows.labels):,} predictions are correct, so the likelihood grows "
+            "without end as T goes to 0; fit on rows that the model has not seen, or on more of them"
         )
-    if not colder and rows.terms(1e-12).slope.sum() >= 0:  # at 0 itself, classes of probability 0 would count
+    if not colder and rows.terms(1e-12)[1].sum() >= 0:  # at 0 itself, classes of probability 0 would count
         return (
             "no temperature is best: the labels do not follow the logits, so the likelihood grows without end as T "
             "goes to infinity; are the labels those of these rows, in the same order?"

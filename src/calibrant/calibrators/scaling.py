@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor, nn
 
+from calibrant._arrays import blocks
 from calibrant._checks import check_likely_labels, check_positive, check_shape
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.modules import Affine
@@ -18,8 +19,8 @@ from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
-BLOCK_ELEMENTS = 2**17
-MOST_STEPS = 5000
+BLOCK = 2**17  # numbers of a block
+MAX_STEPS = 5000
 EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
@@ -66,7 +67,6 @@ class AffineScaling(Calibrator):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VectorScaling(AffineScaling):
     """A weight and a bias for each class's logit (Guo et al. 2017).
 
@@ -75,11 +75,11 @@ class VectorScaling(AffineScaling):
     """
 
     name: ClassVar[str] = "vector"
+    usual: ClassVar[bool] = True
     diagonal: ClassVar[bool] = True
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixScaling(AffineScaling):
     """A matrix and a bias on the logits, off-diagonals regularised (Guo et al. 2017; Kull et al. 2019).
 
@@ -90,11 +90,11 @@ class MatrixScaling(AffineScaling):
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DirichletCalibration(AffineScaling):
     """A matrix and a bias on the log-probabilities, off-diagonals regularised (Kull et al. 2019)."""
 
     name: ClassVar[str] = "dirichlet"
+    usual: ClassVar[bool] = True
     log_probs: ClassVar[bool] = True
 
 
@@ -122,7 +122,7 @@ def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float
             raise StopIteration
 
     start = np.zeros(problem.identity.numel())
-    options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
+    options = {"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
     after, _ = problem(result.x)
     if problem.decrement > 100 * EXCESS * (1 + after):
@@ -148,8 +148,7 @@ class AffineProblem:
         self.decrement = math.inf
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        step = max(1, BLOCK_ELEMENTS // self.inputs.shape[1])
-        return zip(self.inputs.split(step), self.labels.split(step), strict=True)
+        return ((self.inputs[rows], self.labels[rows]) for rows in blocks(*self.inputs.shape, size=BLOCK))
 
     def _factor(self) -> Tensor:
         """The Cholesky factor of about the Hessian of a class's parameters: (k, 2, 2), or (k + 1, k + 1) for all."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant._arrays import blocks
 from calibrant._checks import (
     check_feature_count,
     check_known_features,
@@ -27,10 +28,9 @@ from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
 Cloud: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
-LEAST_SETS = 3
-MOST_AXES = 16
+MIN_SETS = 3
+MAX_AXES = 16
 MARGIN = 0.25  # how far beyond the known temperatures a set's may lie, as a share of their range in log T
-BLOCK_ROWS = 2**14
 
 
 @final
@@ -46,6 +46,7 @@ class SetTemperature(Calibrator):
     name: ClassVar[str] = "set_temperature"
     keeps_argmax: ClassVar[bool] = True
     row_by_row: ClassVar[bool] = False
+    needs_columns: ClassVar[tuple[str, ...]] = ("severity",)
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]
@@ -85,9 +86,9 @@ class SetTemperature(Calibrator):
         check_validation(validation)
         columns = check_names("sets", sets)
         number, n_sets = set_numbers(validation, columns)
-        if n_sets < LEAST_SETS:
+        if n_sets < MIN_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"
-            raise InvalidInputError(f"validation must hold at least {LEAST_SETS} sets, {got}")
+            raise InvalidInputError(f"validation must hold at least {MIN_SETS} sets, {got}")
         cloud = _known_cloud(validation, columns[0], reference)
         statistics = set_statistics(validation, number, n_sets, cloud, same_mix=same_mix)
         log_t = pooled_log_temperatures(validation, number, n_sets)
@@ -106,6 +107,10 @@ class SetTemperature(Calibrator):
             cloud=cloud,
             same_mix=same_mix,
         )
+
+    @classmethod
+    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
+        return cls.fit(validation, sets=(shift, *cls.needs_columns))
 
     @property
     def n_features(self) -> int:
@@ -128,7 +133,7 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
-    def _mended(self, predictions: Predictions) -> Tensor:
+    def _calibrated(self, predictions: Predictions) -> Tensor:
         number, n_sets = np.zeros(len(predictions), dtype=np.int64), 1
         missing = [name for name in self.sets if name not in predictions.columns.column_names]
         if not missing:
@@ -164,8 +169,7 @@ def set_statistics(
     of_row = torch.from_numpy(number)
     k = predictions.n_classes
     sums = torch.zeros(n_sets, 2 + k + len(cloud[2:]), dtype=torch.float64)
-    for start in range(0, len(predictions), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
+    for rows in blocks(*predictions.logits.shape):
         logits = predictions.logits[rows].double()
         parts = [row_statistics(logits), logits.softmax(1)]
         if cloud:
@@ -196,7 +200,7 @@ def feature_cloud(features: Tensor) -> Cloud:
     x = features.double()
     centre = x.mean(0)
     values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0).reshape(len(centre), len(centre)))
-    r = min(MOST_AXES, len(centre) - 1)
+    r = min(MAX_AXES, len(centre) - 1)
     rest = values[: len(values) - r].mean()
     least = 1e-3 * values.mean().clamp(min=1e-12)  # so that a direction without any variance is not all that counts
     variances = torch.cat([values[len(values) - r :], rest.unsqueeze(0)]).clamp(min=0) + least

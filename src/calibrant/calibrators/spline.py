@@ -29,6 +29,7 @@ class SplineCalibration(Calibrator):
 
     name: ClassVar[str] = "spline"
     keeps_argmax: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
@@ -75,8 +76,5 @@ def spline_map(confidence: Floats, correct: Floats, n_knots: int) -> tuple[Float
     accuracy = np.clip(basis(places, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
     quantiles = np.interp(places, (np.arange(n) + 0.5) / n, confidence)
     at, inverse = np.unique(quantiles, return_inverse=True)
-    return _at_least_two(at, np.bincount(inverse, accuracy) / np.bincount(inverse))
-
-
-def _at_least_two(knots: Floats, values: Floats) -> tuple[Floats, Floats]:
-    return (knots, values) if len(knots) > 1 else (np.repeat(knots, 2), np.repeat(values, 2))
+    values = np.bincount(inverse, accuracy) / np.bincount(inverse)
+    return (at, values) if len(at) > 1 else (np.repeat(at, 2), np.repeat(values, 2))

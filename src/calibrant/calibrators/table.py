@@ -1,6 +1,7 @@
 """The table `CALIBRATORS`, and calibrators read from files."""
 
 import os
+from collections.abc import Iterable
 
 from calibrant._checks import check_choice
 from calibrant.calibrators.base import Calibrator
@@ -13,13 +14,14 @@ from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, V
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.store import read_record
-from calibrant.calibrators.temperature import EnsembleTemperature, Identity, TemperatureScaling
+from calibrant.calibrators.temperature import EnsembleTemperature, GridTemperature, Identity, TemperatureScaling
 from calibrant.calibrators.transfer import TransferTemperature
-from calibrant.errors import CorruptFileError, UnknownNameError
+from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": TemperatureScaling,
+    "temperature_grid": GridTemperature,
     "ensemble_temperature": EnsembleTemperature,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
@@ -40,9 +42,14 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 }
 
 
-def calibrator_class(method: str) -> type[Calibrator]:
-    """Raises: UnknownNameError."""
-    return CALIBRATORS[check_choice("calibrator", method, CALIBRATORS)]
+def calibrator_class(method: str, options: Iterable[str] = ()) -> type[Calibrator]:
+    """The class of a name, whose `fit` has these options. Raises: UnknownNameError, InvalidInputError."""
+    cls = CALIBRATORS[check_choice("calibrator", method, CALIBRATORS)]
+    for name in options:
+        if name not in cls.options():
+            known = ", ".join(cls.options()) or "none"
+            raise InvalidInputError(f"{name} is no option of {method}, whose options are: {known}")
+    return cls
 
 
 def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:

@@ -1,4 +1,4 @@
-"""Temperature scaling: the exact minimiser or the best of a grid, and its ensemble with the raw model and chance."""
+"""Temperature scaling: the exact minimiser, the best of a grid, and an ensemble with the raw model and chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from calibrant._checks import (
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import Divided, Mixed, Unchanged
-from calibrant.calibrators.scale import BOUNDS, Scale, solve_scale
+from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import NotConvergedError
 from calibrant.metrics.scorecard import row_weights
 from calibrant.predictions import Predictions
@@ -32,13 +32,14 @@ KKT_TOLERANCE = 1e-7
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Identity(Calibrator):
     """Leaves predictions as they are: what every other method has to beat."""
 
     name: ClassVar[str] = "identity"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
@@ -49,59 +50,65 @@ class Identity(Calibrator):
         return Unchanged()
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class OneTemperature(Calibrator):
+    """Divides the logits by one number; the predicted classes do not change."""
+
+    keeps_argmax: ClassVar[bool] = True
+
+    temperature: float
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+    def module(self) -> nn.Module:
+        return Divided(self.temperature)
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class TemperatureScaling(Calibrator):
-    """Divides the logits by one number; the predicted classes do not change (Guo et al. 2017).
+class TemperatureScaling(OneTemperature):
+    """Divides the logits by the one number that makes the labels likeliest (Guo et al. 2017).
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 4)
     >>> calibrator = TemperatureScaling.fit(Predictions.from_logits(logits, [0, 0, 0, 1]))
-    >>> round(calibrator.temperature, 6)  # 2 / T = log 3, the odds of being right
+    >>> round(calibrator.temperature, 6)  # 2 / T = log 3, the odds of being correct
     1.820478
     """
 
     name: ClassVar[str] = "temperature"
-    keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
-    temperature: float
-    standard_error: float | None = None  # of the temperature, robust to a model that no temperature mends
+    standard_error: float | None = None  # of the temperature, robust to a model that no temperature calibrates
     slope: float | None = None  # of the mean NLL in log T: 0 at the optimum
     at_bound: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
 
     @classmethod
     def fit(
         cls,
         validation: Predictions,
         *,
-        grid: Sequence[float] | None = None,
         bounds: tuple[float, float] = BOUNDS,
         at_bound: str = "raise",
         weights: str | None = None,
     ) -> Self:
-        """The T that minimises the NLL of z / T, which is convex in 1/T; or the best one of a grid.
+        """The T that minimises the NLL of z / T, which is convex in 1/T.
 
-        at_bound: "raise", or "clip" to take the bound where the optimum lies beyond it; weights: a column of row
-        weights. The paper tries `PAPER_GRID`.
+        Args:
+            validation: labelled rows that the model was not trained on.
+            bounds: of the temperature.
+            at_bound: "raise", or "clip" to take the bound where the optimum lies beyond it.
+            weights: a column of row weights.
 
-        Raises: NotConvergedError where there is no optimum (all predictions are right, or no better than chance), or
-        where it lies outside the bounds; InvalidInputError where a label has probability 0.
+        Raises:
+            NotConvergedError: there is no optimum (all predictions are correct, or no better than chance), or it lies
+                outside the bounds.
+            InvalidInputError: a label has probability 0.
         """
         check_validation(validation)
         clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
-        rows = labelled_rows(validation, weights)
-        if grid is None:
-            return cls.of_scale(validation, solve_scale(rows, check_bounds("bounds", bounds), clip=clip), weights)
-        temperatures = sorted(check_grid("grid", grid))
-        best = min(temperatures, key=lambda t: rows.sums(1 / t)[0])  # the first of equals
-        return cls.fitted_to(validation, temperature=best)
-
-    @classmethod
-    def of_scale(cls, validation: Predictions, scale: Scale, weights: str | None = None) -> Self:
-        """The calibrator of a solved scale, as fitted to these rows."""
+        scale = solve_scale(labelled_rows(validation, weights), check_bounds("bounds", bounds), clip=clip)
         return cls.fitted_to(
             validation,
             nll_after=scale.nll if weights is None else None,
@@ -111,8 +118,20 @@ class TemperatureScaling(Calibrator):
             at_bound=scale.at_bound,
         )
 
-    def module(self) -> nn.Module:
-        return Divided(self.temperature)
+
+@final
+class GridTemperature(OneTemperature):
+    """Temperature scaling by the likeliest of a few temperatures, as in the MaxEnt paper."""
+
+    name: ClassVar[str] = "temperature_grid"
+
+    @classmethod
+    def fit(cls, validation: Predictions, *, grid: Sequence[float] = PAPER_GRID, weights: str | None = None) -> Self:
+        """The temperature of least NLL, of equals the smallest; weights: a column of row weights."""
+        check_validation(validation)
+        rows = labelled_rows(validation, weights)
+        best = min(sorted(check_grid("grid", grid)), key=lambda temperature: rows.sums(1 / temperature)[0])
+        return cls.fitted_to(validation, temperature=best)
 
 
 @final
@@ -123,6 +142,7 @@ class EnsembleTemperature(Calibrator):
     name: ClassVar[str] = "ensemble_temperature"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
+    usual: ClassVar[bool] = True
 
     temperature: float
     weights: Tensor  # (3,) not negative, of sum 1
@@ -141,8 +161,8 @@ class EnsembleTemperature(Calibrator):
         temperature = solve_scale(rows, BOUNDS).temperature
         components = torch.stack(
             [
-                rows.terms(1 / temperature).value.neg().exp(),
-                rows.terms(1.0).value.neg().exp(),
+                rows.terms(1 / temperature)[0].neg().exp(),
+                rows.terms(1.0)[0].neg().exp(),
                 torch.full((len(validation),), 1 / validation.n_classes, dtype=torch.float64),
             ],
             dim=1,

@@ -6,34 +6,30 @@ from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant._checks import check_positive, check_predictions, check_same_classes
-from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant._checks import check_predictions, check_same_classes
+from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import Divided
 from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
 FOLDS = 5
-LEAST_ROWS = 10  # of either side, for a discriminator
-LEAST_WORTH, MOST_MEAN = 30.0, 5.0  # effective rows, and how far the mean weight may be from 1
+MIN_ROWS = 10  # of either side, for a discriminator
+MIN_WORTH, MAX_MEAN = 30.0, 5.0  # effective rows, and how far the mean weight may be from 1
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class TransferTemperature(Calibrator):
+class TransferTemperature(OneTemperature):
     """One temperature, fitted with importance weights towards the unlabelled rows of a target."""
 
     name: ClassVar[str] = "transcal"
-    keeps_argmax: ClassVar[bool] = True
+    needs_target: ClassVar[bool] = True
 
-    temperature: float
     effective_rows: float  # how many unweighted rows the weighted ones are worth
-
-    def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
 
     @classmethod
     def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
@@ -49,12 +45,12 @@ class TransferTemperature(Calibrator):
             raise InvalidInputError(f"target (--target) {what}: {cls.name} fits towards them")
         check_predictions("target", target)
         check_same_classes("validation", validation.n_classes, target.n_classes)
-        if min(len(validation), len(target)) < LEAST_ROWS:
-            raise InvalidInputError(f"validation and target must have at least {LEAST_ROWS} rows each")
+        if min(len(validation), len(target)) < MIN_ROWS:
+            raise InvalidInputError(f"validation and target must have at least {MIN_ROWS} rows each")
         raw = importance_weights(validation, target)
         weights = control_variate(raw)
         worth = float(weights.sum() ** 2 / weights.square().sum())
-        if not 1 / MOST_MEAN <= float(raw.mean()) <= MOST_MEAN or worth < LEAST_WORTH:
+        if not 1 / MAX_MEAN <= float(raw.mean()) <= MAX_MEAN or worth < MIN_WORTH:
             raise NotConvergedError(
                 f"validation and target hardly overlap: the rows are worth {worth:.3g} unweighted ones, and their mean "
                 f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be carried over"
@@ -62,8 +58,9 @@ class TransferTemperature(Calibrator):
         scale = solve_scale(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
         return cls.fitted_to(validation, temperature=scale.temperature, effective_rows=worth)
 
-    def module(self) -> nn.Module:
-        return Divided(self.temperature)
+    @classmethod
+    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
+        return cls.fit(validation, target=target)
 
 
 def importance_weights(validation: Predictions, target: Predictions) -> Tensor:

@@ -18,7 +18,6 @@ from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
 from calibrant.cli.predict import predict
 from calibrant.cli.report import report
-from calibrant.cli.rows import rows
 from calibrant.cli.run import run
 from calibrant.cli.schema import schema
 from calibrant.cli.solve import solve
@@ -31,7 +30,7 @@ app = App(
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
 )
-for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, rows, run, schema, solve, table):
+for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
 app.command(data)
 data.help_epilogue = epilogue("data")
@@ -40,7 +39,7 @@ for name in ("check", "fetch", "list", "where"):
 # Its flags are the settings of the extra train: it is loaded when it is asked for, and its help is said here as well.
 TRAIN = """Train a classifier, and predict its validation split, its test and every shifted test.
 
-The same command goes on with a run that was stopped. Start it with torchrun for many processes.
+The same command resumes a run that was stopped. Start it with torchrun for many processes.
 """
 app.command("calibrant.cli.train:train", help=TRAIN, help_epilogue=epilogue("train"))
 app.register_install_completion_command(

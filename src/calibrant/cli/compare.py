@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrant.cli.options import File, Json, Switch, Words
-from calibrant.cli.output import finite, new_table, shown, working
-from calibrant.report.numbers import limits, number
+from calibrant.cli.output import finite, working
+from calibrant.report.formats import as_text
+from calibrant.report.numbers import MISSING, limits, number
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Comparison
@@ -26,7 +28,7 @@ def compare_calibrators(
 ) -> None:
     """Fit every calibrator on validation and measure it on test: does it help, also where the test has shifted?
 
-    Methods that are fitted to corrupted rows are, for each type of corruption in test, fitted without it. A method
+    Methods that learn from corrupted rows are, for each type of corruption in test, fitted without it. A method
     that cannot be fitted is listed with the reason.
 
     Parameters
@@ -46,7 +48,7 @@ def compare_calibrators(
     level
         Confidence level of the intervals.
     allow_same_rows
-        Go on where test holds rows of validation.
+        Continue where test holds rows of validation.
     as_json
         Print JSON, with full precision, instead of a table.
     """
@@ -69,60 +71,43 @@ def compare_calibrators(
             report=report,
         )
     if as_json:
-        print(json.dumps(finite([comparison_record(row) for row in found]), indent=2, allow_nan=False))
+        print(json.dumps(finite([row.to_dict() for row in found]), indent=2, allow_nan=False))
         return
-    show(found, by, metrics, level, title=f"fitted on {validation}, measured on {test}")
-
-
-def comparison_record(row: "Comparison") -> dict[str, Any]:
-    plain = row.group is None or isinstance(row.group, str | int | float | bool)
-    return {
-        "method": row.method,
-        "group": row.group if plain else str(row.group),
-        "whole": row.whole,
-        "n_rows": row.n_rows,
-        "values": row.values,
-        "intervals": {name: list(pair) for name, pair in row.intervals.items()},
-        "failure": row.failure,
-    }
-
-
-def show(rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, title: str) -> None:
-    """All rows first; then, with ``by``, each group with its methods."""
     from rich.console import Console
 
+    for table in tables_of(found, by, metrics, level, caption=f"fitted on {validation}, measured on {test}"):
+        print(as_text(table, Console().width))
+
+
+def tables_of(
+    rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, caption: str
+) -> list[Table]:
+    """All rows, with the methods that failed as notes; then, with ``by``, each group with its methods."""
     from calibrant.metrics.table import METRICS
 
-    console = Console()
-    whole = new_table(title, ("method", *headings(metrics, metrics, level)), n_left=1)
+    whole = [row for row in rows if row.whole and row.failure is None]
+    failures = [f"{row.method}: {row.failure}" for row in rows if row.failure is not None]
+    tables = [Table(caption, *table_of(whole, [], dict.fromkeys(metrics, True), level), failures)]
+    if by is not None:
+        groups = [row for row in rows if not row.whole]
+        order = list(dict.fromkeys(row.group for row in groups))
+        groups.sort(key=lambda row: order.index(row.group))
+        wide = {name: METRICS[name].floor is not None for name in metrics}  # all intervals are too wide to read
+        heads = [Column(by, numeric=False), Column("rows")]
+        tables += [Table(f"by {by}", *table_of(groups, heads, wide, level))] if groups else []
+    return tables
+
+
+def table_of(
+    rows: "Sequence[Comparison]", group: list[Column], metrics: dict[str, bool], level: float
+) -> tuple[list[Column], list[list[Cell]]]:
+    """A line for each row, its metrics with interval or without; ``group``: the heads of the group and its size."""
+    headings = [part for name, wide in metrics.items() for part in (name, *[f"{level:.0%} interval"] * wide)]
+    lines = []
     for row in rows:
-        if row.whole and row.failure is None:
-            whole.add_row(row.method, *cells(row, metrics, metrics))
-    console.print(whole)
-    for row in rows:
-        if row.failure is not None:
-            console.print(shown(f"{row.method}: {row.failure}"))
-    groups = [row for row in rows if not row.whole]
-    if by is None or not groups:
-        return
-    with_interval = [name for name in metrics if METRICS[name].floor is not None]  # else it is too wide to read
-    table = new_table(f"by {by}", ("method", by, "rows", *headings(metrics, with_interval, level)), n_left=2)
-    for group in dict.fromkeys(row.group for row in groups):
-        for row in groups:
-            if row.group == group:
-                table.add_row(row.method, shown(group), f"{row.n_rows:,}", *cells(row, metrics, with_interval))
-        table.add_section()
-    console.print(table)
-
-
-def headings(metrics: Sequence[str], with_interval: Sequence[str], level: float) -> list[str]:
-    return [part for name in metrics for part in (name, *([f"{level:.0%} interval"] if name in with_interval else []))]
-
-
-def cells(row: "Comparison", metrics: Sequence[str], with_interval: Sequence[str]) -> list[str]:
-    found = []
-    for name in metrics:
-        found.append(number(row.values[name]))
-        if name in with_interval:
-            found.append(limits(row.intervals[name]) if name in row.intervals else "–")
-    return found
+        cells = [row.method, *([str(row.group), f"{row.n_rows:,}"] if group else [])]
+        for name, wide in metrics.items():
+            interval = limits(row.intervals[name]) if name in row.intervals else MISSING
+            cells += [number(row.values[name]), *[interval] * wide]
+        lines.append(list(map(Cell, cells)))
+    return [Column("method", numeric=False), *group, *map(Column, headings)], lines

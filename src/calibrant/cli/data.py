@@ -2,22 +2,20 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from calibrant.cli.options import Json, Switch
 from calibrant.cli.output import counting_bar, new_table, progress_bar, shown
-from calibrant.errors import CorruptFileError, NoDataError, printable
+from calibrant.errors import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from calibrant.data.sources import Source
-    from calibrant.data.verify import Finding
 
 data = App(name="data", help="List, fetch and check data sets.")
 
@@ -32,26 +30,27 @@ def list_data(*, root: Path | None = None, as_json: Json = False) -> None:
     as_json
         Print JSON instead of a table.
     """
-    from rich.console import Console
+    from calibrant.data.verify import describe_all
 
-    from calibrant.data.sources import SOURCES
-    from calibrant.data.verify import is_here
-
-    here = {name: is_here(name, root) for name in SOURCES}
+    records = describe_all(root)
     if as_json:
-        print(json.dumps([_record(name, source, here[name]) for name, source in SOURCES.items()], indent=2))
+        print(json.dumps(records, indent=2))
         return
-    headings = ["name", "splits", "shifted tests", "licence", "classes", "pixels", "here"]
-    table = _folding("data sets", headings, n_left=4)
-    for name, source in SOURCES.items():
-        numbers = ("–" if value is None else str(value) for value in (source.n_classes, source.image_size))
-        answer = "yes" if here[name] else "no"
-        table.add_row(*map(shown, (name, _sizes(source.splits), _shifted(source), source.licence, *numbers, answer)))
-    Console().print(table)
+    table = _folding("data sets", ["name", "splits", "shifted tests", "licence", "classes", "pixels", "here"])
+    for record in records:
+        splits, shifts = (
+            ", ".join(f"{split} {n_rows:,}" for split, n_rows in record[part].items()) or "–"
+            for part in ("splits", "shifts")
+        )
+        numbers = ("–" if record[key] is None else record[key] for key in ("n_classes", "image_size"))
+        shifted = "19 x 5 corrupted" if record["corrupted"] else shifts
+        here = "yes" if record["here"] else "no"
+        table.add_row(*map(shown, (record["name"], splits, shifted, record["licence"], *numbers, here)))
+    _print(table)
 
 
 def fetch(name: str, /, *, root: Path | None = None, keep: Switch = False) -> None:
-    """Fetch a data set into its place; an interrupted download goes on where it broke off.
+    """Fetch a data set into its place; an interrupted download resumes where it broke off.
 
     Parameters
     ----------
@@ -64,26 +63,23 @@ def fetch(name: str, /, *, root: Path | None = None, keep: Switch = False) -> No
     """
     from calibrant._files import data_folder
     from calibrant.data.fetch import fetch as bring
-    from calibrant.data.sources import SOURCES
+    from calibrant.data.table import find_info
 
-    arrivals = bring(name, root, keep=keep, watch=progress_bar)
-    source, folder = SOURCES[name], data_folder(root)
-    if not source.downloads:
+    arrivals, info = bring(name, root, keep=keep, bar=progress_bar), find_info(name)
+    if not info.downloads:
         print(f"{name} comes with the package: there is nothing to fetch")
         return
     for arrival in arrivals:
-        line = f"{arrival.file.name}: {arrival.n_bytes:,} bytes"
-        print(
-            printable(f"{line}, MD5 as published")
-            if arrival.sha256 is None
-            else printable(f"{line}, NOT verified: no sum was published for it; its SHA-256 is {arrival.sha256}")
-        )
-    place = folder / source.leaves[0].path.split("/")[0]
-    print(printable(f"{name} is {'now' if arrivals else 'already'} in {place}; licence: {source.licence}"))
+        verified = "MD5 as published"
+        if arrival.sha256 is not None:
+            verified = f"NOT verified: no sum was published for it; its SHA-256 is {arrival.sha256}"
+        print(printable(f"{arrival.file.name}: {arrival.n_bytes:,} bytes, {verified}"))
+    place = data_folder(root) / info.leaves[0].path.split("/")[0]
+    print(printable(f"{name} is {'now' if arrivals else 'already'} in {place}; licence: {info.licence}"))
 
 
 def check(name: str, /, *, root: Path | None = None, deep: Switch = False, as_json: Json = False) -> None:
-    """Hold a data set against what was published: sizes and MD5 of files, rows of splits, pictures that are named.
+    """Hold a data set against what was published: sizes and MD5 of files, rows of splits, images that are named.
 
     Exit code 2, with the first thing that is missing or wrong, where anything is.
 
@@ -94,28 +90,26 @@ def check(name: str, /, *, root: Path | None = None, deep: Switch = False, as_js
     root
         The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
     deep
-        Decode every picture.
+        Decode every image.
     as_json
         Print JSON instead of a table.
     """
-    from rich.console import Console
-
     from calibrant._files import data_folder
-    from calibrant.data.verify import check_data
+    from calibrant.data.verify import check_data, counted
 
-    findings = check_data(name, root, deep=deep, watch=counting_bar)
+    findings = check_data(name, root, deep=deep, bar=counting_bar)
+    faults = [finding for finding in findings if not finding.ok]
     if as_json:
-        record = {"name": name, "root": str(data_folder(root)), "ok": all(finding.ok for finding in findings)}
+        record = {"name": name, "root": str(data_folder(root)), "ok": not faults}
         print(json.dumps({**record, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
-        table = _folding(f"{name} in {data_folder(root)}", ["what", "found", "expected", "ok"], n_left=4)
-        for finding in findings:
-            found, expected = (_counted(value) for value in (finding.found, finding.expected))
-            table.add_row(*map(shown, (finding.what, found, expected, "yes" if finding.ok else "NO")))
-        Console().print(table)
-    for finding in findings:
-        if not finding.ok:
-            raise _failure(name, finding)
+        table = _folding(f"{name} in {data_folder(root)}", ["what", "found", "expected", "ok"])
+        for one in findings:
+            cells = (one.what, counted(one.found), counted(one.expected), "yes" if one.ok else "NO")
+            table.add_row(*map(shown, cells))
+        _print(table)
+    if faults:
+        raise faults[0].error(name)
 
 
 def where(*, root: Path | None = None, as_json: Json = False) -> None:
@@ -144,44 +138,15 @@ for verb in (fetch, check, where):
     data.command(verb)
 
 
-def _folding(title: str, headings: Sequence[str], n_left: int) -> "Table":
+def _folding(title: str, headings: Sequence[str]) -> "Table":
     """A table whose inner texts are folded where the terminal is narrow, not cut."""
-    table = new_table(title, headings, n_left)
+    table = new_table(title, headings, n_left=4)
     for column in table.columns[1:-1]:
         column.no_wrap, column.overflow = False, "fold"
     return table
 
 
-def _record(name: str, source: "Source", here: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "n_classes": source.n_classes,
-        "image_size": source.image_size,
-        "splits": dict(source.splits),
-        "shifts": dict(source.shifts),
-        "corrupted": source.corrupted,
-        "licence": source.licence,
-        "urls": [download.url for download in source.downloads],
-        "here": here,
-    }
+def _print(table: "Table") -> None:
+    from rich.console import Console
 
-
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{split} {n_rows:,}" for split, n_rows in sizes.items()) or "–"
-
-
-def _shifted(source: "Source") -> str:
-    return "19 x 5 corrupted" if source.corrupted else _sizes(source.shifts)
-
-
-def _counted(value: object) -> str:
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _failure(name: str, finding: "Finding") -> CorruptFileError | NoDataError:
-    if finding.found == "missing":
-        return NoDataError(f"{name} is not complete: {finding.what} is missing; calibrant data fetch {name} brings it")
-    line = f"{name} is not in order: {finding.what}: {_counted(finding.found)}"
-    if finding.expected is not None:
-        line += f", expected {_counted(finding.expected)}"
-    return CorruptFileError(f"{line}; {finding.first}" if finding.first else line)
+    Console().print(table)

@@ -53,8 +53,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "fit": {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
-        "calibrant fit val.parquet --method spline --knots 8 -o s.json": "another method, an option of it",
-        "calibrant fit val.parquet --grid 1.25 1.5 1.75 2 -o g.json": "as the paper does it",
+        "calibrant fit val.parquet --method spline --n-knots 8 -o s.json": "another method, an option of it",
+        "calibrant fit val.parquet --method temperature_grid -o g.json": "as the paper does it",
     },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",
@@ -62,11 +62,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "report": {
         "calibrant report runs/demo": "runs/demo/report.html anew",
-        "calibrant report runs/demo --watch": "the page of an experiment while it runs",
-    },
-    "rows": {
-        "calibrant rows runs/demo --where \"loss = 'focal' and severity = 5\"": "a table",
-        "calibrant rows runs/demo --format csv": "everything, for other programs",
     },
     "run": {
         "calibrant run": "the demonstration that comes with the package, in runs/demo",
@@ -104,7 +99,6 @@ ALWAYS = {
 EXITS: dict[str, dict[int, str]] = {
     "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
-    "corrupt": {1: "with --verify, a file differs from the published one"},
     "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command resumes"},
     "train": {130: "stopped; the same command resumes"},
 }

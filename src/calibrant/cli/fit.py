@@ -1,48 +1,65 @@
 """`calibrant fit`: a calibrator from a validation file, as JSON."""
 
-import inspect
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
-from calibrant.cli.options import File, Files, Json, Output, Words
-from calibrant.cli.output import finite, new_table, working
+from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
+from calibrant.cli.output import finite, working
 from calibrant.errors import InvalidInputError
+from calibrant.report.formats import as_text
 from calibrant.report.numbers import number
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
-    from calibrant.predictions import Predictions
 
-FLAGS = {"n_bins": "bins", "n_knots": "knots"}  # of options whose flag has another name
+Numbers = Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative=())]
+
+
+class FitOptions(TypedDict, total=False):
+    """The options of all methods; their classes say which has which."""
+
+    grid: Annotated[Numbers, Parameter(help="temperature_grid: the values to try (1.25 1.5 1.75 2, as the paper).")]
+    bounds: Annotated[
+        tuple[float, float], Parameter(negative=(), help="temperature: the least and the greatest one allowed.")
+    ]
+    at_bound: Annotated[Literal["raise", "clip"], Parameter(help="temperature: what to do where the best is beyond.")]
+    weights: Annotated[str, Parameter(help="temperature, temperature_grid: a column of row weights.")]
+    strength: Annotated[
+        float, Parameter(help="vector, matrix, dirichlet, platt, beta: of the prior around temperature scaling (1).")
+    ]
+    n_bins: Annotated[Integer, Parameter(help="histogram: how many bins.")]
+    equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width, not of equal mass.")]
+    n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: how many knots.")]
+    score: Annotated[str, Parameter(help="conditional_temperature: entropy, logit_norm, or a column of numbers.")]
+    shift: Annotated[str, Parameter(help="perturbed_temperature: the column that names each row's corruption.")]
+    domain: Annotated[str, Parameter(help="domain_temperature: the column that names each row's domain.")]
+    sets: Annotated[Words, Parameter(help="set_temperature: columns that tell the sets apart, the corruption first.")]
+    same_mix: Annotated[
+        Switch, Parameter(help="set_temperature: the sets to come have classes in the same proportions.")
+    ]
+    target: Annotated[Files, Parameter(help="transcal: predictions of the data to come; labels are not needed.")]
+    reference: Annotated[
+        Files, Parameter(help="set_temperature, density_aware: predictions with features to measure distances from.")
+    ]
+    k: Annotated[Integer, Parameter(name="--k", help="density_aware: how many neighbours.")]
 
 
 def fit(
     *paths: File,
     method: str = "temperature",
     output: Output,
-    grid: Annotated[tuple[float, ...] | None, Parameter(consume_multiple=True, negative=())] = None,
-    bins: int | None = None,
-    knots: int | None = None,
-    strength: float | None = None,
-    domain: str | None = None,
-    shift: str | None = None,
-    sets: Words | None = None,
-    same_mix: Annotated[bool | None, Parameter(negative=())] = None,
-    score: str | None = None,
-    target: Files | None = None,
-    reference: Files | None = None,
-    k: Annotated[int | None, Parameter(name="--k")] = None,
-    weights: str | None = None,
     features: File | None = None,
     as_json: Json = False,
+    **options: Unpack[FitOptions],
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 
-    Methods: temperature, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two classes), histogram, bbq,
-    isotonic, isotonic_multiclass, spline, conditional_temperature; for shifted data perturbed_temperature,
-    domain_temperature, set_temperature, transcal, density_aware; and identity.
+    Methods: temperature, temperature_grid, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two
+    classes), histogram, bbq, isotonic, isotonic_multiclass, spline, conditional_temperature; for shifted data
+    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware; and identity.
 
     Parameters
     ----------
@@ -52,33 +69,6 @@ def fit(
         The calibrator.
     output
         The JSON file to write.
-    grid
-        temperature: these values, of which the likeliest is taken, instead of the exact optimum (the paper's: 1.25 1.5
-        1.75 2).
-    bins
-        histogram: how many bins.
-    knots
-        spline, conditional_temperature: how many knots.
-    strength
-        vector, matrix, dirichlet, platt, beta: how much the prior around temperature scaling counts (1).
-    domain
-        domain_temperature: the column that names each row's domain.
-    shift
-        perturbed_temperature: the column that names each row's type of corruption.
-    sets
-        set_temperature: columns that tell the sets apart, the type of corruption first.
-    same_mix
-        set_temperature: the sets to come have classes in the same proportions.
-    score
-        conditional_temperature: entropy, logit_norm, or a column of numbers.
-    target
-        transcal: predictions of the data to come; labels are not needed.
-    reference
-        set_temperature, density_aware: predictions with features to measure distances from (the training set).
-    k
-        density_aware: how many neighbours.
-    weights
-        temperature: a column of row weights.
     features
         A .npy file, or a Parquet file with the column features, with one row for each of the predictions.
     as_json
@@ -87,81 +77,34 @@ def fit(
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
     from calibrant.calibrators.table import calibrator_class
-
-    cls = calibrator_class(method)
-    given: dict[str, Any] = {
-        "grid": grid,
-        "n_bins": bins,
-        "n_knots": knots,
-        "strength": strength,
-        "domain": domain,
-        "shift": shift,
-        "sets": sets,
-        "same_mix": same_mix,
-        "score": score,
-        "target": target,
-        "reference": reference,
-        "k": k,
-        "weights": weights,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    check_options(cls, options)
-    with working(f"fitting {method}"):
-        for name in options.keys() & {"target", "reference"}:
-            options[name] = load(options[name], None)
-        calibrator = cls.fit(load(paths, features), **options)
-        calibrator.save(output)
-    show(calibrator, output, as_json=as_json)
-
-
-def check_options(cls: "type[Calibrator]", options: dict[str, Any]) -> None:
-    """Only options that the method's fit has."""
-    known = [name for name in inspect.signature(cls.fit).parameters if name not in ("validation", "bounds", "at_bound")]
-    for name in options:
-        if name not in known:
-            others = ", ".join(f"--{FLAGS.get(other, other.replace('_', '-'))}" for other in known)
-            hint = f"it takes {others}" if others else "it takes no options"
-            flag = FLAGS.get(name, name.replace("_", "-"))
-            raise InvalidInputError(f"--{flag} is no option of {cls.name}: {hint}")
-
-
-def load(paths: tuple[str, ...], features: str | None) -> "Predictions":
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
-    rows = Predictions.load(paths)
-    return rows if features is None else rows.with_features(read_features(features))
-
-
-def show(calibrator: "Calibrator", output: str, *, as_json: bool) -> None:
-    """What was fitted, with its numbers, and what it did to the rows it was fitted to."""
-    from dataclasses import fields
-
+    cls = calibrator_class(method, options)
+    with working(f"fitting {method}"):
+        others = {name: Predictions.load(options[name]) for name in ("target", "reference") if name in options}
+        validation = Predictions.load(paths)
+        if features is not None:
+            validation = validation.with_features(read_features(features))
+        calibrator = cls.fit(validation, **(dict[str, Any](options) | others))
+        calibrator.save(output)
+    if as_json:
+        print(json.dumps(finite(calibrator.summary() | {"output": output}), indent=2, allow_nan=False))
+        return
     from rich.console import Console
 
+    print(as_text(table_of(calibrator, output), Console().width), end="")
+
+
+def table_of(calibrator: "Calibrator", output: str) -> Table:
+    """What was fitted, with its numbers, and what it did to the rows it was fitted to."""
     fitted = calibrator.fitted
-    parameters = {f.name: value for f in fields(calibrator) if isinstance(value := getattr(calibrator, f.name), float)}
-    if as_json:
-        record = {
-            "method": calibrator.name,
-            "output": output,
-            "n_rows": fitted.n_rows,
-            "n_classes": calibrator.n_classes,
-            "keeps_argmax": calibrator.keeps_argmax,
-            "nll_before": fitted.nll_before,
-            "nll_after": fitted.nll_after,
-            "shifts": list(fitted.shifts),
-            "fingerprint": fitted.fingerprint,
-            "parameters": parameters,
-        }
-        print(json.dumps(finite(record), indent=2, allow_nan=False))
-        return
-    title = f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}"
-    table = new_table(title, ("", "", "value"), n_left=2)
-    table.add_row("NLL before", "", number(fitted.nll_before))
-    table.add_row("NLL after", "[dim]on the same rows; measure on others[/dim]", number(fitted.nll_after))
-    for name, value in parameters.items():
-        table.add_row(name, "", f"{value:.6g}")
-    if fitted.shifts:
-        table.add_row("shifts", f"[dim]types it has seen: {len(fitted.shifts)}[/dim]", "")
-    Console().print(table)
+    rows = [("NLL before", number(fitted.nll_before)), ("NLL after", number(fitted.nll_after))]
+    rows += [(name, f"{value:.6g}") for name, value in calibrator.numbers.items()]
+    rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
+    return Table(
+        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
+        [Column("", numeric=False), Column("value")],
+        [[Cell(name), Cell(value)] for name, value in rows],
+        ["NLL after: on the same rows; measure on others."],
+    )

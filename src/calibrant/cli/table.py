@@ -1,10 +1,10 @@
 """`calibrant table`: the tables of the paper, from what an experiment has found."""
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from calibrant.cli.options import File, Output, Switch, Words
 
-SUFFIXES = {".csv": "csv", ".htm": "html", ".html": "html", ".md": "markdown", ".tex": "latex"}
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
@@ -30,7 +30,7 @@ def table(
         1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
         Brier on errors).
     format
-        text, markdown, latex, csv (all digits, a line per score, in the units of the table) or html; by default what
+        text, markdown, latex, csv or json (all digits, a record per score, in the units of the table); by default what
         the name of the output says, else text.
     against
         "paper" puts its numbers beside.
@@ -41,13 +41,15 @@ def table(
     output
         The file to write, in place of standard output.
     """
-    from calibrant.experiments.rows import read_rows
-    from calibrant.report.old_formats import render
-    from calibrant.report.tables import make_table
+    from calibrant.experiments.folder import ExperimentFolder
+    from calibrant.report.formats import render
+    from calibrant.report.paper import make_table
 
     if format is None:
         format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
-    made = make_table(read_rows(folder), name, against=against, data=data, all_losses=all_losses)
+    made = make_table(
+        ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
+    )
     text = render(made, format, width=WIDTH if output else text_width())
     if output is None:
         print(text, end="")

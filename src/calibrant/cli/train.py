@@ -10,12 +10,13 @@ from cyclopts import Parameter
 from calibrant.cli.options import File, Json, Output, integer
 from calibrant.cli.output import finite, new_table, shown
 from calibrant.report.numbers import number
+from calibrant.runs import RunFolder
 
 try:
     from pydantic_core import PydanticUndefined
 
     from calibrant.training.recipes import SMALL
-    from calibrant.training.settings import Settings, read_settings
+    from calibrant.training.settings import Settings, read_settings, run_key
 except ImportError:
     from calibrant.errors import NoDataError
 
@@ -24,8 +25,6 @@ except ImportError:
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from rich.console import Console
-
-    from calibrant.training.watch import Watch
 
 
 def flag(name: str, field: "FieldInfo") -> Any:
@@ -61,61 +60,43 @@ def train(
 ) -> None:
     """Train a classifier, and predict its validation split, its test and every shifted test.
 
-    The same command goes on with a run that was stopped. Start it with torchrun for many processes.
+    The same command resumes a run that was stopped. Start it with torchrun for many processes.
 
     Parameters
     ----------
     file
         A TOML file of settings; flags win over it.
     output
-        The folder of the run, by default runs/DATA-MODEL-LOSS-SEED.
+        The folder of the run, by default runs/ and the name of the run, as DATA-MODEL-LOSS-SEED.
     as_json
         Print JSON instead of lines and a table.
     """
     from rich.console import Console
 
     chosen = read_settings(file, **settings)
-    model = chosen.model.replace(":", "-").replace("/", "-")
-    folder = Path(output or f"runs/{chosen.data}-{model}-{chosen.loss}-{chosen.seed}")
+    run = RunFolder(Path(output or f"runs/{run_key(chosen).name}"))
 
+    from calibrant.cli.bar import TrainingBar
     from calibrant.training.engine import is_main_process
-    from calibrant.training.run import train as run
-
-    console = Console(stderr=as_json)
-    run(chosen, folder, watch=_watch(console, quiet=as_json and not console.is_terminal))
-    if is_main_process():
-        show(console, folder, as_json=as_json)
-
-
-def _watch(console: "Console", *, quiet: bool) -> "Watch":
-    from calibrant.cli.output import TrainingBar
-    from calibrant.training.engine import is_main_process
+    from calibrant.training.run import train as train_run
     from calibrant.training.watch import Watch
 
-    return Watch() if quiet or not is_main_process() else TrainingBar(console)
+    console = Console(stderr=as_json)
+    quiet = not is_main_process() or (as_json and not console.is_terminal)
+    train_run(chosen, run.path, watch=Watch() if quiet else TrainingBar(console))
+    if is_main_process():
+        _show(console, run, as_json=as_json)
 
 
-def show(console: "Console", folder: Path, *, as_json: bool) -> None:
-    """The scores of a finished run: of its splits, and the mean over the shifted tests of each severity."""
-    import pyarrow.parquet as pq
+def _show(console: "Console", run: RunFolder, *, as_json: bool) -> None:
+    """The scores of a finished run."""
+    from calibrant.training.results import mean_scores
 
-    rows = pq.read_table(folder / "metrics.parquet").to_pylist()
-    groups: dict[tuple[str, int], dict[str, list[float | None]]] = {}
-    for row in rows:
-        kind = (f"severity {row['severity']}", 0) if row["severity"] else (row["split"], 1)
-        groups.setdefault(kind, {}).setdefault(row["metric"], []).append(row["value"])
-    means = {kind: {metric: _mean(values) for metric, values in found.items()} for kind, found in groups.items()}
+    scores = mean_scores(run)
     if as_json:
-        scores = {name: found for (name, _), found in sorted(means.items())}  # of two, the user's own comes last
-        print(json.dumps(finite({"folder": str(folder), "scores": scores}), indent=2, allow_nan=False))
+        print(json.dumps(finite({"folder": str(run.path), "scores": scores}), indent=2, allow_nan=False))
         return
-    table = new_table(str(folder), ("", "tests", *COLUMNS), n_left=1)
-    for kind, found in sorted(groups.items(), key=lambda item: (-item[0][1], item[0][0])):
-        table.add_row(shown(kind[0]), str(len(found["accuracy"])), *(number(means[kind][metric]) for metric in COLUMNS))
+    table = new_table(str(run.path), ("", "tests", *COLUMNS), n_left=1)
+    for name, found in scores.items():
+        table.add_row(shown(name), str(found["tests"]), *(number(found.get(metric)) for metric in COLUMNS))
     console.print(table)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """The mean, where every value is there."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None

@@ -8,6 +8,8 @@ from torch import Tensor
 from calibrant.corruptions.noise import to_bytes
 
 TINY = 2.0**-1022
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue, ITU-R BT.601
+LUMA_16_BITS = tuple(round(2**16 * share) for share in LUMA)  # as Pillow has them
 
 
 def brightness(images: Tensor, shift: float) -> Tensor:
@@ -35,8 +37,8 @@ def as_colour(images: Tensor) -> Tensor:
 
 def as_grey(images: Tensor) -> Tensor:
     """The luma of images in colour, rounded as Pillow rounds it."""
-    red, green, blue = images.int().unbind(1)
-    luma = red.mul_(19595).add_(green.mul_(38470)).add_(blue.mul_(7471)).add_(2**15)
+    red, green, blue = (plane * share for plane, share in zip(images.int().unbind(1), LUMA_16_BITS, strict=True))
+    luma = red.add_(green).add_(blue).add_(2**15)
     return luma.bitwise_right_shift_(16).to(torch.uint8)[:, None]
 
 

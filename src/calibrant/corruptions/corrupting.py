@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor
 
+from calibrant._arrays import blocks
 from calibrant._checks import check_choice, check_images, check_keys, check_path, check_whole
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.frost import pictures
 from calibrant.corruptions.table import CORRUPTIONS
+from calibrant.shifts import SEVERITIES
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,6 +25,15 @@ Images = TypeVar("Images", Tensor, "Image.Image")
 
 CHUNK = 2**19  # values at once: what is worked on stays in the cache
 KEPT_BLOCK = 31 * 2**20
+
+
+class Options(TypedDict, total=False):
+    """What a corruption takes beside its name and severity; see `corrupt`."""
+
+    seed: int
+    parameters: str | None
+    frost_dir: str | os.PathLike[str] | None
+    save_quality: int | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Corrupt:
     def __post_init__(self) -> None:
         checked = {
             "name": str(check_choice("corruption", self.name, CORRUPTIONS)),
-            "severity": check_whole("severity", self.severity, 1, 5),
+            "severity": check_whole("severity", self.severity, SEVERITIES[0], SEVERITIES[-1]),
             "seed": check_whole("seed", self.seed, 0),
         }
         if self.parameters is not None:
@@ -81,10 +92,8 @@ class Corrupt:
         parameters = corruption.parameters(self.severity, min(batch.shape[2:]), self.parameters)
         if self.name == "frost":
             parameters = (*parameters, self._photographs)
-        n_rows = max(1, CHUNK // batch[0].numel())
         corrupted = torch.empty_like(batch)
-        for start in range(0, len(batch), n_rows):
-            rows = slice(start, start + n_rows)
+        for rows in blocks(len(batch), batch[0].numel(), size=CHUNK):
             corrupted[rows] = corruption.apply(batch[rows], draws[rows], *parameters)
         return corrupted
 
@@ -94,11 +103,8 @@ def corrupt(
     name: str,
     severity: int,
     *,
-    seed: int = 0,
     keys: Sequence[int | str] | Tensor | None = None,
-    parameters: str | None = None,
-    frost_dir: str | os.PathLike[str] | None = None,
-    save_quality: int | None = None,
+    **options: Unpack[Options],
 ) -> Images:
     """The images under a corruption of `CORRUPTIONS` at a severity from 1 to 5.
 
@@ -121,9 +127,8 @@ def corrupt(
     >>> corrupt(torch.full((1, 3, 8, 8), 100, dtype=torch.uint8), "brightness", severity=1).unique()
     tensor([112], dtype=torch.uint8)
     """
-    options = Corrupt(name, severity, seed=seed, parameters=parameters, frost_dir=frost_dir, save_quality=save_quality)
     n_images = len(images) if isinstance(images, Tensor) and images.ndim == 4 else 1
-    return options(images, range(n_images) if keys is None else keys)
+    return Corrupt(name, severity, **options)(images, range(n_images) if keys is None else keys)
 
 
 def _content_key(image: Tensor) -> int:

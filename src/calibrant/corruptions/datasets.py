@@ -1,15 +1,14 @@
 """A data set whose images are corrupted as they are read."""
 
-import os
 from collections.abc import Sequence, Sized
 from operator import index as as_index
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from calibrant.corruptions.corrupting import Corrupt
+from calibrant.corruptions.corrupting import Corrupt, Options
 
 
 class Indexed(Protocol):
@@ -32,21 +31,9 @@ class CorruptedDataset(Dataset[Any]):
     (torch.Size([3, 8, 8]), tensor(2))
     """
 
-    def __init__(
-        self,
-        dataset: Indexed,
-        name: str,
-        severity: int,
-        *,
-        seed: int = 0,
-        parameters: str | None = None,
-        frost_dir: str | os.PathLike[str] | None = None,
-        save_quality: int | None = None,
-    ) -> None:
+    def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[Options]) -> None:
         self.dataset = dataset
-        self.corrupt = Corrupt(
-            name, severity, seed=seed, parameters=parameters, frost_dir=frost_dir, save_quality=save_quality
-        )
+        self.corrupt = Corrupt(name, severity, **options)
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -3,39 +3,95 @@
 import os
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Unpack
 
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from calibrant._arrays import blocks
 from calibrant._checks import check_images
 from calibrant._files import first_line, make_folder, replacing
-from calibrant.corruptions.corrupting import Corrupt, to_picture
+from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant.corruptions.corrupting import Corrupt, Options, to_picture
+from calibrant.corruptions.table import CORRUPTIONS
+from calibrant.corruptions.targets import claim, thread_count
 from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.shifts import SEVERITIES
 
 BATCH = 64  # files read at once; those of one size are corrupted together
 LARGE = 2**22  # values of an image that is worked on alone: the work takes a hundred times its memory
-MOST_SIDE = 2**14  # pixels; fog needs the square of it, and JPEG has a limit of its own
+MAX_SIDE = 2**14  # pixels; fog needs the square of it, and JPEG has a limit of its own
 Image.init()
 FORMATS = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN)
 AS_GREY, AS_COLOUR = {"1", "L", "LA"}, {"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
 
 
 @dataclass
-class Outcome:
-    """Files written, files that were there already, and why others were left out."""
+class CorruptedFiles:
+    """How many files were written, how many were there already, and why others were left out."""
 
     written: int = 0
     kept: int = 0
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def find_pictures(source: Path) -> dict[str, Path]:
+def corrupt_folder(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    name: str | None = None,
+    severity: int | None = None,
+    *,
+    jobs: int | None = None,
+    bar: ProgressBar = no_bar,
+    **options: Unpack[Options],
+) -> CorruptedFiles:
+    """Write the images of a folder under a corruption, as the same tree; interrupted work resumes.
+
+    A file appears whole or not at all, and one that is there is kept. What cannot be read as an image is left out, and
+    the rest is written. The key of an image is its path below the source.
+
+    Args:
+        source: A folder of images, or one image.
+        target: The folder to write; it remembers its settings, and others are refused.
+        name: The corruption; None for all nineteen at all severities, each in target/name/severity.
+        severity: From 1 to 5; None where name is.
+        jobs: Threads; by default one for each processor.
+        bar: Opens a progress bar over the files.
+        options: Those of `corrupt`; with save_quality the files are JPEG, else PNG.
+
+    Raises:
+        NoDataError: there is no image in the source.
+        InvalidInputError: an option breaks its rule, or the target lies in the source or was made otherwise.
+    """
+    source, target = Path(source), Path(target)
+    folders = _places(target, name, severity, options)
+    n_threads, images = thread_count(jobs), find_images(source)
+    if target.resolve().is_relative_to(source.resolve()):
+        raise InvalidInputError(f"{target} must not lie in {source}: the next run would corrupt it again")
+    quality = next(iter(folders.values())).save_quality
+    names = target_names(list(images), ".png" if quality is None else ".JPEG")
+    made_of = {"corruption": name or "all", "severity": severity, "source": str(source.resolve())}
+    claim(target, made_of, next(iter(folders.values())))
+    with bar("corrupting", len(images) * len(folders)) as advance:
+        return _write_all(images, names, folders, n_threads, advance)
+
+
+def _places(target: Path, name: str | None, severity: int | None, options: Options) -> dict[Path, Corrupt]:
+    """The folder of each corruption that is to be done."""
+    if name is not None and severity is not None:
+        return {target: Corrupt(name, severity, **options)}
+    if name is not None or severity is not None:
+        raise InvalidInputError(f"a corruption needs a severity from 1 to 5, got {name} and {severity}")
+    return {target / n / str(s): Corrupt(n, s, **options) for n in CORRUPTIONS for s in SEVERITIES}
+
+
+def find_images(source: Path) -> dict[str, Path]:
     """The files of a folder, hidden ones aside, or one file; the path within the folder is the image's key."""
     if source.is_file():
         return {source.name: source}
@@ -54,7 +110,9 @@ def find_pictures(source: Path) -> dict[str, Path]:
 def target_names(keys: list[str], suffix: str) -> dict[str, str]:
     """Where each picture goes: its own path, the suffix replaced, or appended where two pictures would meet."""
     suffixes = {known for known, format in Image.registered_extensions().items() if format in FORMATS}
-    replaced = {key: _with_suffix(key, suffix, suffixes) for key in keys}
+    paths = {key: PurePosixPath(key) for key in keys}
+    known = {key: path.suffix.lower() in suffixes for key, path in paths.items()}
+    replaced = {key: str(path.with_suffix(suffix)) if known[key] else key + suffix for key, path in paths.items()}
     taken = Counter(replaced.values())
     names = {key: name if taken[name] == 1 else key + suffix for key, name in replaced.items()}
     if len(set(names.values())) < len(names):
@@ -64,35 +122,24 @@ def target_names(keys: list[str], suffix: str) -> dict[str, str]:
     return names
 
 
-def _with_suffix(key: str, suffix: str, known: set[str]) -> str:
-    path = PurePosixPath(key)
-    return str(path.with_suffix(suffix)) if path.suffix.lower() in known else key + suffix
-
-
-def corrupt_folder(
-    pictures: dict[str, Path], places: dict[Path, Corrupt], *, n_threads: int, report: Callable[[float], None]
-) -> Outcome:
-    """Every picture under every corruption, in the folder of that corruption, unless it is there already.
-
-    A file appears whole or not at all. What cannot be read as a picture is left out, and the rest is written.
-    """
-    quality = next(iter(places.values())).save_quality
-    names = target_names(list(pictures), ".png" if quality is None else ".JPEG")
-    outcome = Outcome()
+def _write_all(
+    pictures: dict[str, Path], names: dict[str, str], places: dict[Path, Corrupt], n_threads: int, advance: Advance
+) -> CorruptedFiles:
+    outcome = CorruptedFiles()
     with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         for batch in _batches(pictures):
             missing = {key: [place for place in places if not (place / names[key]).is_file()] for key in batch}
             there = sum(len(places) - len(wanted) for wanted in missing.values())
             outcome.kept += there
-            report(there)
+            advance(there)
             images = _read_all({key: pictures[key] for key in missing if missing[key]}, outcome, pool)
-            report(sum(len(missing[key]) for key in missing if key not in images and missing[key]))
+            advance(sum(len(missing[key]) for key in missing if key not in images and missing[key]))
             for place, corruption in places.items():
                 wanted = {key: image for key, image in images.items() if place in missing[key]}
                 spread = map if any(image.numel() > LARGE for image in wanted.values()) else pool.map
                 for n_files in spread(partial(_write_group, place, corruption, names), _by_size(wanted)):
                     outcome.written += n_files
-                    report(n_files)
+                    advance(n_files)
     return outcome
 
 
@@ -110,7 +157,7 @@ def _batches(pictures: dict[str, Path]) -> Iterator[list[str]]:
         yield batch
 
 
-def _read_all(paths: dict[str, Path], outcome: Outcome, pool: ThreadPoolExecutor) -> dict[str, Tensor]:
+def _read_all(paths: dict[str, Path], outcome: CorruptedFiles, pool: ThreadPoolExecutor) -> dict[str, Tensor]:
     images = {}
     for key, image in zip(paths, pool.map(read_picture, paths.values()), strict=True):
         if isinstance(image, str):
@@ -126,8 +173,8 @@ def read_picture(path: Path) -> Tensor | str:
         with Image.open(path, formats=sorted(FORMATS)) as picture:
             if picture.mode not in AS_GREY | AS_COLOUR:
                 return f"pictures of mode {picture.mode} do not have 8 bits a channel"
-            if max(picture.size) > MOST_SIDE:
-                return f"more than {MOST_SIDE:,} pixels a side"
+            if max(picture.size) > MAX_SIDE:
+                return f"more than {MAX_SIDE:,} pixels a side"
             return check_images(picture.convert("L" if picture.mode in AS_GREY else "RGB"))[0]
     except UnidentifiedImageError:
         return "not a picture"
@@ -142,8 +189,8 @@ def _by_size(images: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     shapes = {tuple(image.shape) for image in images.values()}
     for shape in sorted(shapes):
         group = [key for key, image in images.items() if tuple(image.shape) == shape]
-        for start in range(0, len(group), BATCH // 4):
-            yield {key: images[key] for key in group[start : start + BATCH // 4]}
+        for part in blocks(len(group), 1, size=BATCH // 4):
+            yield {key: images[key] for key in group[part]}
 
 
 def _write_group(place: Path, corruption: Corrupt, names: dict[str, str], images: dict[str, Tensor]) -> int:

@@ -7,34 +7,31 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, special
 
+from calibrant.corruptions.colour import LUMA
+
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Picture = NDArray[np.uint8]  # (height, width, 3)
 
 STEP = 0.5  # pixels between the points of a stroke
-LUMA = np.array((0.299, 0.587, 0.114))
 PERCENTILES = np.array((0.02, 1, 10, 50, 90, 99, 99.98))
 ROUNDS = 2  # of spectrum, then histogram: each spoils the other a little, less with every round
 
 
-class Colour(NamedTuple):
-    """Means and deviations of red, green and blue; correlations of red with green and with blue."""
+class Pattern(NamedTuple):
+    """One photograph to stand in for: its size (height, width), its statistics, and the ice that grows in its place.
 
-    mean: tuple[float, float, float]
+    The ice is crystals of stems, branches and branchlets from scattered seeds; lengths in pixels, angles in radians.
+    """
+
+    size: tuple[int, int]
+    mean: tuple[float, float, float]  # of red, green and blue
     std: tuple[float, float, float]
-    correlation: tuple[float, float]
-
-
-class Spectrum(NamedTuple):
-    """Power that falls by one slope below and by another above a knee in cycles per pixel."""
-
-    slopes: tuple[float, float]
-    knee: float
-
-
-class Ice(NamedTuple):
-    """Crystals of stems, branches and branchlets from scattered seeds; lengths in pixels, angles in radians."""
-
+    correlation: tuple[float, float]  # of red with green and with blue
+    luma: tuple[float, ...]  # at PERCENTILES
+    slopes: tuple[float, float]  # of the power, which falls by one below and by the other above the knee
+    knee: float  # cycles per pixel
+    light: float  # deviation of the uneven light, as a share of that of the ice
     seeds: int
     stem: float  # length
     branch: float  # length of the longest branch, as a share of its stem
@@ -44,50 +41,69 @@ class Ice(NamedTuple):
     angle: float = 0.7  # between a stem and its branches
 
 
-class Pattern(NamedTuple):
-    """One photograph to stand in for: its size (height, width), its statistics, and the ice that grows in its place."""
-
-    size: tuple[int, int]
-    colour: Colour
-    luma: tuple[float, ...]  # at PERCENTILES
-    spectrum: Spectrum
-    light: float  # deviation of the uneven light, as a share of that of the ice
-    ice: Ice
-
-
 # Colours and percentiles of the photographs; spectra and light such that windows of 32, 64 and 224 pixels have theirs.
 PATTERNS = (
     Pattern(
         size=(600, 900),
-        colour=Colour(mean=(77, 148, 165), std=(27, 16, 15), correlation=(0.79, 0.53)),
+        mean=(77, 148, 165),
+        std=(27, 16, 15),
+        correlation=(0.79, 0.53),
         luma=(88, 96, 107, 127, 153, 178, 215),
-        spectrum=Spectrum(slopes=(1.75, 1.75), knee=0.05),
+        slopes=(1.75, 1.75),
+        knee=0.05,
         light=0.55,
-        ice=Ice(seeds=100, stem=150, branch=0.55, heading=-0.6, swirl=0.5),
+        seeds=100,
+        stem=150,
+        branch=0.55,
+        heading=-0.6,
+        swirl=0.5,
     ),
     Pattern(
         size=(315, 560),
-        colour=Colour(mean=(198, 203, 212), std=(21, 21, 22), correlation=(0.995, 0.99)),
+        mean=(198, 203, 212),
+        std=(21, 21, 22),
+        correlation=(0.995, 0.99),
         luma=(115, 143, 176, 206, 225, 236, 245),
-        spectrum=Spectrum(slopes=(0.7, 2.65), knee=0.06),
+        slopes=(0.7, 2.65),
+        knee=0.06,
         light=0.6,
-        ice=Ice(seeds=70, stem=85, branch=0.6, heading=0.9, swirl=0.8),
+        seeds=70,
+        stem=85,
+        branch=0.6,
+        heading=0.9,
+        swirl=0.8,
     ),
     Pattern(
         size=(350, 527),
-        colour=Colour(mean=(145, 160, 173), std=(27, 27, 29), correlation=(0.997, 0.99)),
+        mean=(145, 160, 173),
+        std=(27, 27, 29),
+        correlation=(0.997, 0.99),
         luma=(50, 79, 124, 158, 189, 234, 250),
-        spectrum=Spectrum(slopes=(-0.1, 2.2), knee=0.065),
+        slopes=(-0.1, 2.2),
+        knee=0.065,
         light=0.5,
-        ice=Ice(seeds=80, stem=42, branch=0.6, heading=0, swirl=2.5, arms=6, angle=np.pi / 3),
+        seeds=80,
+        stem=42,
+        branch=0.6,
+        heading=0,
+        swirl=2.5,
+        arms=6,
+        angle=np.pi / 3,
     ),
     Pattern(
         size=(495, 660),
-        colour=Colour(mean=(101, 112, 124), std=(38, 37, 36), correlation=(1.0, 0.998)),
+        mean=(101, 112, 124),
+        std=(38, 37, 36),
+        correlation=(1.0, 0.998),
         luma=(30, 43, 65, 107, 161, 210, 245),
-        spectrum=Spectrum(slopes=(0.6, 2.15), knee=0.016),
+        slopes=(0.6, 2.15),
+        knee=0.016,
         light=0.3,
-        ice=Ice(seeds=75, stem=130, branch=0.55, heading=-1.2, swirl=0.6),
+        seeds=75,
+        stem=130,
+        branch=0.55,
+        heading=-1.2,
+        swirl=0.6,
     ),
 )
 DRAWN = (0, 1, 1, 2, 3)  # the second and third photograph are the same picture
@@ -118,15 +134,15 @@ def grown(number: int) -> Picture:
     """The picture of one pattern; the same bytes in every process."""
     pattern = PATTERNS[number]
     rng = np.random.default_rng(number)
-    luma = np.log1p(_density(pattern.ice, pattern.size, rng))
+    luma = np.log1p(_density(pattern, rng))
     luma = luma / luma.std() + 0.35 * _cloud(rng, pattern.size, slope=2.5)
     for _ in range(ROUNDS):
-        luma = _with_percentiles(_with_power(luma, pattern.spectrum), pattern.luma)
+        luma = _with_percentiles(_with_power(luma, pattern), pattern.luma)
     luma = _with_percentiles(luma / luma.std() + pattern.light * _light(pattern.size), pattern.luma)
-    return _coloured(luma, _cloud(rng, pattern.size, slope=2.5), pattern.colour)
+    return _coloured(luma, _cloud(rng, pattern.size, slope=2.5), pattern)
 
 
-def _coloured(luma: Array, hue: Array, colour: Colour) -> Picture:
+def _coloured(luma: Array, hue: Array, pattern: Pattern) -> Picture:
     """Three channels with the means, deviations and correlations of the pattern; ``hue`` leaves the luma as it is.
 
     Each channel is a vector in the plane of luma (real) and hue (imaginary): its length is the deviation, the angles
@@ -134,9 +150,9 @@ def _coloured(luma: Array, hue: Array, colour: Colour) -> Picture:
     """
     luma = (luma - luma.mean()) / luma.std()
     hue = hue - (hue * luma).mean() * luma
-    vectors = np.array(colour.std) * np.exp(-1j * np.arccos((1, *colour.correlation)))
-    vectors *= np.exp(-1j * np.angle(LUMA @ vectors))
-    levels = colour.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
+    vectors = np.array(pattern.std) * np.exp(-1j * np.arccos((1, *pattern.correlation)))
+    vectors *= np.exp(-1j * np.angle(np.array(LUMA) @ vectors))
+    levels = pattern.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
     picture: Picture = np.floor(levels.clip(0, 255) + 0.5).astype(np.uint8)
     return picture
 
@@ -150,10 +166,10 @@ def _with_percentiles(values: Array, wanted: tuple[float, ...]) -> Array:
     return mapped
 
 
-def _with_power(values: Array, spectrum: Spectrum) -> Array:
-    """The values with the power of the spectrum in each band; phases and directions, which make the ice, stay."""
+def _with_power(values: Array, pattern: Pattern) -> Array:
+    """The values with the power of the pattern in each band; phases and directions, which make the ice, stay."""
     frequency = _frequency(values.shape)
-    wanted = 1 / sum((frequency / spectrum.knee) ** slope for slope in spectrum.slopes)
+    wanted = 1 / sum((frequency / pattern.knee) ** slope for slope in pattern.slopes)
     waves = np.fft.rfft2(values - values.mean())
     bands = (4 * np.log2(frequency / frequency.min())).astype(int)
     excess = np.bincount(bands.flat, (np.abs(waves) ** 2 / wanted).flat) / np.bincount(bands.flat).clip(1)
@@ -182,32 +198,34 @@ def _cloud(rng: np.random.Generator, size: tuple[int, int], slope: float) -> Arr
     return cloud / float(cloud.std())
 
 
-def _density(ice: Ice, size: tuple[int, int], rng: np.random.Generator) -> Array:
+def _density(pattern: Pattern, rng: np.random.Generator) -> Array:
     """How much ice lies on each pixel."""
-    stems = _stems(ice, size, rng)
-    branches = _branches(stems, ice.branch, ice.angle, rng)
-    branchlets = _branches(branches, 0.35, ice.angle, rng)
-    owner = _nearest_stem(stems, size)
+    stems = _stems(pattern, rng)
+    branches = _branches(stems, pattern.branch, pattern.angle, rng)
+    branchlets = _branches(branches, 0.35, pattern.angle, rng)
+    owner = _nearest_stem(stems, pattern.size)
     density = 3 * _drawn(stems, owner) + _drawn(branches, owner) + 0.6 * _drawn(branchlets, owner)
     blurred: Array = ndimage.gaussian_filter(density, 0.75, mode="wrap")
     return blurred
 
 
-def _stems(ice: Ice, size: tuple[int, int], rng: np.random.Generator) -> Strokes:
+def _stems(pattern: Pattern, rng: np.random.Generator) -> Strokes:
     """Stems from seeds scattered in the fields of a grid, which leaves fewer gaps than scattering them freely."""
-    height, width = size
-    columns = round((ice.seeds * width / height) ** 0.5)
-    rows = ice.seeds // columns
+    height, width = pattern.size
+    columns = round((pattern.seeds * width / height) ** 0.5)
+    rows = pattern.seeds // columns
     seeds = rows * columns
     x = (np.arange(seeds) % columns + rng.random(seeds)) * width / columns
     y = (np.arange(seeds) // columns + rng.random(seeds)) * height / rows
-    heading = ice.heading + ice.swirl * _cloud(rng, size, slope=4.5)[y.astype(int), x.astype(int)]
-    length = ice.stem * (0.4 + 1.1 * rng.random(seeds) ** 1.5)
-    bend = 1.2 / ice.arms * (rng.random(seeds) - 0.5)
-    stems = Strokes(x, y, heading, length, bend, np.arange(seeds)).repeated(np.full(seeds, ice.arms))
-    turn = 2 * np.pi / ice.arms * np.tile(np.arange(ice.arms), seeds)
-    jitter = 0.85 + 0.3 * rng.random(seeds * ice.arms)
-    return stems._replace(heading=stems.heading + turn, length=stems.length * jitter, stem=np.arange(seeds * ice.arms))
+    heading = pattern.heading + pattern.swirl * _cloud(rng, pattern.size, slope=4.5)[y.astype(int), x.astype(int)]
+    length = pattern.stem * (0.4 + 1.1 * rng.random(seeds) ** 1.5)
+    bend = 1.2 / pattern.arms * (rng.random(seeds) - 0.5)
+    stems = Strokes(x, y, heading, length, bend, np.arange(seeds)).repeated(np.full(seeds, pattern.arms))
+    turn = 2 * np.pi / pattern.arms * np.tile(np.arange(pattern.arms), seeds)
+    jitter = 0.85 + 0.3 * rng.random(seeds * pattern.arms)
+    return stems._replace(
+        heading=stems.heading + turn, length=stems.length * jitter, stem=np.arange(seeds * pattern.arms)
+    )
 
 
 def _branches(strokes: Strokes, share: float, angle: float, rng: np.random.Generator) -> Strokes:

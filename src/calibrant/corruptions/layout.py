@@ -1,73 +1,101 @@
 """The layout of CIFAR-10-C: a .npy file for each corruption, severities 1 to 5 one after the other."""
 
 import io
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, Unpack
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._arrays import blocks
 from calibrant._checks import check_images
 from calibrant._files import first_line, replacing
-from calibrant.corruptions.corrupting import corrupt
+from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant.corruptions.corrupting import Corrupt, Options, corrupt
+from calibrant.corruptions.folders import CorruptedFiles
+from calibrant.corruptions.table import CORRUPTIONS
+from calibrant.corruptions.targets import claim, thread_count
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.shifts import SEVERITIES
 
 BLOCK = 500  # images that a thread takes at once
-N_SEVERITIES = 5
-
-Report = Callable[[float], None]
 
 
-def write_layout(
-    images: Tensor,
-    labels: Tensor | None,
-    target: Path,
-    names: list[str],
+def write_cifar_c(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    name: str | None = None,
     *,
-    n_threads: int,
-    report: Report,
-    **options: Any,
-) -> list[Path]:
-    """The files that were not there: a corruption each, uint8 (5 n, h, w, c), and the labels, uint8 (5 n,).
+    jobs: int | None = None,
+    bar: ProgressBar = no_bar,
+    **options: Unpack[Options],
+) -> CorruptedFiles:
+    """Write the files of CIFAR-10-C: a corruption each, uint8 (5 n, h, w, c), and the labels, where there are any.
 
-    report is told of every corrupted image; options are those of `corrupt`.
+    A file appears whole or not at all, and one that is there is kept.
+
+    Args:
+        source: A folder with CIFAR's binary test batch, or a file that `read_arrays` reads.
+        target: The folder to write; it remembers its settings, and others are refused.
+        name: The corruption; None for all nineteen.
+        jobs: Threads; by default one for each processor.
+        bar: Opens a progress bar over the corrupted images.
+        options: Those of `corrupt`.
+
+    Raises:
+        NoDataError, CorruptFileError: there are no images in the source, or they cannot be read.
+        InvalidInputError: an option breaks its rule, or the target was made otherwise.
     """
-    written = []
-    for name in names:
-        path = target / f"{name}.npy"
-        if path.exists():
-            report(N_SEVERITIES * len(images))
-            continue
-        with replacing(path) as file:
-            for part in file_parts(images, name, n_threads=n_threads, report=report, **options):
-                file.write(part)
-        written.append(path)
+    target, n_threads = Path(target), thread_count(jobs)
+    names = list(CORRUPTIONS) if name is None else [name]
+    # what is wrong with the options is said before anything is written
+    checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]
+    images, labels = read_arrays(Path(source))
+    claim(target, {"layout": "cifar-c", "data": fingerprint(images, labels)}, checked[0])
+    result = CorruptedFiles()
+    with bar("corrupting", len(names) * len(SEVERITIES) * len(images)) as advance:
+        for path in (target / f"{one}.npy" for one in names):
+            if path.exists():
+                result.kept += 1
+                advance(len(SEVERITIES) * len(images))
+                continue
+            with replacing(path) as file:
+                for part in file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options):
+                    file.write(part)
+            result.written += 1
     if labels is not None and not (target / "labels.npy").exists():
         with replacing(target / "labels.npy") as file:
             np.save(file, tiled(labels))
-    return written
+    return result
 
 
-def file_parts(images: Tensor, name: str, *, n_threads: int, report: Report, **options: Any) -> Iterator[bytes]:
+def file_parts(
+    images: Tensor,
+    name: str,
+    *,
+    n_threads: int = 1,
+    advance: Advance = lambda _done: None,
+    **options: Unpack[Options],
+) -> Iterator[bytes]:
     """The bytes of a corruption's file, in order."""
     n, channels, height, width = images.shape
-    yield header((N_SEVERITIES * n, height, width, channels))
+    yield header((len(SEVERITIES) * n, height, width, channels))
     with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for severity in range(1, N_SEVERITIES + 1):
+        for severity in SEVERITIES:
 
-            def block(start: int, severity: int = severity) -> np.ndarray:
-                rows = range(start, min(start + BLOCK, n))
-                corrupted = corrupt(images[start : rows.stop], name, severity, keys=rows, **options)
+            def block(rows: slice, severity: int = severity) -> np.ndarray:
+                corrupted = corrupt(images[rows], name, severity, keys=range(rows.start, rows.stop), **options)
                 return corrupted.permute(0, 2, 3, 1).contiguous().numpy()
 
-            for pixels in pool.map(block, range(0, n, BLOCK)):
-                report(len(pixels))
+            for pixels in pool.map(block, blocks(n, 1, size=BLOCK)):
+                advance(len(pixels))
                 yield pixels.tobytes()
 
 
@@ -80,7 +108,7 @@ def fingerprint(images: Tensor, labels: Tensor | None) -> str:
 
 def tiled(labels: Tensor) -> np.ndarray:
     """The labels of the five severities; as bytes, like the published ones, where they fit."""
-    return np.tile(labels.numpy().astype(np.uint8 if int(labels.max()) < 256 else np.int64), N_SEVERITIES)
+    return np.tile(labels.numpy().astype(np.uint8 if int(labels.max()) < 256 else np.int64), len(SEVERITIES))
 
 
 def header(shape: tuple[int, ...]) -> bytes:
@@ -91,7 +119,14 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 
 def read_arrays(path: Path) -> tuple[Tensor, Tensor | None]:
-    """Images, uint8 (n, c, h, w), and labels where known, of a .npy or .npz file: images (n, h, w, c), and labels."""
+    """Images, uint8 (n, c, h, w), and labels where known.
+
+    path: a .npy file of images (n, h, w, c), a .npz file of images and labels, or a folder with CIFAR's test batch.
+    """
+    from calibrant.data.cifar import read_cifar  # the data sets import this package
+
+    if not path.is_file():
+        return read_cifar(path, "test")
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)

@@ -56,7 +56,7 @@ def _elastic(side: float, *severities: tuple[float, float, float]) -> tuple[tupl
     return tuple(tuple(share * side for share in severity) for severity in severities)
 
 
-SEVERITIES: dict[str, Severities] = {
+PARAMETERS: dict[str, Severities] = {
     "gaussian_noise": {
         "cifar": _each(0.04, 0.06, 0.08, 0.09, 0.10),
         "tiny_imagenet": _each(0.04, 0.08, 0.12, 0.15, 0.18),

@@ -1,35 +1,53 @@
 """The contact sheet: one image under all corruptions at all severities."""
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant.corruptions.corrupting import corrupt
+from calibrant._files import replacing
+from calibrant.corruptions.corrupting import Options, corrupt, to_picture
+from calibrant.corruptions.folders import read_picture
 from calibrant.corruptions.table import CORRUPTIONS
+from calibrant.errors import NoDataError
+from calibrant.shifts import SEVERITIES
 
 LARGEST, SMALLEST = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarged
 GAP = 4
 
 
-def contact_sheet(picture: Image.Image, *, tile: int | None = None, **options: Any) -> Image.Image:
-    """A row for each corruption, a column for each severity, the image itself on the left.
+def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[Options]) -> Image.Image:
+    """Write the contact sheet of the image in a file, as PNG, and return it.
 
-    tile: pixels of an image on the sheet; options are those of `corrupt`.
+    Raises:
+        NoDataError: the file cannot be read as an image.
     """
+    image = read_picture(Path(path))
+    if isinstance(image, str):
+        raise NoDataError(f"{path} cannot be drawn: {image}")
+    sheet = contact_sheet(to_picture(image), **options)
+    with replacing(target) as file:
+        sheet.save(file, "PNG")
+    return sheet
+
+
+def contact_sheet(picture: Image.Image, **options: Unpack[Options]) -> Image.Image:
+    """A row for each corruption, a column for each severity, the image itself on the left."""
     picture = _square(picture.convert("L" if picture.mode == "L" else "RGB"))
-    side = max(SMALLEST, picture.width) if tile is None else tile
+    side = max(SMALLEST, picture.width)
     letters = max(11, side // 7)
     font = ImageFont.load_default(letters)
     label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * letters
     step = side + GAP
     sheet = Image.new("RGB", (label + 6 * step, head + len(CORRUPTIONS) * step), "white")
     draw = ImageDraw.Draw(sheet)
-    for column, heading in enumerate(["clean", *(f"severity {severity}" for severity in range(1, 6))]):
+    for column, heading in enumerate(["clean", *(f"severity {severity}" for severity in SEVERITIES)]):
         draw.text((label + column * step + side / 2, head / 2), heading, "black", font, anchor="mm")
     for row, name in enumerate(CORRUPTIONS):
         top = head + row * step
         draw.text((GAP, top + side / 2), name, "black", font, anchor="lm")
-        tiles = [picture, *(corrupt(picture, name, severity, **options) for severity in range(1, 6))]
+        tiles = [picture, *(corrupt(picture, name, severity, **options) for severity in SEVERITIES)]
         for column, image in enumerate(tiles):
             method = Image.Resampling.NEAREST if side > image.width else Image.Resampling.LANCZOS
             sheet.paste(image.resize((side, side), method), (label + column * step, top))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.corruptions import blur, colour, digital, elastic, frost, glass, noise, weather
 from calibrant.corruptions.draws import Draws
-from calibrant.corruptions.severities import SEVERITIES, SIZES, Px, Severities
+from calibrant.corruptions.severities import PARAMETERS, SIZES, Px, Severities
 from calibrant.corruptions.spatter import spatter
 
 
@@ -117,4 +117,4 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "saturate": _fixed(colour.saturate),
 }
 
-CORRUPTIONS = {name: Corruption(apply, SEVERITIES[name]) for name, apply in _FUNCTIONS.items()}
+CORRUPTIONS = {name: Corruption(apply, PARAMETERS[name]) for name, apply in _FUNCTIONS.items()}

@@ -1,17 +1,23 @@
-"""The folder that corrupted images go to: it remembers its settings, so that work goes on with the same ones only."""
+"""The folder that corrupted images go to: it remembers its settings, so that work resumes with the same ones only."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from calibrant._checks import check_whole
 from calibrant._files import make_folder, replacing
+from calibrant.corruptions.corrupting import Corrupt, Options
 from calibrant.errors import CorruptFileError, InvalidInputError
 
 RECORD = "corruption.json"
 
 
-def claim(target: Path, settings: dict[str, Any]) -> None:
-    """Make the folder, and record its settings there; a folder with others is refused."""
+def claim(target: Path, made_of: dict[str, Any], options: Corrupt) -> None:
+    """Make the folder, and record there what it is made of and the options; a folder with others is refused."""
+    settings = made_of | {name: getattr(options, name) for name in Options.__annotations__}
+    if options.frost_dir is not None:
+        settings["frost_dir"] = str(Path(options.frost_dir).resolve())
     make_folder(target)
     record = target / RECORD
     if not record.exists():
@@ -28,3 +34,8 @@ def claim(target: Path, settings: dict[str, Any]) -> None:
         if known.get(setting) != value:
             was = known.get(setting)
             raise InvalidInputError(f"{target} was made with {setting} {was!r}, not {value!r}: choose another folder")
+
+
+def thread_count(jobs: int | None) -> int:
+    """As many threads as are asked for; by default one for each processor."""
+    return os.cpu_count() or 1 if jobs is None else check_whole("jobs", jobs, 1)

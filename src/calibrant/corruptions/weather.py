@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from calibrant.corruptions.blur import enlarged, from_pixels, motion_blur, to_pixels
-from calibrant.corruptions.colour import as_colour, like
+from calibrant.corruptions.colour import LUMA, as_colour, like
 from calibrant.corruptions.noise import to_bytes
 
 WIBBLE = 100.0  # the first displacement of the fog's map is uniform up to its square
@@ -28,8 +28,8 @@ def snow(
     flakes.mul_(flakes >= threshold).clamp_(0, 1).mul_(255)
     layer = motion_blur(from_pixels(to_bytes(flakes), normals[:, None]), radius, sigma, angles)
     colour = as_colour(images)
-    red, green, blue = colour.float().div_(255).unbind(1)
-    grey = (red * 0.299).add_(green * 0.587).add_(blue * 0.114)
+    red, green, blue = (plane * share for plane, share in zip(colour.float().div_(255).unbind(1), LUMA, strict=True))
+    grey = red.add_(green).add_(blue)
     grey.mul_(1.5).add_(0.5).mul_(255)
     white = colour.float().maximum(grey[:, None]).mul_(1 - mix).add_(colour.float().mul_(mix))
     return like(images, to_bytes(white.add_(layer).add_(layer.rot90(2, (2, 3)))))

@@ -7,6 +7,7 @@ from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_idx, read_mnist_files
 from calibrant.data.pictures import Pictures, read_picture
+from calibrant.data.sources import DatasetInfo
 from calibrant.data.splits import class_prior, validation_rows
 from calibrant.data.table import DATASETS, open_dataset
 from calibrant.data.tiny_imagenet import TinyImageNet
@@ -17,6 +18,7 @@ __all__ = [
     "DATASETS",
     "ArrayData",
     "DataSet",
+    "DatasetInfo",
     "ImageFolder",
     "Pictures",
     "Split",

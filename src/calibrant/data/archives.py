@@ -7,26 +7,24 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from calibrant._files import first_line, make_folder
+from calibrant._progress import Advance
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
 OF_THE_DISK = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, ValueError, RuntimeError)
 
-Report = Callable[[float], None]
 
-
-def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], report: Report = lambda done: None) -> None:
+def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], advance: Advance = lambda _done: None) -> None:
     """Unpack a zip file, or a tar file, compressed or not, into a folder, which may have files already.
 
     An archive of one folder is taken for its contents. All is written beside the folder first and then renamed, so that
-    an interrupted work leaves nothing. One process at a time; report is told of the bytes of the archive as they go by.
+    an interrupted work leaves nothing. One process at a time.
 
     Raises: CorruptFileError for a damaged archive, or one with a member that is neither file nor folder, is there
         twice or lies outside; NoDataError where the disk is too small.
@@ -37,7 +35,9 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], report:
     shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
     try:
         beside.mkdir()
-        (_unzip if _is_zip(path) else _untar)(path, beside, report)
+        with path.open("rb") as file:
+            is_zip = file.read(4) in ZIP_HEADS  # by its head: a tar file may well end with a zip file
+        (_unzip if is_zip else _untar)(path, beside, advance)
         _place(path, beside, folder)
     except CalibrantError:
         raise
@@ -49,16 +49,10 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], report:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _is_zip(path: Path) -> bool:
-    """By its head; a tar file may well end with a zip file."""
-    with path.open("rb") as file:
-        return file.read(4) in ZIP_HEADS
-
-
-def _untar(path: Path, folder: Path, report: Report) -> None:
+def _untar(path: Path, folder: Path, advance: Advance) -> None:
     with (
         path.open("rb") as file,
-        tarfile.open(fileobj=_Watched(file, report), mode="r|*") as archive,  # type: ignore[call-overload]
+        tarfile.open(fileobj=_Watched(file, advance), mode="r|*") as archive,  # type: ignore[call-overload]
     ):
         while (member := archive.next()) is not None:
             target = _target(path, folder, member.name)
@@ -74,7 +68,7 @@ def _untar(path: Path, folder: Path, report: Report) -> None:
             archive.members.clear()  # half a million of them would take half a gigabyte
 
 
-def _unzip(path: Path, folder: Path, report: Report) -> None:
+def _unzip(path: Path, folder: Path, advance: Advance) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         for member in members:
@@ -91,7 +85,7 @@ def _unzip(path: Path, folder: Path, report: Report) -> None:
             if not member.is_dir():
                 with archive.open(member) as source, target.open("xb") as file:
                     shutil.copyfileobj(source, file)
-            report(member.compress_size)
+            advance(member.compress_size)
 
 
 def _target(path: Path, folder: Path, name: str) -> Path:
@@ -143,12 +137,12 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Watched:
-    """A file that reports what is read of it."""
+    """A file that tells what is read of it."""
 
-    def __init__(self, file: BinaryIO, report: Report) -> None:
-        self.file, self.report = file, report
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
+        self.file, self.advance = file, advance
 
     def read(self, size: int = -1) -> bytes:
         data = self.file.read(size)
-        self.report(len(data))
+        self.advance(len(data))
         return data

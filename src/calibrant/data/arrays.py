@@ -14,9 +14,10 @@ from torch import Tensor
 import calibrant
 from calibrant._files import replacing
 from calibrant.corruptions import corrupt
-from calibrant.data.base import SEVERITIES, SHIFT_SEED, DataSet, Split
+from calibrant.data.base import SHIFT_SEED, DataSet, Split
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, InvalidInputError
+from calibrant.shifts import SEVERITIES, Shift
 
 
 class ArrayData(DataSet):
@@ -59,10 +60,10 @@ class ArrayData(DataSet):
         images, labels = self._test
         if name == "test":
             return Split(images.clone(), labels)
-        corruption, severity = name.rsplit("-", 1)
-        if self.published is not None and (path := self.root / self.published / f"{corruption}.npy").is_file():
-            return Split(_published(path, int(severity), images), labels).called(name, "published")
-        return Split(self._generated(images, name), labels).called(name, "generated")
+        shift = Shift.parse(name)
+        if self.published is not None and (path := self.root / self.published / f"{shift.corruption}.npy").is_file():
+            return Split(_published(path, shift.severity, images), labels).called(shift, "published")
+        return Split(self._generated(images, shift), labels).called(shift, "generated")
 
     def _training(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
         """Images and labels of the training part that are trained on, or of those that are not."""
@@ -80,15 +81,14 @@ class ArrayData(DataSet):
         """Images and labels of the test, read once for all of its shifted versions."""
         return self.read(self.root, "test")
 
-    def _generated(self, images: Tensor, shift: str) -> Tensor:
+    def _generated(self, images: Tensor, shift: Shift) -> Tensor:
         """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""
         version = calibrant.__version__.encode()
         digest = blake2b(images.numpy().tobytes(), digest_size=8, key=version).hexdigest()
         path = self.root / "generated" / self.name / f"{shift}-{digest}.npy"
         if path.is_file():
             return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
-        corruption, severity = shift.rsplit("-", 1)
-        shifted = corrupt(images, corruption, int(severity), seed=SHIFT_SEED)
+        shifted = corrupt(images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         with suppress(OSError):  # where it cannot be kept it is made again
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:

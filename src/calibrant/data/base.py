@@ -17,10 +17,10 @@ from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.pictures import Pictures
 from calibrant.data.splits import class_prior, validation_rows
 from calibrant.errors import NoDataError
+from calibrant.shifts import SEVERITIES, Shift
 
-SEVERITIES = range(1, 6)
 SHIFT_SEED = 0
-CORRUPTED = tuple(f"{name}-{severity}" for name in CORRUPTIONS for severity in SEVERITIES)
+CORRUPTED = tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class Split:
             found.update(name.as_buffer())
         return found.hexdigest()
 
+    def where(self, rows: Tensor) -> "Split":
+        """The rows that a mask, bool (n,), holds, as a split of their own."""
+        images = self.images[rows] if isinstance(self.images, Tensor) else self.images.where(rows)
+        taken = rows.nonzero()[:, 0].tolist()
+        return Split(images, self.labels[rows], {name: _rows_of(self.columns[name], taken) for name in self.columns})
+
     def sample(self, n_rows: int) -> "Split":
         """So many of the rows, each class in proportion, in their order; all where there are no more."""
         if n_rows >= len(self):
@@ -58,21 +64,19 @@ class Split:
         columns = {name: _rows_of(values, taken.tolist()) for name, values in self.columns.items()}
         return Split(images, self.labels[taken], columns)
 
-    def under(self, shift: str) -> "Split":
-        """The same rows under a corruption, as fog-3; the key of each image is its row."""
-        name, severity = shift.rsplit("-", 1)
+    def under(self, shift: Shift) -> "Split":
+        """The same rows under a corruption; the key of each image is its row."""
         if isinstance(self.images, Tensor):
-            images: Tensor | Pictures = corrupt(self.images, name, int(severity), seed=SHIFT_SEED)
+            images: Tensor | Pictures = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         else:
-            images = replace(self.images, corruption=Corrupt(name, int(severity), seed=SHIFT_SEED))
+            images = replace(self.images, corruption=Corrupt(shift.corruption, shift.severity, seed=SHIFT_SEED))
         return replace(self, images=images).called(shift, "generated")
 
-    def called(self, shift: str, origin: str) -> "Split":
+    def called(self, shift: Shift, origin: str) -> "Split":
         """The same rows, with columns that name the corruption they are under, and whether it was published so."""
-        name, severity = shift.rsplit("-", 1)
         named: dict[str, Sequence[object]] = {
-            "corruption": [name] * len(self),
-            "severity": [int(severity)] * len(self),
+            "corruption": [shift.corruption] * len(self),
+            "severity": [shift.severity] * len(self),
             "origin": [origin] * len(self),
         }
         return replace(self, columns={**self.columns, **named})
@@ -132,7 +136,7 @@ class DataSet(ABC):
             if not plus or name in self.shifts:
                 return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
             check_choice("split", part, self.clean)
-            return self._read(part).under(check_choice("corruption", shift, CORRUPTED))
+            return self._read(part).under(Shift.parse(check_choice("corruption", shift, CORRUPTED)))
         except NoDataError as error:
             hint = f"; calibrant data fetch {self.name} does it" if self.can_be_fetched else ""
             raise NoDataError(f"{error}{hint}") from None

@@ -29,22 +29,40 @@ CIFAR100_CLASSES = tuple(
 class Layout:
     """The files of an archive, and how many bytes of labels begin a row; the last one counts."""
 
+    archive: str
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     n_label_bytes: int
     pickled: str  # the folder of the version that is not read
 
+    def files(self, part: str) -> tuple[str, ...]:
+        return self.test if part == "test" else self.train
+
+    def sizes(self, n_train: int, n_test: int) -> dict[str, int | None]:
+        """The bytes of each file, for so many images in all of its part."""
+        width = self.n_label_bytes + N_VALUES
+        train = {file: n_train // len(self.train) * width for file in self.train}
+        return {**train, **{file: n_test // len(self.test) * width for file in self.test}}
+
 
 LAYOUTS = {
     "cifar10": Layout(
+        "cifar-10-binary.tar.gz",
         "cifar-10-batches-bin",
         tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
         ("test_batch.bin",),
         n_label_bytes=1,
         pickled="cifar-10-batches-py",
     ),
-    "cifar100": Layout("cifar-100-binary", ("train.bin",), ("test.bin",), n_label_bytes=2, pickled="cifar-100-python"),
+    "cifar100": Layout(
+        "cifar-100-binary.tar.gz",
+        "cifar-100-binary",
+        ("train.bin",),
+        ("test.bin",),
+        n_label_bytes=2,
+        pickled="cifar-100-python",
+    ),
 }
 
 
@@ -55,15 +73,13 @@ def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = Non
     """
     layouts = list(LAYOUTS.values()) if name is None else [LAYOUTS[name]]
     for layout in layouts:
-        files = layout.test if part == "test" else layout.train
+        files = layout.files(part)
         for place in (Path(folder) / layout.folder, Path(folder)):
             if (place / files[0]).is_file():
                 parts = [_read(place / file, layout.n_label_bytes) for file in files]
                 images, labels = zip(*parts, strict=True)
                 return torch.cat(images), torch.cat(labels)
-    wanted = " or ".join(
-        f"{layout.folder}/{(layout.test if part == 'test' else layout.train)[0]}" for layout in layouts
-    )
+    wanted = " or ".join(f"{layout.folder}/{layout.files(part)[0]}" for layout in layouts)
     if any((Path(folder) / layout.pickled).is_dir() for layout in layouts):
         raise NoDataError(f"{folder} has the pickled version of CIFAR, which is not read: put {wanted} there instead")
     raise NoDataError(f"no {part} images of CIFAR in {folder}: put {wanted}, from the binary version's archive, there")

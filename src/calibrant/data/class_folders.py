@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NoReturn
 
@@ -16,26 +15,10 @@ from calibrant.errors import InvalidInputError, NoDataError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
-@dataclass(frozen=True)
-class LabelledPictures:
-    """Pictures in files with their labels, int64 (n,)."""
-
-    pictures: Pictures
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def where(self, rows: Tensor) -> "LabelledPictures":
-        """Some of them; rows: bool (n,)."""
-        names = self.pictures.names.filter(pa.array(rows.numpy()))
-        return LabelledPictures(replace(self.pictures, names=names), self.labels[rows])
-
-
 def pictures_by_class(
     root: Path, folders: Sequence[Path], size: int, *, remedy: str, every_class: bool = True
-) -> LabelledPictures:
-    """The pictures below one folder for each class, class after class, named by their paths below root.
+) -> tuple[Pictures, Tensor]:
+    """The pictures below one folder for each class, class after class, and their labels; names are paths below root.
 
     every_class: whether a class without a picture is refused, or only that none has one. remedy: what to do then.
     """
@@ -46,7 +29,7 @@ def pictures_by_class(
     names = [path.relative_to(root).as_posix() for pictures in listed for path in pictures]
     counts = torch.tensor([len(pictures) for pictures in listed])
     labels = torch.arange(len(folders)).repeat_interleave(counts)
-    return LabelledPictures(Pictures(root, _as_text(root, names), size), labels)
+    return Pictures(root, _as_text(root, names), size), labels
 
 
 def pictures_below(folder: Path) -> list[PurePath]:

@@ -9,16 +9,8 @@ from torch import Tensor
 
 EMBEDDED = Path(__file__).parent / "files" / "fashion_mnist_mini.npz"
 CLASS_NAMES = (
-    "T-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
+    *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
 
 

@@ -1,16 +1,17 @@
-"""Data sets fetched: downloads that go on where they broke off, held against their published sums, then unpacked."""
+"""Data sets fetched: downloads that resume where they broke off, held against their published sums, then unpacked."""
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrant._files import alone, data_folder, first_line, make_folder, replacing
+from calibrant._progress import ProgressBar, no_bar
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
-from calibrant.data.verify import Watch, digest, find_source, missing, unwatched
+from calibrant.data.table import find_info
+from calibrant.data.verify import digest, missing
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 CHUNK = 2**18
 TIMEOUT = (20, 60)  # seconds to connect, and between bytes
-MOST_TRIES = 10  # each of which must bring the file further
+MAX_TRIES = 10  # each of which must bring the file further
 OF_A_RANGE = (206, 416)  # the rest of a file, or the answer that it is shorter
 BLOCKS = 2**20  # how far a size that was published in blocks of a disk may be off
 
@@ -33,37 +34,44 @@ class Arrival:
 
 
 def fetch(
-    name: str, root: str | os.PathLike[str] | None = None, *, keep: bool = False, watch: Watch = unwatched
+    name: str, root: str | os.PathLike[str] | None = None, *, keep: bool = False, bar: ProgressBar = no_bar
 ) -> list[Arrival]:
     """Bring what a data set lacks into its place below the root; nothing where it is complete.
 
-    An archive that lies in root/archives already is not fetched. keep: leave archives there that were unpacked. watch:
-    is told of each task and its bytes.
+    An archive that lies in root/archives already is not fetched.
 
-    Raises: NoDataError where a file cannot be fetched, CorruptFileError where it is another than was published.
+    Args:
+        name: The data set, or one of the published tests as cifar10_c.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        keep: Leave archives there that were unpacked.
+        bar: Opens a progress bar over the bytes of each task.
+
+    Raises:
+        NoDataError: a file cannot be fetched.
+        CorruptFileError: a file is another than was published.
     """
-    source, folder = find_source(name), data_folder(root)
+    info, folder = find_info(name), data_folder(root)
     if name == "image_folder":
         raise InvalidInputError("image_folder is a folder of your own: there is nothing to fetch")
-    if not missing(source.leaves, folder):
+    if not missing(info.leaves, folder):
         return []
     make_folder(folder / ARCHIVES)
-    # two processes that went on with the same partial file would spoil it
+    # two processes that resumed the same partial file would spoil it
     with alone(folder / ARCHIVES / f".{name}.lock", f"another process fetches into {folder}; wait for it"):
-        wanting = [download for download in source.downloads if missing(download.leaves, folder)]
-        return [_bring(download, folder, keep, watch) for download in wanting]
+        wanting = [download for download in info.downloads if missing(download.leaves, folder)]
+        return [_bring(download, folder, keep, bar) for download in wanting]
 
 
-def _bring(download: Download, root: Path, keep: bool, watch: Watch) -> Arrival:
+def _bring(download: Download, root: Path, keep: bool, bar: ProgressBar) -> Arrival:
     target = root / download.file
     if target.is_file():
-        _check_md5(target, download)
+        _check_published(target, download, ": remove it to fetch it")  # a user has put it there
     else:
-        _download(download, target, watch)
+        _download(download, target, bar)
     arrival = Arrival(target, target.stat().st_size, None if download.md5 else _note_sha256(target))
     if download.folder is not None:
-        with watch(f"unpacking {target.name}", arrival.n_bytes) as report:
-            unpack(target, root / download.folder, report)
+        with bar(f"unpacking {target.name}", arrival.n_bytes) as advance:
+            unpack(target, root / download.folder, advance)
         if lacking := missing(download.leaves, root):
             raise CorruptFileError(f"{target} was unpacked, but did not leave {root / lacking[0]} as it should be")
         if not keep:
@@ -71,20 +79,13 @@ def _bring(download: Download, root: Path, keep: bool, watch: Watch) -> Arrival:
     return arrival
 
 
-def _check_md5(target: Path, download: Download) -> None:
-    """Of a file that a user has put there, which is for the user to remove."""
-    if download.md5 is None:
-        _check_length(target, download)
-    elif (md5 := digest(target, "md5")) != download.md5:
-        raise CorruptFileError(f"{target} has MD5 {md5}, the published file {download.md5}: remove it to fetch it")
-
-
-def _check_length(path: Path, download: Download) -> None:
-    n_bytes, exact, about = path.stat().st_size, download.n_bytes, download.about_bytes
-    if exact is not None and n_bytes != exact:
-        raise CorruptFileError(f"{path} has {n_bytes:,} bytes, the published file {exact:,}")
+def _check_published(path: Path, download: Download, remedy: str) -> None:
+    """That a file has the MD5 that was published, or about the size where that is all that was."""
+    n_bytes, about = path.stat().st_size, download.about_bytes
+    if download.md5 is not None and (md5 := digest(path, "md5")) != download.md5:
+        raise CorruptFileError(f"{path} has MD5 {md5}, the published file {download.md5}{remedy}")
     if about is not None and abs(n_bytes - about) > BLOCKS:
-        raise CorruptFileError(f"{path} has {n_bytes:,} bytes, the published file about {about:,}")
+        raise CorruptFileError(f"{path} has {n_bytes:,} bytes, the published file about {about:,}{remedy}")
 
 
 def _note_sha256(path: Path) -> str:
@@ -100,69 +101,46 @@ def _note_sha256(path: Path) -> str:
     return found
 
 
-def _download(download: Download, target: Path, watch: Watch) -> None:
-    try:
-        import pooch  # type: ignore[import-untyped]
-    except ImportError:
-        raise NoDataError(
-            f"fetching needs the extra train: pip install 'calibrant[train]', or put {download.url} as {target}"
-        ) from None
-    pooch.get_logger().setLevel("WARNING")  # it would talk on standard error
-    make_folder(target.parent)
+def _download(download: Download, target: Path, bar: ProgressBar) -> None:
+    """Fetch a file beside its place, and rename it when it is whole and the published one."""
     part = target.with_name(f"{target.name}.part")
-
-    def bring(url: str, output: object, _pooch: object) -> None:
-        _fill(url, part, target, watch)
-        _check_part(part, download)
-        os.replace(part, str(output))
-
-    known = None if download.md5 is None else f"md5:{download.md5}"
+    make_folder(target.parent)
     try:
-        pooch.retrieve(download.url, known, target.name, target.parent.resolve(), downloader=bring)
+        _fill(download.url, part, target, bar)
+        _check_published(part, download, "; it was removed")
+        part.replace(target)
+    except CorruptFileError:
+        part.unlink()  # no beginning to resume from
+        raise
     except CalibrantError:
         raise
-    except ValueError as error:  # pooch has removed the file
-        md5 = re.search(r"got (\w+)", str(error))
-        got = f"has MD5 {md5[1]}" if md5 else first_line(error)
-        raise CorruptFileError(f"{download.url} {got}, the published file {download.md5}; it was removed") from None
     except OSError as error:
-        raise NoDataError(f"{target} cannot be written: {first_line(error)}") from None
+        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _check_part(part: Path, download: Download) -> None:
-    """A file of the wrong length is no beginning to go on from."""
-    try:
-        _check_length(part, download)
-    except CorruptFileError as error:
-        part.unlink()
-        raise CorruptFileError(f"{error}; it was removed") from None
-
-
-def _fill(url: str, part: Path, target: Path, watch: Watch) -> None:
+def _fill(url: str, part: Path, target: Path, bar: ProgressBar) -> None:
     """Request what the partial file lacks until it is whole, as long as each request brings it further."""
-    from requests import RequestException
-    from urllib3.exceptions import HTTPError
-
-    for _ in range(MOST_TRIES):
+    try:
+        from requests import RequestException
+        from urllib3.exceptions import HTTPError
+    except ImportError:
+        extra = "fetching needs the extra train: pip install 'calibrant[train]'"
+        raise NoDataError(f"{extra}, or put {url} as {target}") from None
+    for _ in range(MAX_TRIES):
         before = _length(part)
         try:
-            _request(url, part, watch)
+            _request(url, part, bar)
+            return
         except (RequestException, HTTPError) as error:
             reason = _reason(error)
             if _length(part) <= before:
                 break
-        except CalibrantError:
-            raise
-        except OSError as error:
-            raise NoDataError(f"{part} cannot be written: {error.strerror}") from None
-        else:
-            return
     raise NoDataError(
-        f"{url} cannot be fetched ({reason}): run the same again to go on, or put the file by hand as {target}"
+        f"{url} cannot be fetched ({reason}): run the same again to resume, or put the file by hand as {target}"
     )
 
 
-def _request(url: str, part: Path, watch: Watch) -> None:
+def _request(url: str, part: Path, bar: ProgressBar) -> None:
     import requests
 
     done = _length(part)
@@ -175,24 +153,24 @@ def _request(url: str, part: Path, watch: Watch) -> None:
             return  # nothing is left
         if done and answer.status_code in OF_A_RANGE and not bounds.startswith(f"bytes {done}-"):
             part.unlink()  # it is no beginning of this file
-            _request(url, part, watch)
+            _request(url, part, bar)
             return
         answer.raise_for_status()
         start = done if answer.status_code == requests.codes.partial_content else 0
-        _write(answer, part, start, watch)
+        _write(answer, part, start, bar)
 
 
-def _write(answer: "requests.Response", part: Path, start: int, watch: Watch) -> None:
+def _write(answer: "requests.Response", part: Path, start: int, bar: ProgressBar) -> None:
     length = answer.headers.get("Content-Length", "")
     left = int(length) if length.isdecimal() else 0
     free = shutil.disk_usage(part.parent).free
     if left > free:
         raise NoDataError(f"{part} cannot be written: {left:,} bytes do not fit in the {free:,} that are free")
-    with watch(part.stem, start + left) as report, part.open("ab" if start else "wb") as file:
-        report(start)
+    with bar(part.stem, start + left) as advance, part.open("ab" if start else "wb") as file:
+        advance(start)
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             file.write(chunk)
-            report(len(chunk))
+            advance(len(chunk))
 
 
 def _length(path: Path) -> int:

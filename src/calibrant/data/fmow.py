@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant.data.csv_columns import CsvColumns, mask, read_csv_columns
-from calibrant.data.wilds import Rows, joined
+from calibrant.data.wilds import joined
 
 CLASSES = tuple(
     """
@@ -29,7 +29,7 @@ TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|
 OTHER_REGION = "Other"
 
 
-def read_fmow(folder: Path, class_names: Sequence[str]) -> Rows:
+def read_fmow(folder: Path, class_names: Sequence[str]) -> pa.Table:
     """Every picture, with its region, year and country_code; those whose year contradicts their split are in none."""
     file = read_csv_columns(folder / "rgb_metadata.csv", ("split", "category", "country_code", "timestamp"))
     written = np.array(file.text("split").to_pylist())
@@ -38,9 +38,10 @@ def read_fmow(folder: Path, class_names: Sequence[str]) -> Rows:
     labels = np.asarray(pc.index_in(file.text("category"), pa.array(class_names)).fill_null(-1), dtype=np.int64)
     file.require("category", (labels >= 0) | ~open_to_all, f"one of the {len(class_names)} classes")
     years, country = _years(file, open_to_all), file.text("country_code")
-    columns = {"region": _regions(folder, country), "year": pa.array(years), "country_code": country}
+    columns = {"region": _regions(folder, country), "year": years, "country_code": country}
     numbers = pa.array(np.arange(len(file))).cast(pa.string())
-    return Rows(joined("images/rgb_img_", numbers, ".png"), labels, _splits(written, years), columns)
+    names = joined("images/rgb_img_", numbers, ".png")
+    return pa.table({"path": names, "label": labels, "split": _splits(written, years), **columns})
 
 
 def _years(file: CsvColumns, needed: np.ndarray) -> np.ndarray:

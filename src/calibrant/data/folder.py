@@ -6,14 +6,10 @@ from functools import cached_property
 from torch import Tensor, bincount
 
 from calibrant.data.base import CORRUPTED, DataSet, Split
-from calibrant.data.class_folders import (
-    SUFFIXES,
-    LabelledPictures,
-    pictures_by_class,
-    visible_folders,
-)
+from calibrant.data.class_folders import SUFFIXES, pictures_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.shifts import Shift
 
 DEFAULT_SIZE = 64
 VALIDATION_SHARE = 0.1
@@ -72,13 +68,13 @@ class ImageFolder(DataSet):
     def _read(self, name: str) -> Split:
         if name == "train" or (name == "val" and name not in self._folders):
             everything, held_out = self._training_part
-            return _with_files(everything.where(held_out if name == "val" else ~held_out))
+            return everything.where(held_out if name == "val" else ~held_out)
         if name in self._folders:
-            return _with_files(self._pictures_in(name))
-        return self._read("test").under(name)
+            return self._pictures_in(name)
+        return self._read("test").under(Shift.parse(name))
 
     @cached_property
-    def _training_part(self) -> tuple[LabelledPictures, Tensor]:
+    def _training_part(self) -> tuple[Split, Tensor]:
         """The pictures in train, and which of them are held out."""
         everything = self._pictures_in("train")
         if "val" in self._folders:
@@ -90,11 +86,9 @@ class ImageFolder(DataSet):
             raise InvalidInputError(f"{lone} must have a picture more: its only one is held out, as there is no val")
         return everything, held_out
 
-    def _pictures_in(self, name: str) -> LabelledPictures:
+    def _pictures_in(self, name: str) -> Split:
         folders = [self.root / name / one for one in self.class_names]
         remedy = f"put files {', '.join(SUFFIXES)} there"
-        return pictures_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=name == "train")
-
-
-def _with_files(found: LabelledPictures) -> Split:
-    return Split(found.pictures, found.labels, {"file": found.pictures.names})
+        every = name == "train"
+        images, labels = pictures_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=every)
+        return Split(images, labels, {"file": images.names})

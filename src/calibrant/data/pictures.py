@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,10 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.names if self.taken is None else self.taken)
+
+    def where(self, rows: Tensor) -> "Pictures":
+        """Those that a mask, bool (n,), holds; the key of each is its new row."""
+        return replace(self, names=self.names.filter(pa.array(rows.numpy())))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         numbers = (rows if self.taken is None else self.taken[rows]).tolist()

@@ -1,117 +1,244 @@
-"""The table `DATASETS`: each entry makes a data set of a folder, `DATASETS["cifar10"]("data")`."""
+"""The table `DATASETS`: one entry for each data set, of all that is known of it; `open_dataset` opens one."""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from calibrant._checks import check_choice
-from calibrant.data import cifar, fashion, fmow, wilds
+from calibrant.corruptions import CORRUPTIONS
+from calibrant.data import cifar, fashion, fmow, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet
 from calibrant.data.digits import read_digits
 from calibrant.data.folder import ImageFolder
-from calibrant.data.idx import read_mnist_files
+from calibrant.data.idx import MNIST_FILES, read_mnist_files
+from calibrant.data.sources import DatasetInfo, archive, cifar_c, plain_files, zenodo
 from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
 
-TEN = tuple(str(digit) for digit in range(10))
+RESEARCH = "research only (ImageNet)"
+DIGITS = tuple(str(digit) for digit in range(10))
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of Tiny-ImageNet-C: in an archive of their own
 
 
-class OpensData(Protocol):
-    """An entry of the table; see :class:`DataSet` for root and image_size."""
-
-    def __call__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> DataSet: ...
-
-
-DATASETS: dict[str, OpensData] = {
-    "fashion_mnist_mini": partial(
+def _in_memory(
+    name: str,
+    licence: str,
+    class_names: tuple[str, ...],
+    image_size: int,
+    rows: tuple[int, int, int],
+    read: Callable[[Path, str], tuple[Tensor, Tensor]],
+    *,
+    channels: int = 3,
+    published: str | None = None,
+    **known: Any,
+) -> DatasetInfo:
+    """A data set of `ArrayData`; rows: of training, validation and test."""
+    opens = partial(
         ArrayData,
+        name,
+        class_names=class_names,
+        native_size=image_size,
+        channels=channels,
+        read=read,
+        n_validation=rows[1],
+        published=published,
+    )
+    splits = dict(zip(("train", "val", "test"), rows, strict=True))
+    return DatasetInfo(licence, len(class_names), image_size, opens, splits, **known)
+
+
+def _mnist(name: str, licence: str, class_names: tuple[str, ...], folder: str, url: str) -> DatasetInfo:
+    """MNIST, or a relative in the same files."""
+    return _in_memory(
+        name,
+        licence,
+        class_names,
+        28,
+        (55_000, 5_000, 10_000),
+        lambda root, part: read_mnist_files(root / folder, part),
+        channels=1,
+        downloads=plain_files(url, folder, MNIST_FILES),
+    )
+
+
+def _cifar(name: str, class_names: tuple[str, ...], published: str) -> DatasetInfo:
+    layout = cifar.LAYOUTS[name]
+    url = f"https://www.cs.toronto.edu/~kriz/{layout.archive}"
+    return _in_memory(
+        name,
+        "none stated",
+        class_names,
+        32,
+        (45_000, 5_000, 10_000),
+        partial(cifar.read_cifar, name=name),
+        published=published,
+        downloads=(archive(url, layout.archive, layout.folder, layout.sizes(50_000, 10_000)),),
+    )
+
+
+def _wilds(
+    name: str,
+    version: str,
+    licence: str,
+    n_classes: int,
+    image_size: int,
+    *,
+    bundle: str,
+    about_bytes: int,
+    images: str,
+    files: Sequence[str],
+    splits: Mapping[str, int],
+    shifts: Mapping[str, int],
+    **reading: Any,
+) -> DatasetInfo:
+    """A data set of `WildsData`; images: the folder of its images."""
+    folder = f"{name}_v{version}"
+    url = f"https://worksheets.codalab.org/rest/bundles/{bundle}/contents/blob/"
+    opens = partial(
+        WildsData, name, folder=folder, native_size=image_size, files=files, splits=tuple(splits), **reading
+    )
+    download = archive(url, f"{folder}.tar.gz", folder, dict.fromkeys([*files, images]), about_bytes)
+    return DatasetInfo(licence, n_classes, image_size, opens, splits, shifts, (download,), corrupted=False)
+
+
+DATASETS: dict[str, DatasetInfo] = {
+    "fashion_mnist_mini": _in_memory(
         "fashion_mnist_mini",
-        class_names=fashion.CLASS_NAMES,
-        native_size=28,
+        "MIT",
+        fashion.CLASS_NAMES,
+        28,
+        (7_000, 1_000, 2_000),
+        lambda _root, part: fashion.read_fashion_mnist_mini(part),
         channels=1,
-        read=lambda _root, part: fashion.read_fashion_mnist_mini(part),
-        n_validation=1_000,
     ),
-    "digits": partial(
-        ArrayData, "digits", class_names=TEN, native_size=8, channels=1, read=read_digits, n_validation=200
-    ),
-    "fashion_mnist": partial(
-        ArrayData,
+    "digits": _in_memory("digits", "CC BY 4.0", DIGITS, 8, (997, 200, 600), read_digits, channels=1),
+    "fashion_mnist": _mnist(
         "fashion_mnist",
-        class_names=fashion.CLASS_NAMES,
-        native_size=28,
-        channels=1,
-        read=lambda root, part: read_mnist_files(root / "fashion-mnist", part),
-        n_validation=5_000,
+        "MIT",
+        fashion.CLASS_NAMES,
+        "fashion-mnist",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     ),
-    "mnist": partial(
-        ArrayData,
-        "mnist",
-        class_names=TEN,
-        native_size=28,
-        channels=1,
-        read=lambda root, part: read_mnist_files(root / "mnist", part),
-        n_validation=5_000,
+    "mnist": _mnist("mnist", "CC BY-SA 3.0", DIGITS, "mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
+    "cifar10": _cifar("cifar10", cifar.CIFAR10_CLASSES, "CIFAR-10-C"),
+    "cifar100": _cifar("cifar100", cifar.CIFAR100_CLASSES, "CIFAR-100-C"),
+    "tiny_imagenet": DatasetInfo(
+        RESEARCH,
+        200,
+        tiny_imagenet.NATIVE_SIZE,
+        TinyImageNet,
+        {"train": 95_000, "val": 5_000, "test": 10_000},
+        downloads=(
+            archive(
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                "tiny-imagenet-200.zip",
+                tiny_imagenet.FOLDER,
+                dict.fromkeys(("wnids.txt", "words.txt", "train", "val/images", "val/val_annotations.txt")),
+            ),
+        ),
     ),
-    "cifar10": partial(
-        ArrayData,
-        "cifar10",
-        class_names=cifar.CIFAR10_CLASSES,
-        native_size=32,
-        channels=3,
-        read=partial(cifar.read_cifar, name="cifar10"),
-        n_validation=5_000,
-        published="CIFAR-10-C",
-    ),
-    "cifar100": partial(
-        ArrayData,
-        "cifar100",
-        class_names=cifar.CIFAR100_CLASSES,
-        native_size=32,
-        channels=3,
-        read=partial(cifar.read_cifar, name="cifar100"),
-        n_validation=5_000,
-        published="CIFAR-100-C",
-    ),
-    "tiny_imagenet": TinyImageNet,
-    "camelyon17": partial(
-        WildsData,
+    "camelyon17": _wilds(
         "camelyon17",
-        version="1.0",
-        class_names=wilds.CAMELYON17_CLASSES,
-        native_size=96,
+        "1.0",
+        "CC0",
+        len(wilds.CAMELYON17_CLASSES),
+        96,
+        bundle="0xe45e15f39fb54e9d9e919556af67aabe",
+        about_bytes=10_658_709_504,
+        images="patches",
         files=("metadata.csv",),
+        splits={"train": 302_436, "id_val": 33_560},
+        shifts={"val": 34_904, "test": 85_054},
+        class_names=wilds.CAMELYON17_CLASSES,
         read=wilds.read_camelyon17,
-        splits=("train", "id_val"),
     ),
-    "iwildcam": partial(
-        WildsData,
+    "iwildcam": _wilds(
         "iwildcam",
-        version="2.0",
-        class_names=wilds.read_iwildcam_classes,
-        native_size=224,  # the pictures are of many sizes; WILDS trains on 448
+        "2.0",
+        "CDLA-Permissive 1.0",
+        182,
+        224,  # the images are of many sizes; WILDS trains on 448
+        bundle="0x6313da2b204647e79a14b468131fcd64",
+        about_bytes=11_957_420_032,
+        images="train",
         files=("metadata.csv", "categories.csv"),
+        splits={"train": 129_809, "id_val": 7_314, "id_test": 8_154},
+        shifts={"val": 14_961, "test": 42_791},
+        class_names=wilds.read_iwildcam_classes,
         read=wilds.read_iwildcam,
     ),
-    "fmow": partial(
-        WildsData,
+    "fmow": _wilds(
         "fmow",
-        version="1.1",
-        class_names=fmow.CLASSES,
-        native_size=224,
+        "1.1",
+        "fMoW Challenge Public License",
+        len(fmow.CLASSES),
+        224,
+        bundle="0xaec91eb7c9d548ebb15e1b5e60f966ab",
+        about_bytes=53_893_324_800,
+        images="images",
         files=("rgb_metadata.csv", "country_code_mapping.csv"),
+        splits={"train": 76_863, "id_val": 11_483, "id_test": 11_327},
+        shifts={"val": 19_915, "test": 22_108},
+        class_names=fmow.CLASSES,
         read=fmow.read_fmow,
     ),
-    "image_folder": ImageFolder,
+    "image_folder": DatasetInfo("yours", None, None, ImageFolder),
 }
+# Published tests, fetched by themselves; the data set of the same name without _c reads them where they are there.
+CORRUPTED_TESTS: dict[str, DatasetInfo] = {
+    "cifar10_c": replace(DATASETS["cifar10"], licence="CC BY 4.0", splits={}, downloads=cifar_c(2535967, "CIFAR-10-C")),
+    "cifar100_c": replace(
+        DATASETS["cifar100"], licence="CC BY 4.0", splits={}, downloads=cifar_c(3555552, "CIFAR-100-C")
+    ),
+    "tiny_imagenet_c": replace(
+        DATASETS["tiny_imagenet"],
+        splits={},
+        downloads=tuple(
+            zenodo(8206060, f"{file}.tar", tiny_imagenet.CORRUPTED_FOLDER, dict.fromkeys(names))
+            for file, names in {
+                "Tiny-ImageNet-C": [name for name in CORRUPTIONS if name not in EXTRA],
+                "Tiny-ImageNet-C-extra": EXTRA,
+            }.items()
+        ),
+        per_cell=10_000,
+    ),
+}
+
+
+def all_infos() -> dict[str, DatasetInfo]:
+    """Every data set that can be opened, and every published test, by name."""
+    return DATASETS | CORRUPTED_TESTS
+
+
+def find_info(name: str) -> DatasetInfo:
+    """The entry of a data set or of a published test.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+    """
+    known = all_infos()
+    return known[check_choice("data", name, known)]
 
 
 def open_dataset(name: str, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> DataSet:
     """The data set of this name, in a folder.
 
+    Args:
+        name: A name in `DATASETS`.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        image_size: The side to which images in files are brought, where not that of the data set.
+
+    Raises:
+        UnknownNameError: there is no data set of this name.
+
     >>> digits = open_dataset("digits")
     >>> digits.n_classes, len(digits.split("test")), digits.split("fog-3").images.shape
     (10, 600, torch.Size([600, 1, 8, 8]))
     """
-    return DATASETS[check_choice("data", name, DATASETS)](root, image_size=image_size)
+    return DATASETS[check_choice("data", name, DATASETS)].opens(root, image_size=image_size)

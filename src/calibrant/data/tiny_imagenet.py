@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from calibrant.data.base import DataSet, Split
-from calibrant.data.class_folders import LabelledPictures, pictures_by_class, visible_folders
+from calibrant.data.class_folders import pictures_by_class, visible_folders
 from calibrant.data.pictures import Pictures
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, NoDataError
+from calibrant.shifts import Shift
 
 FOLDER, CORRUPTED_FOLDER = "tiny-imagenet-200", "Tiny-ImageNet-C"
-MENDED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
+CORRECTED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
 NATIVE_SIZE = 64
 VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training pictures
 WNID = re.compile(r"n\d{8}")
@@ -58,20 +59,17 @@ class TinyImageNet(DataSet):
     def _read(self, name: str) -> Split:
         if name in ("train", "val"):
             everything, held_out = self._training_part
-            found = everything.where(held_out if name == "val" else ~held_out)
-            return Split(found.pictures, found.labels)
-        if name == "test":
-            return Split(self._test_part.pictures, self._test_part.labels)
-        return self._shifted(name)
+            return everything.where(held_out if name == "val" else ~held_out)
+        return self._test_part if name == "test" else self._shifted(Shift.parse(name))
 
     @cached_property
-    def _training_part(self) -> tuple[LabelledPictures, Tensor]:
+    def _training_part(self) -> tuple[Split, Tensor]:
         """The official training pictures, and which of them are held out."""
         everything = self._pictures_in(self.folder / "train", FOLDER)
         return everything, validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
 
     @cached_property
-    def _test_part(self) -> LabelledPictures:
+    def _test_part(self) -> Split:
         """The official val pictures, in the order of their numbers."""
         file = "val/val_annotations.txt"
         label_of = {wnid: label for label, wnid in enumerate(self.wnids)}
@@ -85,22 +83,22 @@ class TinyImageNet(DataSet):
         if not rows:
             raise CorruptFileError(f"{self.folder / file} is empty")
         _, names, labels = zip(*sorted(rows), strict=True)
-        return LabelledPictures(Pictures.of(self.root, names, self.image_size), torch.tensor(labels))
+        return Split(Pictures.of(self.root, names, self.image_size), torch.tensor(labels))
 
-    def _shifted(self, name: str) -> Split:
-        folder = self.root.joinpath(CORRUPTED_FOLDER, *name.rsplit("-", 1))
+    def _shifted(self, shift: Shift) -> Split:
+        folder = self.root / CORRUPTED_FOLDER / shift.corruption / str(shift.severity)
         if not folder.is_dir():
-            return self._read("test").under(name)
+            return self._test_part.under(shift)
         foreign = sorted(set(visible_folders(folder)) - set(self.wnids))
         if foreign:
             what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
-            raise CorruptFileError(f"{folder} has {what}: put the mended copy there, {MENDED}")
-        found = self._pictures_in(folder, CORRUPTED_FOLDER)
-        return Split(found.pictures, found.labels).called(name, "published")
+            raise CorruptFileError(f"{folder} has {what}: put the corrected copy there, {CORRECTED}")
+        return self._pictures_in(folder, CORRUPTED_FOLDER).called(shift, "published")
 
-    def _pictures_in(self, folder: Path, archive: str) -> LabelledPictures:
+    def _pictures_in(self, folder: Path, archive: str) -> Split:
         folders = [folder / wnid for wnid in self.wnids]
-        return pictures_by_class(self.root, folders, self.image_size, remedy=f"unpack {archive} in {self.root} again")
+        remedy = f"unpack {archive} in {self.root} again"
+        return Split(*pictures_by_class(self.root, folders, self.image_size, remedy=remedy))
 
     def _lines(self, file: str) -> list[str]:
         path = self.folder / file

@@ -2,27 +2,20 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from calibrant._checks import check_choice
 from calibrant._files import data_folder
+from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions import CORRUPTIONS
-from calibrant.data.archives import Report
-from calibrant.data.base import CORRUPTED, SEVERITIES, DataSet
+from calibrant.data.base import CORRUPTED, DataSet
 from calibrant.data.pictures import Pictures, read_picture
-from calibrant.data.sources import SOURCES, Source, Wanted
-from calibrant.data.table import open_dataset
-from calibrant.errors import CalibrantError
-
-Watch = Callable[[str, int], AbstractContextManager[Report]]  # a task and its length; a bar, say
-
-
-@contextmanager
-def unwatched(_task: str, _total: int) -> Iterator[Report]:
-    yield lambda done: None
+from calibrant.data.sources import DatasetInfo, Wanted
+from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
+from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from calibrant.shifts import SEVERITIES
 
 
 @dataclass(frozen=True)
@@ -35,9 +28,19 @@ class Finding:
     ok: bool
     first: str = ""  # the first that is wrong, of many
 
+    def error(self, name: str) -> CalibrantError:
+        """What is wrong with the data set of this name, in one line."""
+        if self.found == "missing":
+            return NoDataError(f"{name} is not complete: {self.what} is missing; calibrant data fetch {name} brings it")
+        line = f"{name} is not in order: {self.what}: {counted(self.found)}"
+        if self.expected is not None:
+            line += f", expected {counted(self.expected)}"
+        return CorruptFileError(f"{line}; {self.first}" if self.first else line)
 
-def find_source(name: str) -> Source:
-    return SOURCES[check_choice("data", name, SOURCES)]
+
+def counted(value: str | int | None) -> str:
+    """What was found or expected, as text."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else value
 
 
 def locate(root: Path, wanted: Wanted) -> Path | None:
@@ -59,7 +62,25 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
     folder = data_folder(root)
     if name == "image_folder":
         return (folder / "train").is_dir()
-    return not missing(find_source(name).leaves, folder)
+    return not missing(find_info(name).leaves, folder)
+
+
+def describe_all(root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """A record of each data set and published test, as JSON can hold it, and whether its files are below the root."""
+    return [
+        {
+            "name": name,
+            "n_classes": info.n_classes,
+            "image_size": info.image_size,
+            "splits": dict(info.splits),
+            "shifts": dict(info.shifts),
+            "corrupted": info.corrupted,
+            "licence": info.licence,
+            "urls": [download.url for download in info.downloads],
+            "here": is_here(name, root),
+        }
+        for name, info in all_infos().items()
+    ]
 
 
 def digest(path: Path, algorithm: str) -> str:
@@ -69,21 +90,30 @@ def digest(path: Path, algorithm: str) -> str:
 
 
 def check_data(
-    name: str, root: str | os.PathLike[str] | None = None, *, deep: bool = False, watch: Watch = unwatched
+    name: str, root: str | os.PathLike[str] | None = None, *, deep: bool = False, bar: ProgressBar = no_bar
 ) -> list[Finding]:
     """Hold the files of a data set against the published sums, and its splits against the official sizes.
 
-    Every picture that a split names must be there; deep decodes each. Splits are opened where all files are in order.
+    Every image that a split names must be there. Splits are opened where all files are in order.
+
+    Args:
+        name: The data set, or one of the published tests as cifar10_c.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        deep: Decode every image.
+        bar: Opens a progress bar for each task.
+
+    Returns:
+        What was looked at, good or not, in order.
     """
-    source, folder = find_source(name), data_folder(root)
-    with watch("reading files", len(source.leaves)) as report:
-        findings = [_file(folder, wanted, report) for wanted in source.leaves]
+    info, folder = find_info(name), data_folder(root)
+    with bar("reading files", len(info.leaves)) as advance:
+        findings = [_file(folder, wanted, advance) for wanted in info.leaves]
     if all(finding.ok for finding in findings):
-        if source.reads:
-            findings += _splits(open_dataset(name, root), source, deep, watch)
-        if source.per_cell is not None:
-            place = folder / str(source.downloads[0].folder)
-            findings += [_cells(place, corruption, source, deep, watch) for corruption in CORRUPTIONS]
+        if name in DATASETS:
+            findings += _splits(open_dataset(name, root), info, deep, bar)
+        if info.per_cell is not None:
+            place = folder / str(info.downloads[0].folder)
+            findings += [_cells(place, corruption, info, deep, bar) for corruption in CORRUPTIONS]
     return findings
 
 
@@ -91,9 +121,9 @@ def _length_is_wrong(path: Path, wanted: Wanted) -> bool:
     return wanted.n_bytes is not None and path.stat().st_size != wanted.n_bytes
 
 
-def _file(root: Path, wanted: Wanted, report: Report) -> Finding:
+def _file(root: Path, wanted: Wanted, advance: Advance) -> Finding:
     path = locate(root, wanted)
-    report(1)
+    advance(1)
     if path is None:
         return Finding(wanted.path, "missing", _known(wanted.n_bytes, wanted.md5), False)
     if wanted.n_bytes is None and (wanted.md5 is None or path.suffix != Path(wanted.path).suffix):
@@ -111,8 +141,8 @@ def _known(n_bytes: int | None, md5: str | None) -> str:
     return ", ".join(parts if md5 is None else [*parts, f"MD5 {md5}"]) or "there"
 
 
-def _splits(data: DataSet, source: Source, deep: bool, watch: Watch) -> Iterator[Finding]:
-    official = {**source.splits, **source.shifts}
+def _splits(data: DataSet, info: DatasetInfo, deep: bool, bar: ProgressBar) -> Iterator[Finding]:
+    official = {**info.splits, **info.shifts}
     try:
         names = list(official) or [*data.splits, *(shift for shift in data.shifts if shift not in CORRUPTED)]
     except CalibrantError as error:  # a folder of one's own that is not there
@@ -127,25 +157,25 @@ def _splits(data: DataSet, source: Source, deep: bool, watch: Watch) -> Iterator
             continue
         yield Finding(f"{name} rows", len(split), expected, expected in (None, len(split)))
         if isinstance(split.images, Pictures):
-            yield _pictures(f"{name} pictures", split.images, deep, watch)
+            yield _pictures(f"{name} pictures", split.images, deep, bar)
 
 
-def _pictures(what: str, pictures: Pictures, deep: bool, watch: Watch) -> Finding:
+def _pictures(what: str, pictures: Pictures, deep: bool, bar: ProgressBar) -> Finding:
     paths = (pictures.folder / name.as_py() for name in pictures.names)
-    good, first = _sound(what, paths, len(pictures), (pictures.size, pictures.channels) if deep else None, watch)
+    good, first = _sound(what, paths, len(pictures), (pictures.size, pictures.channels) if deep else None, bar)
     return Finding(what, good, len(pictures), good == len(pictures), first)
 
 
 def _sound(
-    what: str, paths: Iterable[Path], total: int, decoded: tuple[int, int] | None, watch: Watch
+    what: str, paths: Iterable[Path], total: int, decoded: tuple[int, int] | None, bar: ProgressBar
 ) -> tuple[int, str]:
     """How many of the pictures are there, or can be decoded to this size, and what is wrong with the first other."""
     good, first = 0, ""
-    with watch(what, total) as report:
+    with bar(what, total) as advance:
         for path in paths:
             wrong = _fault(path, decoded)
             good, first = good + (not wrong), first or wrong
-            report(1)
+            advance(1)
     return good, first
 
 
@@ -159,13 +189,13 @@ def _fault(path: Path, decoded: tuple[int, int] | None) -> str:
     return ""
 
 
-def _cells(place: Path, corruption: str, source: Source, deep: bool, watch: Watch) -> Finding:
+def _cells(place: Path, corruption: str, info: DatasetInfo, deep: bool, bar: ProgressBar) -> Finding:
     """The pictures of a corruption in place/corruption/severity/class, all severities."""
     classes = [path for s in SEVERITIES for path in (place / corruption / str(s)).glob("*") if path.is_dir()]
     files = [path for folder in classes for path in sorted(folder.iterdir())]
     what = f"{place.name}/{corruption}"
-    good, first = _sound(what, files, len(files), (source.image_size or 64, 3) if deep else None, watch)
-    wanted_files, wanted_classes = len(SEVERITIES) * (source.per_cell or 0), len(SEVERITIES) * (source.n_classes or 0)
+    good, first = _sound(what, files, len(files), (info.image_size or 64, 3) if deep else None, bar)
+    wanted_files, wanted_classes = len(SEVERITIES) * (info.per_cell or 0), len(SEVERITIES) * (info.n_classes or 0)
     found, expected = (
         f"{n_files:,} pictures in {n_folders:,} folders"
         for n_files, n_folders in ((good, len(classes)), (wanted_files, wanted_classes))

@@ -1,8 +1,7 @@
 """The shifts in the wild of WILDS (Koh et al., ICML 2021): Camelyon17 by hospital, iWildCam by camera trap."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -23,23 +22,14 @@ SHIFTS = ("val", "test")
 VAL_HOSPITAL, TEST_HOSPITAL = 1, 2
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What the metadata say of every picture."""
-
-    names: pa.StringArray  # of the pictures, below the folder
-    labels: np.ndarray  # int64
-    splits: np.ndarray  # the name of its split; "" for a picture in none
-    columns: Mapping[str, pa.Array]
-
-
 class WildsData(DataSet):
-    """A data set of WILDS in its folder, as camelyon17_v1.0.
+    """A data set of WILDS in its folder below the root, as camelyon17_v1.0.
 
     The splits have the names that WILDS gave them: "val" and "test" are out of distribution, of other hospitals,
     cameras or years than the training pictures, "id_val" and "id_test" are not. Choices are made on "val".
 
-    files: those of the metadata, which read(folder, class_names) reads. class_names: as they are, or read(folder).
+    files: those of the metadata, which read(folder, class_names) reads: a row for each picture, with its path below
+    the folder, its label, its split ("" for none) and any other columns. class_names: as they are, or read(folder).
     """
 
     shifts = SHIFTS
@@ -49,16 +39,16 @@ class WildsData(DataSet):
         name: str,
         root: str | os.PathLike[str] | None = None,
         *,
-        version: str,
+        folder: str,
         native_size: int,
-        files: tuple[str, ...],
-        read: Callable[[Path, Sequence[str]], Rows],
+        files: Sequence[str],
+        read: Callable[[Path, Sequence[str]], pa.Table],
         class_names: tuple[str, ...] | Callable[[Path], tuple[str, ...]],
         splits: tuple[str, ...] = SPLITS,
         image_size: int | None = None,
     ) -> None:
         super().__init__(name, root, image_size=native_size if image_size is None else image_size)
-        self.folder = self.root / f"{name}_v{version}"
+        self.folder = self.root / folder
         self.names, self.files, self.read, self.splits = class_names, files, read, splits
 
     @cached_property
@@ -69,7 +59,7 @@ class WildsData(DataSet):
         return self.names(self.folder)
 
     @cached_property
-    def _rows(self) -> Rows:
+    def _rows(self) -> pa.Table:
         self._check_files()
         return self.read(self.folder, self.class_names)
 
@@ -80,18 +70,15 @@ class WildsData(DataSet):
                 raise NoDataError(f"no {file} of {self.name} in {self.folder}: {what}")
 
     def _read(self, name: str) -> Split:
-        rows = np.flatnonzero(self._rows.splits == name)
+        rows = self._rows.filter(pc.field("split") == name)
         if len(rows) == 0:
             raise CorruptFileError(f"{self.folder / self.files[0]} has no rows of the split {name!r}")
-        chosen = pa.array(rows)
-        return Split(
-            Pictures(self.folder, self._rows.names.take(chosen), self.image_size),
-            torch.from_numpy(self._rows.labels[rows]),
-            {column: values.take(chosen) for column, values in self._rows.columns.items()},
-        )
+        columns = {column: pa.concat_arrays(rows[column].chunks) for column in rows.column_names if column != "split"}
+        paths, labels = columns.pop("path"), columns.pop("label")
+        return Split(Pictures(self.folder, paths, self.image_size), torch.from_numpy(np.array(labels)), columns)
 
 
-def read_camelyon17(folder: Path, class_names: Sequence[str]) -> Rows:
+def read_camelyon17(folder: Path, class_names: Sequence[str]) -> pa.Table:
     """Every patch, with its hospital, slide and patient; the hospital decides before the split that is written."""
     wanted = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
     file = read_csv_columns(folder / "metadata.csv", wanted)
@@ -104,11 +91,11 @@ def read_camelyon17(folder: Path, class_names: Sequence[str]) -> Rows:
     )
     node_folder = joined("patient_", patient, "_node_", node)
     names = joined("patches/", node_folder, "/patch_", node_folder, "_x_", x, "_y_", y, ".png")
-    columns = {"hospital": pa.array(hospital), "slide": pa.array(file.whole("slide")), "patient": patient}
-    return Rows(names, labels, splits, columns)
+    columns = {"hospital": hospital, "slide": file.whole("slide"), "patient": patient}
+    return pa.table({"path": names, "label": labels, "split": splits, **columns})
 
 
-def read_iwildcam(folder: Path, class_names: Sequence[str]) -> Rows:
+def read_iwildcam(folder: Path, class_names: Sequence[str]) -> pa.Table:
     """Every picture of a camera trap, with its location, sequence and time as written."""
     wanted = ("split", "location_remapped", "sequence_remapped", "y", "datetime", "filename")
     file = read_csv_columns(folder / "metadata.csv", wanted)
@@ -116,12 +103,16 @@ def read_iwildcam(folder: Path, class_names: Sequence[str]) -> Rows:
     file.require("y", (labels >= 0) & (labels < len(class_names)), f"in [0, {len(class_names) - 1}]")
     known = (*SPLITS, *SHIFTS)
     file.require("split", np.isin(splits, known), f"one of {', '.join(known)}")
-    columns = {
-        "location": pa.array(file.whole("location_remapped")),
-        "sequence": pa.array(file.whole("sequence_remapped")),
-        "datetime": file.text("datetime"),
-    }
-    return Rows(joined("train/", file.text("filename")), labels, splits, columns)
+    return pa.table(
+        {
+            "path": joined("train/", file.text("filename")),
+            "label": labels,
+            "split": splits,
+            "location": file.whole("location_remapped"),
+            "sequence": file.whole("sequence_remapped"),
+            "datetime": file.text("datetime"),
+        }
+    )
 
 
 def read_iwildcam_classes(folder: Path) -> tuple[str, ...]:

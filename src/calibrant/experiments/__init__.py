@@ -5,23 +5,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from calibrant.experiments.config import Experiment, read_experiment
-    from calibrant.experiments.rows import read_curves, read_rows, where
+    from calibrant.experiments.folder import ExperimentFolder, RunKey
     from calibrant.experiments.run import run_experiment
 
-__all__ = ["Experiment", "read_curves", "read_experiment", "read_rows", "run_experiment", "where"]
+__all__ = ["Experiment", "ExperimentFolder", "RunKey", "read_experiment", "run_experiment"]
 
 _HOMES = {
     "Experiment": "config",
-    "read_curves": "rows",
+    "ExperimentFolder": "folder",
+    "RunKey": "folder",
     "read_experiment": "config",
-    "read_rows": "rows",
     "run_experiment": "run",
-    "where": "rows",
 }
 
 
 def __getattr__(name: str) -> object:
-    # loaded on first use: tables and figures need the rows alone, and neither torch nor the training code
+    # loaded on first use: tables and figures need the folder alone, and neither torch nor the training code
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

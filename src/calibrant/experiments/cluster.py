@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 from calibrant._checks import check_number, check_positive, check_whole
 from calibrant._files import data_folder, first_line, make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NoDataError
-from calibrant.experiments.work import Outcome, Report, Task, work
+from calibrant.experiments.folder import Outcome
+from calibrant.experiments.work import Report, Task, work
 from calibrant.parallel import ray_session
 
 GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
@@ -49,12 +50,12 @@ class RayBackend:
             pending: dict[Any, Task] = {}
             try:
                 for task in map(_rooted, tasks):
-                    pending[do.options(name=task.run).remote(self.work, task, max(1, int(self.cpus)))] = task
+                    pending[do.options(name=task.name).remote(self.work, task, max(1, int(self.cpus)))] = task
                 while pending:
                     (reference,), _ = ray.wait(list(pending), num_returns=1)
                     task = pending.pop(reference)
                     outcome = _outcome(ray, reference, task, began)
-                    report(task.run, 1.0)
+                    report(task.name, 1.0)
                     yield outcome
             finally:
                 _stop(ray, list(pending))
@@ -74,14 +75,14 @@ class RayBackend:
 
 def _rooted(task: Task) -> Task:
     """The task with the folder of the data in full: nodes have another working directory."""
-    root = os.path.abspath(data_folder(task.settings.get("root")))
-    return replace(task, settings={**task.settings, "root": root})
+    root = os.path.abspath(data_folder(task.settings.root))
+    return replace(task, settings=task.settings.model_copy(update={"root": root}))
 
 
 def _work(work: Callable[[Task], Outcome], task: Task, n_threads: int) -> Outcome:
     """What a node does."""
     torch.set_num_threads(n_threads)
-    with _held(Path(task.folder)):
+    with _held(task.folder.path):
         return work(task)
 
 
@@ -107,7 +108,7 @@ def _outcome(ray: Any, reference: Any, task: Task, began: float) -> Outcome:
     try:
         outcome: Outcome = ray.get(reference)
     except ray.exceptions.RayError as error:
-        return Outcome(task.run, _failure(ray, error), seconds=time.perf_counter() - began)
+        return Outcome(task.name, _failure(ray, error), seconds=time.perf_counter() - began)
     return outcome
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from calibrant._checks import check_choice
+from calibrant._files import read_toml
 from calibrant.errors import CalibrantError, InvalidInputError
-from calibrant.training.settings import Settings, check_settings, validated
-from calibrant.training.toml import one_line, read_toml
+from calibrant.experiments.folder import EXPERIMENT
+from calibrant.runs import RunKey
+from calibrant.training.settings import Settings, check_settings, run_key, validated
+from calibrant.training.toml import one_line
 
 AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
-GRID_TEMPERATURE = "temperature_grid"  # the calibrator of the paper's tables, beside those of CALIBRATORS
-COPY = "experiment.toml"  # of the file, in the folder of all that comes of it
 PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
@@ -96,6 +97,15 @@ class Experiment(Table):
     """Training settings of some runs."""
     resources: Resources = Field(default_factory=Resources)
 
+    @cached_property
+    def runs(self) -> dict[RunKey, Settings]:
+        """The runs of all grids, each once; they are expanded and checked on first use.
+
+        Raises:
+            InvalidInputError: Two runs of different settings would have the same folder.
+        """
+        return _expanded(self)
+
 
 KNOWN = {
     "": Experiment.model_fields,
@@ -103,29 +113,6 @@ KNOWN = {
     "grid": Grid.model_fields,
     "resources": Resources.model_fields,
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run of an experiment; the name is that of its folder."""
-
-    name: str
-    settings: Settings
-    variant: str = ""
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """The columns of its rows that say which run it is."""
-        own = {name: getattr(self.settings, name) for name in AXES}
-        return {"run": self.name, "variant": self.variant, **own}
-
-    def has(self, axis: str, value: str) -> bool:
-        """Whether the run has this value, as the user spells it; 0.0 is 0."""
-        own = self.described.get(axis)
-        return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
-
-    def __hash__(self) -> int:
-        return hash(self.name)  # settings hold a dict
 
 
 def read_experiment(path: str | os.PathLike[str]) -> Experiment:
@@ -140,13 +127,13 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
         raise one_line(error, prefix, KNOWN) from None
     try:
         _check_names(experiment)
-        planned(experiment)
+        experiment.runs  # noqa: B018  (they are checked)
     except CalibrantError as error:
         raise type(error)(f"{prefix}{error}") from None
     if not experiment.grid and "figures" not in experiment.model_fields_set:
         raise InvalidInputError(f"{prefix}grid must name at least one run, or figures at least one figure")
     # the copy in the folder of an experiment belongs to that folder
-    default = Path(path).parent if Path(path).name == COPY else Path("runs") / Path(path).stem
+    default = Path(path).parent if Path(path).name == EXPERIMENT else Path("runs") / Path(path).stem
     return experiment if experiment.output else experiment.model_copy(update={"output": str(default)})
 
 
@@ -156,7 +143,7 @@ def _check_names(experiment: Experiment) -> None:
     from calibrant.metrics import METRICS
 
     known: dict[str, Iterable[str]] = {
-        "calibrators": (*CALIBRATORS, GRID_TEMPERATURE),
+        "calibrators": CALIBRATORS,
         "calibration_shifts": CORRUPTIONS,
         "metrics": METRICS,
         "intervals": experiment.metrics if "intervals" in experiment.model_fields_set else METRICS,
@@ -167,36 +154,24 @@ def _check_names(experiment: Experiment) -> None:
             check_choice(f"name in {key}", word, names)
         if len(set(words)) < len(words):
             raise InvalidInputError(f"{key} must name each once, got {', '.join(words)}")
-    learning = [name for name in experiment.calibrators if name in CALIBRATORS and CALIBRATORS[name].fits_shifts]
+    learning = [name for name in experiment.calibrators if CALIBRATORS[name].fits_shifts]
     if learning and not experiment.calibration_shifts:
         raise InvalidInputError(
             f"calibration_shifts must name the corruptions that {learning[0]} learns from, got none"
         )
 
 
-def planned(experiment: Experiment) -> list[Run]:
-    """The runs of all grids, each once.
-
-    Raises: InvalidInputError where two of different settings would have the same folder.
-    """
+def _expanded(experiment: Experiment) -> dict[RunKey, Settings]:
     common = experiment.settings.model_dump(exclude_unset=True)
-    runs: dict[str, Run] = {}
+    runs: dict[str, tuple[RunKey, Settings]] = {}  # by name: two keys may spell the same
     for number, grid in enumerate(experiment.grid):
+        checked: set[tuple[object, ...]] = set()  # the check builds the loss, which is the same for every seed
         for values in grid.settings(common):
             settings = validated(values, f"grid[{number}].")
-            check_settings(settings)
-            run = Run(run_name(settings, grid.variant), settings, grid.variant)
-            if runs.setdefault(run.name, run) != run:
-                raise InvalidInputError(f"grid[{number}] has another {run.name}: give one of them a variant")
-    return list(runs.values())
-
-
-def run_name(settings: Settings, variant: str = "") -> str:
-    """The folder of a run.
-
-    >>> run_name(Settings(loss="maxent_mean", label_smoothing=0.01), "global")
-    'fashion_mnist_mini-small_resnet-maxent_mean-global-smooth0.01-0'
-    """
-    parts = [settings.data, settings.model.replace(":", "-").replace("/", "-"), settings.loss, variant]
-    parts.append(f"smooth{settings.label_smoothing:g}" if settings.label_smoothing else "")
-    return "-".join(part for part in (*parts, str(settings.seed)) if part)
+            key = run_key(settings, grid.variant)
+            if key.kind not in checked:
+                check_settings(settings)
+                checked.add(key.kind)
+            if runs.setdefault(key.name, (key, settings)) != (key, settings):
+                raise InvalidInputError(f"grid[{number}] has another {key.name}: give one of them a variant")
+    return dict(runs.values())

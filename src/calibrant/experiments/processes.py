@@ -12,12 +12,13 @@ from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
 from calibrant._checks import check_whole
 from calibrant._files import make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError
-from calibrant.experiments.work import Outcome, Report, Task, work
+from calibrant.experiments.folder import Outcome
+from calibrant.experiments.work import Report, Task, work
+from calibrant.runs import RunFolder
 from calibrant.training.batches import default_workers
 
 GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
@@ -37,19 +38,19 @@ class Processes:
         check_whole("threads", self.threads, 1)
 
     def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
-        left, attempts = deque(map(self._sharing, tasks)), dict.fromkeys((task.run for task in tasks), 0)
+        left, attempts = deque(map(self._sharing, tasks)), dict.fromkeys((task.name for task in tasks), 0)
         workers: list[Worker] = []
         try:
             workers += (Worker(number, self) for number in range(min(self.jobs, len(tasks))))
             while left or any(worker.task for worker in workers):
                 for worker in workers:
                     if left and not worker.task:
-                        attempts[left[0].run] += 1
+                        attempts[left[0].name] += 1
                         worker.begin(left.popleft())
                 for worker in _heard(workers):
                     task = worker.task
                     outcome = worker.hear(report)
-                    if worker.is_lost and task and attempts[task.run] < ATTEMPTS:
+                    if worker.is_lost and task and attempts[task.name] < ATTEMPTS:
                         left.append(task)
                     elif outcome is not None:
                         yield outcome
@@ -57,10 +58,10 @@ class Processes:
             _stop(workers)
 
     def _sharing(self, task: Task) -> Task:
-        """The task with as many processes that decode pictures as its share of the cores."""
-        workers = task.settings["workers"]
-        n_workers = default_workers(self.jobs) if workers is None else workers
-        return replace(task, settings={**task.settings, "workers": n_workers})
+        """The task with as many processes that decode images as its share of the cores."""
+        if task.settings.workers is not None:
+            return task
+        return replace(task, settings=task.settings.model_copy(update={"workers": default_workers(self.jobs)}))
 
 
 @dataclass
@@ -96,7 +97,7 @@ class Worker:
     def hear(self, report: Report) -> Outcome | None:
         """What the process has to say: how far it is, or the outcome, which also is that it has died."""
         assert self.task is not None
-        run = self.task.run
+        run = self.task.name
         try:
             said = self.pipe.recv()
         except (EOFError, OSError):
@@ -159,7 +160,7 @@ def _serve(pipe: Connection, threads: int, gpu: str | None) -> None:
         if task is None:
             return
         with suppress(OSError, CalibrantError):  # what is wrong with the folder is the outcome of the run
-            _say_into(Path(task.folder))
+            _redirect_output(task.folder)
         try:
             said: Outcome | str = work(task, partial(_tell, pipe))
         except InterruptedRunError as error:
@@ -175,10 +176,10 @@ def _tell(pipe: Connection, run: str, share: float) -> None:
         pipe.send(share)
 
 
-def _say_into(folder: Path) -> None:
+def _redirect_output(run: RunFolder) -> None:
     """Let whatever libraries print go to a file of the run instead of the terminal, where the progress is."""
-    make_folder(folder)
-    file = os.open(folder / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    make_folder(run.path)
+    file = os.open(run.output_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

@@ -1,34 +1,65 @@
-"""Running an experiment: its runs wherever they are done, then one table of all that was found."""
+"""Running an experiment: what is to be done, doing it, and one table of all that was found."""
 
-import json
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._files import alone, make_folder, replacing
-from calibrant._parquet import read_table, write_table
-from calibrant.errors import CorruptFileError, InterruptedRunError, NoDataError
-from calibrant.experiments.config import COPY, Run, read_experiment
-from calibrant.experiments.evaluate import Measures, evaluation_files, is_evaluated
-from calibrant.experiments.plan import Plan, make_plan
-from calibrant.experiments.rows import CURVES, ROWS
-from calibrant.experiments.work import Backend, Outcome, Report, in_this_process
+from calibrant._checks import check_choice, check_whole
+from calibrant._files import alone, make_folder
+from calibrant._parquet import read_table
+from calibrant.data import open_dataset
+from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
+from calibrant.experiments.config import AXES, Experiment, read_experiment
+from calibrant.experiments.evaluate import Measures, is_evaluated
+from calibrant.experiments.folder import ExperimentFolder, Outcome
+from calibrant.experiments.work import Backend, Report, Task, in_this_process
+from calibrant.metrics.table import check_metrics
+from calibrant.runs import CURVES, ROWS, RunKey
+from calibrant.training.folder import check_same
+from calibrant.training.predicting import chosen_names
+from calibrant.training.settings import Settings
 
-Heard = Callable[[Outcome], None]
+MAX_JOBS = 8  # processes that are started unless told otherwise
+
+State = Literal["done", "begun", "to do"]
+Tables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment in its folder; those that are chosen are the ones to be done now."""
+
+    experiment: Experiment
+    folder: ExperimentFolder
+    states: Mapping[RunKey, State]
+    chosen: tuple[RunKey, ...]
+
+    def tasks(self, *, redo: bool = False) -> list[Task]:
+        """What is to be done: begun runs, then all of one seed before the next, so that half of a sweep says something.
+
+        Args:
+            redo: Also the runs that are done, where a file may be damaged.
+        """
+        keys = [key for key in self.chosen if redo or self.states[key] != "done"]
+        keys.sort(key=lambda key: (self.states[key] != "begun", key.seed))
+        place = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
+        runs, measures = self.experiment.runs, Measures.of(self.experiment)
+        return [Task(key, runs[key], place.run(key.name), measures, redo) for key in keys]
 
 
 @dataclass(frozen=True)
 class Result:
     """What came of an experiment: its folder, and the runs that failed or are still missing."""
 
-    folder: Path
+    folder: ExperimentFolder
     n_done: int
     failures: tuple[Outcome, ...]
     missing: tuple[str, ...]
@@ -44,16 +75,101 @@ def run_experiment(
 ) -> Result:
     """Do the runs of an experiment file that are not done, and gather the rows of all that are.
 
-    output: the folder, where not that of the file. only: as {"loss": "focal"}. redo: make damaged files again.
-    backend: where the runs are done, by default one after the other in this process; `Processes` and `RayBackend` do
-    several at a time.
+    Args:
+        file: The experiment file.
+        output: The folder, where not that of the file.
+        only: The wanted value of each axis, as {"loss": "focal"}.
+        redo: Make damaged files again.
+        backend: Where the runs are done, by default one after the other in this process; `Processes` and `RayBackend`
+            do several at a time.
 
-    Raises: InvalidInputError where another sweep works in the folder, or a run in it is of another configuration;
-    InterruptedRunError where it was stopped.
+    Raises:
+        InvalidInputError: Another sweep works in the folder, or a run in it is of another configuration.
+        InterruptedRunError: It was stopped; the same call resumes it.
+    """
+    return carry_out(make_plan(file, output=output, only=only), Path(file), redo=redo, backend=backend)
+
+
+def demo_file() -> Path:
+    """The demonstration: in an installed package a part of it, in the repository beside it."""
+    packaged = Path(__file__).with_name("demo.toml")
+    return packaged if packaged.is_file() else Path(__file__).parents[3] / "experiments" / "demo.toml"
+
+
+def make_plan(
+    file: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    only: Mapping[str, str] | None = None,
+) -> Plan:
+    """The runs of an experiment file, and what is there of them already; see `run_experiment`.
+
+    Raises:
+        InvalidInputError: The folder of a run is that of another configuration; both hashes are told.
     """
     experiment = read_experiment(file)
-    plan = make_plan(experiment, Path(output or experiment.output or "runs"), only)
-    return carry_out(plan, Path(file), redo=redo, backend=backend)
+    folder = ExperimentFolder(Path(output or experiment.output or "runs"))
+    measures = Measures.of(experiment)
+    states: dict[RunKey, State] = {}
+    for key, settings in experiment.runs.items():
+        _check_data(key, settings, experiment)
+        run = folder.run(key.name)
+        check_same(run, settings)
+        done = run.is_done and is_evaluated(key, run, measures)
+        states[key] = "done" if done else "begun" if run.config.exists() else "to do"
+    return Plan(experiment, folder, states, _chosen(states, only or {}))
+
+
+def _check_data(key: RunKey, settings: Settings, experiment: Experiment) -> None:
+    """That the data set has what is asked for, as far as can be told where its files may not be there."""
+    with suppress(NoDataError):
+        data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+        chosen_names(data, settings.shifts or ("none",), f"shift of {key.name}")
+        check_metrics(experiment.metrics, data.n_classes)
+
+
+def _chosen(runs: Iterable[RunKey], only: Mapping[str, str]) -> tuple[RunKey, ...]:
+    chosen = every = tuple(runs)
+    for axis, value in only.items():
+        check_choice("axis", axis, (*AXES, "variant"))
+        if not any(_has(key, axis, value) for key in every):
+            known = ", ".join(sorted({str(getattr(key, axis)) for key in every}))
+            raise InvalidInputError(f"only must name a {axis} of the experiment, got {value!r}; there are {known}")
+        chosen = tuple(key for key in chosen if _has(key, axis, value))
+    if every and not chosen:
+        raise InvalidInputError(f"only leaves none of the {len(every)} runs")
+    return chosen
+
+
+def _has(key: RunKey, axis: str, value: str) -> bool:
+    """Whether the run has this value, as the user spells it; 0.0 is 0."""
+    own = getattr(key, axis)
+    return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
+
+
+def choose_backend(plan: Plan, *, jobs: int | None = None, ray: str | None = None, redo: bool = False) -> Backend:
+    """Where the runs of a plan are done.
+
+    Args:
+        plan: The runs.
+        jobs: Processes that train at the same time, by default one for each GPU, or else one for each core, at most 8.
+        ray: The address of a Ray cluster, or auto.
+        redo: As in `carry_out`.
+    """
+    import torch
+
+    from calibrant.experiments.processes import Processes
+
+    if jobs is not None:
+        check_whole("jobs", jobs, 1)
+    if ray is not None:
+        from calibrant.experiments.cluster import RayBackend
+
+        resources = plan.experiment.resources
+        return RayBackend(ray, cpus=resources.cpus, gpus=resources.gpus)
+    n_cores, n_gpus = os.cpu_count() or 1, torch.cuda.device_count()
+    n_jobs = min(jobs or n_gpus or min(n_cores, MAX_JOBS), len(plan.tasks(redo=redo)))
+    return Processes(n_jobs, max(1, n_cores // n_jobs), n_gpus) if n_jobs > 1 else in_this_process
 
 
 def carry_out(
@@ -63,72 +179,82 @@ def carry_out(
     redo: bool = False,
     backend: Backend = in_this_process,
     report: Report = lambda run, share: None,
-    heard: Heard = lambda outcome: None,
+    ended: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Result:
-    """Do what is left of a plan. report: told how far each run is; heard: told of each that has ended."""
-    make_folder(plan.folder)
-    failures: list[Outcome] = []
-    with alone(plan.folder / ".lock", f"another sweep is at work in {plan.folder}"):
-        for left in plan.folder.glob(".*.tmp"):
+    """Do what is left of a plan.
+
+    Args:
+        plan: The runs.
+        file: The experiment file, of which the folder gets a copy.
+        redo: Also look at runs that are done, and make damaged files again.
+        backend: Where the runs are done.
+        report: Told how far each run is.
+        ended: Told of each run that has ended, once its rows are in the folder: the place to draw a report anew.
+
+    Returns:
+        What is done, failed and missing.
+
+    Raises:
+        InterruptedRunError: It was stopped; the same call resumes it.
+    """
+    folder = plan.folder
+    make_folder(folder.path)
+    with alone(folder.lock_file, f"another sweep is at work in {folder.path}"):
+        for left in folder.path.glob(".*.tmp"):
             left.unlink()  # what a sweep was writing when it was killed
-        with replacing(plan.folder / COPY) as copy:
-            copy.write(file.read_bytes())
-        with _heeding_termination():
-            outcomes = backend(plan.tasks(redo=redo), report)
+        folder.copy_experiment(file)
+        tasks = plan.tasks(redo=redo)
+        keys, failures = {task.name: task.key for task in tasks}, list[Outcome]()
+        tables: Tables = {}
+        for key in plan.states:  # what is damaged, and not made again, is told before hours of training
+            with suppress(CorruptFileError) if key.name in keys else nullcontext():
+                _add(plan, tables, key)
+        with _handle_termination():
+            outcomes = backend(tasks, report)
             try:
                 for outcome in outcomes:
-                    _append(plan.log, outcome)
-                    heard(outcome)
-                    failures += [outcome] if outcome.failure else []
+                    folder.append_log(outcome)
+                    tables.pop(keys[outcome.run], None)
+                    if outcome.failure is None:
+                        _add(plan, tables, keys[outcome.run])
+                    else:
+                        failures.append(outcome)
+                    _write(plan, tables)
+                    ended(outcome)
             except (KeyboardInterrupt, InterruptedRunError):
                 outcomes.close()
-                n_done = _gather(plan, failures).n_done
-                said = f"stopped with {n_done} of {len(plan.states)} runs done"
-                raise InterruptedRunError(f"{said}; the same command goes on with {plan.folder}") from None
+                n_done = _finish(plan, tables, failures).n_done
+                state = f"stopped with {n_done} of {len(plan.states)} runs done"
+                raise InterruptedRunError(f"{state}; the same command resumes {folder.path}") from None
             finally:
                 outcomes.close()
-        return _gather(plan, failures)
+        return _finish(plan, tables, failures)
 
 
-def _append(log: Path, outcome: Outcome) -> None:
-    record = {**asdict(outcome), "seconds": round(outcome.seconds, 3)}
-    try:
-        with log.open("a+b") as file:
-            file.seek(max(0, file.tell() - 1))
-            cut_off = file.read(1) not in (b"", b"\n")  # by a kill or a full disk
-            file.write(b"\n" * cut_off + json.dumps(record).encode() + b"\n")
-    except OSError as error:
-        raise NoDataError(f"{log} cannot be written: {error.strerror}") from None
-
-
-def _gather(plan: Plan, failures: list[Outcome]) -> Result:
-    """Write one table of the rows, and one of the curves, of all runs that are done, in the order of the plan."""
+def _finish(plan: Plan, tables: Tables, failures: list[Outcome]) -> Result:
+    """Gather also the runs whose outcome nobody waited for."""
     failed = {outcome.run for outcome in failures}
-    found = gathered(plan.folder, [run for run in plan.states if run.name not in failed], plan.measures)
-    write_table(plan.folder / "rows.parquet", found.rows)
-    write_table(plan.folder / "curves.parquet", found.curves)
-    missing = tuple(run.name for run in plan.states if run.name not in found.done)
-    return Result(plan.folder, len(found.done), tuple(failures), missing)
+    for key in plan.states:
+        if key not in tables and key.name not in failed:
+            _add(plan, tables, key)
+    _write(plan, tables)
+    missing = tuple(key.name for key in plan.states if key not in tables)
+    return Result(plan.folder, len(tables), tuple(failures), missing)
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """The rows and curves of the runs that are done, and their names."""
-
-    rows: pa.Table
-    curves: pa.Table
-    done: tuple[str, ...]
+def _add(plan: Plan, tables: Tables, key: RunKey) -> None:
+    """Read rows and curves of a run, if it is done. Raises: CorruptFileError."""
+    run = plan.folder.run(key.name)
+    if is_evaluated(key, run, Measures.of(plan.experiment)):
+        tables[key] = _read(run.metrics, ROWS), _read(run.curves, CURVES)
 
 
-def gathered(folder: Path, runs: Iterable[Run], measures: Measures) -> Gathered:
-    """What there is of these runs, also while others are at work. Raises: CorruptFileError."""
-    done = [run.name for run in runs if is_evaluated(run, folder / run.name, measures)]
-    files = [evaluation_files(folder / name) for name in done]
-    rows, curves = (
-        pa.concat_tables([schema.empty_table(), *(_read(paths[position], schema) for paths in files)])
-        for position, schema in enumerate((ROWS, CURVES))
-    )
-    return Gathered(rows, curves, tuple(done))
+def _write(plan: Plan, tables: Tables) -> None:
+    """Write one table of all rows, and one of all curves, in the order of the plan."""
+    done = [tables[key] for key in plan.states if key in tables]
+    rows = pa.concat_tables([ROWS.empty_table(), *(rows for rows, _ in done)])
+    curves = pa.concat_tables([CURVES.empty_table(), *(curves for _, curves in done)])
+    plan.folder.write_tables(rows, curves)
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
@@ -139,7 +265,7 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 @contextmanager
-def _heeding_termination() -> Iterator[None]:
+def _handle_termination() -> Iterator[None]:
     """SIGTERM asks to stop, as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -5,15 +5,15 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from calibrant._files import first_line, make_folder
 from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError
-from calibrant.experiments.config import Run
-from calibrant.experiments.evaluate import Measures, evaluate, evaluation_files, is_evaluated
+from calibrant.experiments.evaluate import Measures, evaluate, is_evaluated
+from calibrant.experiments.folder import Outcome
 from calibrant.predictions import Predictions
-from calibrant.training.folder import RunFolder
-from calibrant.training.settings import validated
+from calibrant.runs import RunFolder, RunKey
+from calibrant.training.settings import Settings
 from calibrant.training.watch import Watch
 
 TRAINING = 0.8  # the share of a run that training is taken for, of what a watcher is told
@@ -23,24 +23,17 @@ Report = Callable[[str, float], None]  # the run, and how much of it is done
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be done; plain values, so that it can be sent to another process."""
+    """A run to be done, which can be sent to another process."""
 
-    run: str
-    folder: str  # absolute
-    settings: dict[str, Any]
-    variant: str
+    key: RunKey
+    settings: Settings
+    folder: RunFolder  # its path is absolute
     measures: Measures
     redo: bool = False  # make damaged files again
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    run: str
-    failure: str | None = None  # one line
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # what could not be measured of a run that is done
+    @property
+    def name(self) -> str:
+        return self.key.name
 
 
 class Backend(Protocol):
@@ -56,7 +49,7 @@ def in_this_process(tasks: Sequence[Task], report: Report) -> Generator[Outcome]
     with heeding_signals() as request:
         for task in tasks:
             if request.asked:
-                raise InterruptedRunError(f"stopped before {task.run}; the same command goes on from there")
+                raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")
             yield work(task, report)
 
 
@@ -65,52 +58,49 @@ def work(task: Task, report: Report | None = None) -> Outcome:
 
     Raises: InterruptedRunError where a signal asked to stop.
     """
-    began, folder = time.perf_counter(), Path(task.folder)
-    log, failure = folder / "error.log", None
+    began, failure = time.perf_counter(), None
     notes: tuple[str, ...] = ()
     try:
-        notes = _do(task, folder, report)
-        log.unlink(missing_ok=True)
+        notes = _do(task, report)
+        task.folder.error_log.unlink(missing_ok=True)
     except InterruptedRunError:
         raise
     except Exception as error:  # a mistake of ours in one run must not end the others; the log has all of it
         deliberate = isinstance(error, CalibrantError)
         failure = str(error) if deliberate else f"{type(error).__name__}: {first_line(error)}"
-        _keep(log, failure if deliberate else traceback.format_exc())
-    return Outcome(task.run, failure, time.perf_counter() - began, notes)
+        _keep(task.folder, failure if deliberate else traceback.format_exc())
+    return Outcome(task.name, failure, time.perf_counter() - began, notes)
 
 
-def _do(task: Task, folder: Path, report: Report | None) -> tuple[str, ...]:
+def _do(task: Task, report: Report | None) -> tuple[str, ...]:
     from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
 
-    run = Run(task.run, validated(task.settings, ""), task.variant)
     if task.redo:
-        remove_damaged(folder)
-    elif RunFolder(folder).is_done and is_evaluated(run, folder, task.measures):
+        remove_damaged(task.folder)
+    elif task.folder.is_done and is_evaluated(task.key, task.folder, task.measures):
         return ()
-    train(run.settings, folder, watch=None if report is None else Share(task.run, report))
+    watch = None if report is None else Share(task.name, report)
+    train(task.settings, task.folder.path, scored=False, watch=watch)
     try:
-        return evaluate(run, folder, task.measures)
+        return evaluate(task.key, task.settings, task.folder, task.measures)
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; --redo makes it again") from None
 
 
-def _keep(log: Path, text: str) -> None:
+def _keep(folder: RunFolder, text: str) -> None:
     try:
-        make_folder(log.parent)
-        log.write_text(text.rstrip() + "\n", encoding="utf-8")
+        make_folder(folder.path)
+        folder.error_log.write_text(text.rstrip() + "\n", encoding="utf-8")
     except (OSError, CalibrantError):
         pass  # the disk may be full: the outcome has the line
 
 
-def remove_damaged(folder: Path) -> list[Path]:
+def remove_damaged(run: RunFolder) -> None:
     """Remove the files of a run that cannot be read, and what was made of them, so that they are made again."""
-    files = RunFolder(folder)
-    damaged = [path for path in sorted(files.predictions.glob("*.parquet")) if not _can_be_read(path)]
+    damaged = [path for path in sorted(run.predictions.glob("*.parquet")) if not _can_be_read(path)]
     if damaged:
-        for path in (files.done, files.metrics, *evaluation_files(folder), *damaged):  # never done without its files
+        for path in (run.done, run.metrics, run.curves, *damaged):  # never done without its files
             path.unlink(missing_ok=True)
-    return damaged
 
 
 def _can_be_read(path: Path) -> bool:
@@ -121,14 +111,12 @@ def _can_be_read(path: Path) -> bool:
     return True
 
 
-@dataclass
 class Share(Watch):
     """Tells how much of a run is done."""
 
-    run: str
-    report: Report
-    n_steps: int = 1
-    steps: int = 0
+    def __init__(self, run: str, report: Report) -> None:
+        self.run, self.report = run, report
+        self.n_steps, self.steps = 1, 0
 
     def begin(self, n_epochs: int, n_steps: int, done: int) -> None:
         self.n_steps, self.steps = n_steps, done

@@ -16,11 +16,11 @@ from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-LEAST_PROB = float(np.finfo(np.float64).eps)  # what "no tree of the forest" counts as
+MIN_PROB = float(np.finfo(np.float64).eps)  # what "no tree of the forest" counts as
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose probabilities are mended by a calibrator, fitted to logits of rows that it had not seen.
+    """A classifier whose probabilities go through a calibrator, fitted to logits of rows that it had not seen.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         A number of folds (fewer where the rarest class has fewer rows), a splitter, or splits.
 
     Fitted: ``estimator_`` (to all rows), ``calibrator_`` and ``classes_``. Where all cross-validated predictions are
-    right, no temperature is best, and the least one allowed is taken (``calibrator_.at_bound``).
+    correct, no temperature is best, and the least one allowed is taken (``calibrator_.at_bound``).
     """
 
     def __init__(self, estimator: Any = None, method: str = "temperature", cv: Any = 5) -> None:
@@ -54,7 +54,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             raise InvalidInputError(f"y must have at least two classes, got {len(self.classes_)} class")
         self.estimator_ = clone(self._estimator).fit(X, y)
         validation = Predictions.from_logits(*self._unseen(X, y, labels))
-        options: dict[str, Any] = {"at_bound": "clip"} if self.method == "temperature" else {}
+        options: dict[str, Any] = {"at_bound": "clip"} if "at_bound" in cls.options() else {}
         self.calibrator_ = cls.fit(validation, **options)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -64,8 +64,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         check_is_fitted(self)
         predictions = Predictions.from_logits(logits_of(self.estimator_, X))
-        mended: NDArray[np.float64] = self.calibrator_.mend(predictions).probs().numpy()
-        return mended
+        probs: NDArray[np.float64] = self.calibrator_.calibrate(predictions).probs().numpy()
+        return probs
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         found: NDArray[Any] = self.predict_proba(X).argmax(1)
@@ -101,6 +101,6 @@ def logits_of(model: Any, X: Any) -> NDArray[np.float64]:  # noqa: N803
     """(n, k) log-probabilities, or decision values where a model has no probabilities."""
     if hasattr(model, "predict_proba"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
-        return np.log(np.maximum(probs, LEAST_PROB))
+        return np.log(np.maximum(probs, MIN_PROB))
     values = np.asarray(model.decision_function(X), dtype=np.float64)
     return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values

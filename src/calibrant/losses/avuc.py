@@ -14,7 +14,7 @@ from calibrant.losses.batchwise import Outcomes
 N_THRESHOLDS = 21
 
 
-def avuc(batch: Outcomes, *, threshold: float | None = None) -> Tensor:
+def avuc(batch: Outcomes, *, threshold: float | None) -> Tensor:
     r"""−log of the accuracy-versus-uncertainty score (Krishnan & Tickoo 2020).
 
     .. math:: AvU(t) = \frac{n_{AC} + n_{IU}}{n_{AC} + n_{AU} + n_{IC} + n_{IU}}
@@ -58,7 +58,7 @@ def _entropy_thresholds(batch: Outcomes) -> Tensor:
     return torch.lerp(low, high, torch.linspace(0, 1, N_THRESHOLDS, dtype=entropy.dtype, device=entropy.device))
 
 
-def soft_avuc(batch: Outcomes, n_classes: int, *, temperature: float = 0.01, kappa: float = 0.1) -> Tensor:
+def soft_avuc(batch: Outcomes, n_classes: int, *, temperature: float, kappa: float) -> Tensor:
     r""":math:`\log(1 + (n_{AU} + n_{IC}) / (n_{AC} + n_{IU}))` with soft counts (Karandikar et al. 2021).
 
     A sample is uncertain to the degree :math:`t(u) = \sigma(\frac1T \log\frac{u(1-\kappa)}{(1-u)\kappa})` of its

@@ -91,7 +91,7 @@ class _Statistics(torch.autograd.Function):
         return gradient, None, None
 
 
-def mmce(batch: Outcomes, *, width: float = 0.4) -> Tensor:
+def mmce(batch: Outcomes, *, width: float) -> Tensor:
     r"""Kernel calibration error of the batch (Kumar et al. 2018).
 
     .. math:: \sqrt{\frac1{n^2} \sum_{ij} (c_i-r_i)(c_j-r_j) e^{-|r_i-r_j|/w}}

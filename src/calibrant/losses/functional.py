@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
+from calibrant.losses import curves
+from calibrant.losses.curves import Curve
+
+DUAL_FOCAL_GAMMA = 5.0
+MARGIN, MARGIN_WEIGHT = 10.0, 0.1
 
 
 def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
@@ -20,7 +24,7 @@ def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
 
 def expected_curve(log_probs: Tensor, labels: Tensor, curve: Curve) -> Tensor:
     """:func:`on_curve` from log-probabilities."""
-    return _expectation(lambda log_p: curve.value_and_slope(log_p)[0], log_probs, labels)
+    return _expectation(lambda log_p: curve(log_p)[0], log_probs, labels)
 
 
 def _expectation(value: Callable[[Tensor], Tensor], log_probs: Tensor, labels: Tensor) -> Tensor:
@@ -35,40 +39,45 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp()
     tensor([4.])
     """
-    return on_curve(logits, labels, CrossEntropy())
+    return on_curve(logits, labels, curves.cross_entropy())
 
 
-def focal(logits: Tensor, labels: Tensor, *, gamma: float = 1.0) -> Tensor:
+def focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
-    return on_curve(logits, labels, Focal(gamma))
+    return on_curve(logits, labels, curves.focal(gamma))
 
 
-def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
+def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.INVERSE_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
-    return on_curve(logits, labels, InverseFocal(gamma))
+    return on_curve(logits, labels, curves.inverse_focal(gamma))
 
 
-def poly(logits: Tensor, labels: Tensor, *, epsilon: float = 1.0) -> Tensor:
+def poly(logits: Tensor, labels: Tensor, *, epsilon: float = curves.POLY_EPSILON) -> Tensor:
     r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022).
 
     The paper prints ε = −1; its published code flips the sign, so that its tables were made with +1, our default.
     """
-    return on_curve(logits, labels, Poly(epsilon))
+    return on_curve(logits, labels, curves.poly(epsilon))
 
 
 def flsd(
-    logits: Tensor, labels: Tensor, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma_low: float = curves.GAMMA_LOW,
+    gamma_high: float = curves.GAMMA_HIGH,
+    threshold: float = curves.GAMMA_THRESHOLD,
 ) -> Tensor:
     r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (Mukhoti et al. 2020)."""
-    return on_curve(logits, labels, StepFocal(Focal(gamma_low), Focal(gamma_high), threshold))
+    return on_curve(logits, labels, curves.step_focal(gamma_low, gamma_high, threshold))
 
 
-def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = 0.1) -> Tensor:
+def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = curves.RELAXATION_ALPHA) -> Tensor:
     r"""0 where :math:`p_y \ge 1-\alpha`, else :math:`KL((1-\alpha, \alpha) \| (p_y, 1-p_y))` (Lienen et al. 2021)."""
-    return on_curve(logits, labels, Relaxation(alpha))
+    return on_curve(logits, labels, curves.relaxation(alpha))
 
 
-def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = 5.0) -> Tensor:
+def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
@@ -80,7 +89,9 @@ def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = 5.0) -> Tensor:
     return _expectation(lambda log_p: -(rest**gamma) * log_p, log_probs, labels)
 
 
-def margin_smoothing(logits: Tensor, labels: Tensor, *, margin: float = 10.0, weight: float = 0.1) -> Tensor:
+def margin_smoothing(
+    logits: Tensor, labels: Tensor, *, margin: float = MARGIN, weight: float = MARGIN_WEIGHT
+) -> Tensor:
     r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022)."""
     excess = F.relu(logits.amax(1, keepdim=True) - logits - margin)
     return cross_entropy(logits, labels) + weight * excess.mean(1)

@@ -58,7 +58,7 @@ def value_and_gradient(
         log_p = exp.gather(1, label).squeeze(1)
         total = exp.exp_().sum(1)
         log_p.sub_(total.log())
-    value, a = curve.value_and_slope(log_p)
+    value, a = curve(log_p)
     scale = weights / total  # p = exp / total
     if penalty is None:
         gradient = exp.mul_((a * scale).neg_().unsqueeze(1))

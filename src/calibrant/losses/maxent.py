@@ -20,11 +20,11 @@ from calibrant._checks import (
 )
 from calibrant.errors import InvalidInputError
 from calibrant.losses import batchwise
-from calibrant.losses.curves import Focal
+from calibrant.losses.curves import FOCAL_GAMMA, focal
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
-from calibrant.losses.modules import Batch, CurveLoss, Options
-from calibrant.losses.penalties import RULES, MomentPenalty, OneHotPenalty, Penalty
+from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, Options
+from calibrant.losses.penalties import PENALTIES, MomentPenalty, OneHotPenalty, Penalty
 from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
 
 
@@ -70,7 +70,7 @@ class MaxEntLoss(CurveLoss):
         prior: Sequence[float] | Tensor,
         form: str = "mean",
         *,
-        gamma: float = 1.0,
+        gamma: float = FOCAL_GAMMA,
         penalty: str = "absolute",
         gibbs: str = "paper",
         local: bool = True,
@@ -78,10 +78,10 @@ class MaxEntLoss(CurveLoss):
         features: Tensor | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(Focal(gamma), **options)
+        super().__init__(focal(gamma), **options)
         check_choice("form", form, FORMS)
         check_choice("gibbs", gibbs, GIBBS)
-        check_choice("penalty", penalty, RULES)
+        check_choice("penalty", penalty, PENALTIES)
         if penalty == "signed" and gibbs == "paper":
             raise InvalidInputError(
                 'penalty "signed" with gibbs "paper" drives every sample to class 0 where the multipliers are all '
@@ -111,7 +111,7 @@ class MaxEntLoss(CurveLoss):
     @classmethod
     def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
         """The loss for a training set with these integer labels, those equal to ``ignore_index`` left out."""
-        ignore_index = options.get("ignore_index", -100)
+        ignore_index = options.get("ignore_index", IGNORE_INDEX)
         return cls(check_train_labels(labels, n_classes, ignore_index), form, **options)  # type: ignore[arg-type]
 
     @classmethod
@@ -151,17 +151,14 @@ class MaxEntLoss(CurveLoss):
             if not shares.any():
                 raise InvalidInputError("telemetry needs at least one sample that counts")
             log_probs = F.log_softmax(batch.logits, dim=1)
-            seen = self.constraint.compare(log_probs.exp(), batch.labels, batch.classes)
-            costs, slopes = seen.cost(self.constraint.rule)
-            focal = expected_curve(log_probs, batch.labels, self.curve)
+            compared = self.constraint.compare(log_probs.exp(), batch.labels, batch.classes)
+            costs, slopes = self.constraint.costs(*compared)
+            values = expected_curve(log_probs, batch.labels, self.curve)
             norms = [
                 torch.autograd.grad((part * shares).sum(), batch.logits, retain_graph=True)[0].norm()
-                for part in (costs.sum(1), focal)
+                for part in (costs.sum(1), values)
             ]
-            means = [
-                (shares @ moments + self.constraint.origin).tolist()
-                for moments in (seen.moments, seen.global_moments, seen.local_moments)
-            ]
+            means = [(shares @ moments + self.constraint.origin).tolist() for moments in compared[:3]]
         return Telemetry(
             active_fraction=float(shares @ (slopes != 0).to(shares.dtype).mean(1)),
             moments=means[0],

@@ -20,11 +20,12 @@ from calibrant._checks import (
     check_soft_labels,
     check_tensor,
 )
-from calibrant.losses import avuc, batchwise, functional
-from calibrant.losses.curves import CrossEntropy, Curve, Focal, InverseFocal, Poly, Relaxation, StepFocal
+from calibrant.losses import avuc, batchwise, curves, functional
+from calibrant.losses.curves import Curve
 from calibrant.losses.fused import full_precision, fused_sum, transformed
 from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
 
+IGNORE_INDEX = -100  # torch's
 REDUCTIONS = ("mean", "sum", "none")
 BOUNDED = 32.0  # the exponentials of logits within ±32, and their sums, are far from overflow and underflow
 
@@ -55,7 +56,7 @@ class Batch:
     def on_curve(self, curve: Curve, seen: batchwise.Outcomes) -> Tensor:
         """The curve of each sample; at integer labels its outcomes already say where."""
         if self.labels is self.classes:
-            return curve.value_and_slope(seen.log_p)[0]
+            return curve(seen.log_p)[0]
         return functional.on_curve(self.logits, self.labels, curve)
 
 
@@ -79,7 +80,7 @@ class Loss(KeepsPrecision, ABC):
         *,
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | Tensor | None = None,
-        ignore_index: int = -100,
+        ignore_index: int = IGNORE_INDEX,
         reduction: str = "mean",
         validate: bool | None = None,
     ) -> None:
@@ -185,7 +186,8 @@ class CurveLoss(Loss):
         self.curve = curve
 
     def extra_repr(self) -> str:
-        return f"curve={self.curve}, {super().extra_repr()}"
+        settings = [f"{name}={value}" for name, value in self.curve.keywords.items()]
+        return ", ".join([*settings, super().extra_repr()])
 
     def per_sample(self, batch: Batch) -> Tensor:
         return functional.on_curve(batch.logits, batch.labels, self.curve)
@@ -210,28 +212,28 @@ class CrossEntropyLoss(CurveLoss):
     r""":math:`-\log p_y`."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        super().__init__(CrossEntropy(), **options)
+        super().__init__(curves.cross_entropy(), **options)
 
 
 class FocalLoss(CurveLoss):
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
 
-    def __init__(self, gamma: float = 1.0, **options: Unpack[Options]) -> None:
-        super().__init__(Focal(gamma), **options)
+    def __init__(self, gamma: float = curves.FOCAL_GAMMA, **options: Unpack[Options]) -> None:
+        super().__init__(curves.focal(gamma), **options)
 
 
 class InverseFocalLoss(CurveLoss):
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
 
-    def __init__(self, gamma: float = 2.0, **options: Unpack[Options]) -> None:
-        super().__init__(InverseFocal(gamma), **options)
+    def __init__(self, gamma: float = curves.INVERSE_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
+        super().__init__(curves.inverse_focal(gamma), **options)
 
 
 class PolyLoss(CurveLoss):
     r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022); the paper's tables were made with ε = +1."""
 
-    def __init__(self, epsilon: float = 1.0, **options: Unpack[Options]) -> None:
-        super().__init__(Poly(epsilon), **options)
+    def __init__(self, epsilon: float = curves.POLY_EPSILON, **options: Unpack[Options]) -> None:
+        super().__init__(curves.poly(epsilon), **options)
 
 
 class FLSDLoss(CurveLoss):
@@ -239,25 +241,25 @@ class FLSDLoss(CurveLoss):
 
     def __init__(
         self,
-        gamma_low: float = 5.0,
-        gamma_high: float = 3.0,
-        threshold: float = 0.2,
+        gamma_low: float = curves.GAMMA_LOW,
+        gamma_high: float = curves.GAMMA_HIGH,
+        threshold: float = curves.GAMMA_THRESHOLD,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(StepFocal(Focal(gamma_low), Focal(gamma_high), threshold), **options)
+        super().__init__(curves.step_focal(gamma_low, gamma_high, threshold), **options)
 
 
 class LabelRelaxationLoss(CurveLoss):
     r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021)."""
 
-    def __init__(self, alpha: float = 0.1, **options: Unpack[Options]) -> None:
-        super().__init__(Relaxation(alpha), **options)
+    def __init__(self, alpha: float = curves.RELAXATION_ALPHA, **options: Unpack[Options]) -> None:
+        super().__init__(curves.relaxation(alpha), **options)
 
 
 class DualFocalLoss(Loss):
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
 
-    def __init__(self, gamma: float = 5.0, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.gamma = check_number("gamma", gamma, least=0)
 
@@ -268,7 +270,12 @@ class DualFocalLoss(Loss):
 class MarginSmoothingLoss(Loss):
     """Cross-entropy plus a penalty on logits further than a margin below the largest (MbLS, Liu et al. 2022)."""
 
-    def __init__(self, margin: float = 10.0, weight: float = 0.1, **options: Unpack[Options]) -> None:
+    def __init__(
+        self,
+        margin: float = functional.MARGIN,
+        weight: float = functional.MARGIN_WEIGHT,
+        **options: Unpack[Options],
+    ) -> None:
         super().__init__(**options)
         self.margin = check_number("margin", margin, least=0)
         self.weight = check_number("weight", weight, least=0)
@@ -293,7 +300,7 @@ class AvUCLoss(Loss):
         if self.beta == 0:
             return functional.cross_entropy(batch.logits, batch.labels)
         seen = batch.outcomes()
-        return batch.on_curve(CrossEntropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
+        return batch.on_curve(curves.cross_entropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
 
 
 class SoftAvUCLoss(Loss):
@@ -304,14 +311,14 @@ class SoftAvUCLoss(Loss):
         beta: float = 1.0,
         temperature: float = 0.01,
         kappa: float = 0.1,
-        gamma: float = 1.0,
+        gamma: float = curves.FOCAL_GAMMA,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
         self.beta = check_number("beta", beta, least=0)
         self.temperature = check_positive("temperature", temperature)
         self.kappa = check_positive("kappa", check_fraction("kappa", kappa))
-        self.curve = Focal(gamma)
+        self.curve = curves.focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         seen = batch.outcomes()
@@ -329,7 +336,7 @@ class MMCELoss(Loss):
 
     def per_sample(self, batch: Batch) -> Tensor:
         seen = batch.outcomes()
-        return batch.on_curve(CrossEntropy(), seen) + self.weight * batchwise.mmce(seen, width=self.width)
+        return batch.on_curve(curves.cross_entropy(), seen) + self.weight * batchwise.mmce(seen, width=self.width)
 
 
 class MDCALoss(Loss):
@@ -338,7 +345,7 @@ class MDCALoss(Loss):
     def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, least=0)
-        self.curve = Focal(gamma)
+        self.curve = curves.focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         term = batchwise.mdca(batch.logits, batch.labels, batch.weights)

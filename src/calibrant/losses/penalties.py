@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -38,20 +37,16 @@ def squared(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, T
     return torch.addcmul(pull * gap, weight, half_spread.square()), 2 * pull
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How a penalty is made of gaps and multipliers."""
-
-    cost: Cost
-    term_weight: Callable[[Tensor], Tensor]  # of one term, from its multiplier λ; a negative weight would reward a gap
-
-
-RULES = {
-    "absolute": Rule(absolute, torch.abs),
-    "squared": Rule(squared, torch.square),
-    "signed": Rule(signed, torch.clone),
-    "signed_as_printed": Rule(signed, torch.clone),
+# The cost of each penalty, and the weight of one term from its multiplier λ; a negative weight would reward a gap.
+PENALTIES: dict[str, tuple[Cost, Callable[[Tensor], Tensor]]] = {
+    "absolute": (absolute, torch.abs),
+    "squared": (squared, torch.square),
+    "signed": (signed, torch.clone),
+    "signed_as_printed": (signed, torch.clone),
 }
+# Moments of each prediction beside the global and local ones it should have, from the penalty's origin, and the weights
+# of the constraints; all (n, n_constraints)
+Compared = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class KeepsPrecision(nn.Module):
@@ -66,50 +61,40 @@ class KeepsPrecision(nn.Module):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Moments of each prediction beside those it should have; all (n, n_constraints)."""
-
-    moments: Tensor  # these three from the origin of the penalty
-    global_moments: Tensor
-    local_moments: Tensor
-    weights: Tensor
-    rounding: Tensor  # (n_constraints,), that of a moment in float32
-
-    def cost(self, rule: Rule) -> tuple[Tensor, Tensor]:
-        """The weighted penalty of each constraint, and its slope in the moment."""
-        gap = self.moments - (self.global_moments + self.local_moments) / 2
-        half_spread = (self.global_moments - self.local_moments).abs() / 2 + self.rounding
-        return rule.cost(gap, half_spread, self.weights)
-
-
 class Penalty(KeepsPrecision, ABC):
     """What the constraints cost; its constants are buffers."""
 
     origin: Tensor
     multipliers: Tensor
-    rounding: Tensor  # widens the spreads, so that a moment equal to its target is not beyond it by chance
+    rounding: (
+        Tensor  # (n_constraints,), widens the spreads, so that a moment equal to its target is not beyond it by chance
+    )
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
         self.name = penalty
+        self.cost, self.term_weight = PENALTIES[penalty]
         self.local = local
-
-    @property
-    def rule(self) -> Rule:
-        return RULES[self.name]
 
     def weight(self, multipliers: Tensor) -> Tensor:
         """The weight of the global and the local term together; of the global one alone where that is all."""
-        return self.rule.term_weight(multipliers) * (2 if self.local else 1)
+        return self.term_weight(multipliers) * (2 if self.local else 1)
 
     @abstractmethod
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
         """Predictions (n, k) beside their targets, for labels (n,) or (n, k) whose classes are given too."""
 
     def forward(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
         """One value per sample, (n,)."""
-        return self.compare(probs, labels, classes).cost(self.rule)[0].sum(1)
+        return self.costs(*self.compare(probs, labels, classes))[0].sum(1)
+
+    def costs(
+        self, moments: Tensor, global_moments: Tensor, local_moments: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The weighted penalty of each constraint, and its slope in the moment."""
+        gap = moments - (global_moments + local_moments) / 2
+        half_spread = (global_moments - local_moments).abs() / 2 + self.rounding
+        return self.cost(gap, half_spread, weights)
 
 
 class MomentPenalty(Penalty):
@@ -147,7 +132,7 @@ class MomentPenalty(Penalty):
         self.register_buffer("rounding", rounding.float())
         self.register_buffer("multipliers", solution.multipliers.float())
 
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
         dtype = probs.dtype
         features, global_moments = self.features.to(dtype), self._rows(self.global_moments, classes, dtype)
         if not self.local:
@@ -158,7 +143,7 @@ class MomentPenalty(Penalty):
             local_moments = 2 * self._rows(self.targets, classes, dtype) - global_moments
         moments = self._centered(probs @ features.T, classes)
         weights = self._rows(self.weights, classes, dtype)
-        return Comparison(moments, global_moments, local_moments, weights, self.rounding)
+        return moments, global_moments, local_moments, weights
 
     @staticmethod
     def _rows(table: Tensor, classes: Tensor, dtype: torch.dtype) -> Tensor:
@@ -181,7 +166,7 @@ class MomentPenalty(Penalty):
     def _term(self, n: int, moment: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         tables = (self.targets[n], self.half_spreads[n], self.weights[n])
         target, half_spread, weight = (table.index_select(0, classes) for table in tables)
-        return self.rule.cost(moment - target, half_spread, weight)
+        return self.cost(moment - target, half_spread, weight)
 
 
 class OneHotPenalty(Penalty):
@@ -207,7 +192,7 @@ class OneHotPenalty(Penalty):
         column = classes[:, None]
         return (self.others + self.shifts[column]).scatter(1, column, self.own[column])
 
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Comparison:
+    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
         dtype = probs.dtype
         global_moments = self.prior.to(dtype).expand_as(probs)
         if not self.local:
@@ -216,6 +201,4 @@ class OneHotPenalty(Penalty):
             local_moments = labels
         else:
             local_moments = F.one_hot(classes, probs.shape[1]).to(dtype)
-        return Comparison(
-            probs, global_moments, local_moments, self.weight(self._multipliers_of(classes)).to(dtype), self.rounding
-        )
+        return probs, global_moments, local_moments, self.weight(self._multipliers_of(classes)).to(dtype)

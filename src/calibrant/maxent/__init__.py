@@ -4,6 +4,7 @@ from calibrant.maxent.constraints import FORMS as FORMS
 from calibrant.maxent.constraints import Constraints as Constraints
 from calibrant.maxent.constraints import centered_moments as centered_moments
 from calibrant.maxent.constraints import constraints as constraints
+from calibrant.maxent.priors import read_prior as read_prior
 from calibrant.maxent.solver import GIBBS as GIBBS
 from calibrant.maxent.solver import Solution as Solution
 from calibrant.maxent.solver import gibbs_distribution as gibbs_distribution

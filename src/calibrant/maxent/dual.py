@@ -7,6 +7,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
+from calibrant._arrays import blocks
 from calibrant.errors import NotConvergedError
 
 TOLERANCE = 1e-12  # largest relative residual of a solved problem, unless its multipliers are so large that the
@@ -176,10 +177,9 @@ class _Point:
 
 def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
     r"""Dual :math:`\sum_k e^{-1-\lambda f(k)} + \lambda c`, or :math:`\log\sum_k e^{-\lambda f(k)} + \lambda c`."""
-    size = max(1, BLOCK // problem.n_points)
-    rows = [slice(first, first + size) for first in range(0, len(multipliers), size)]
-    blocks = [_sums(problem[block], multipliers[block]) for block in rows]
-    mass, moments, hessian = blocks[0] if len(blocks) == 1 else map(torch.cat, zip(*blocks, strict=True))
+    rows = blocks(len(multipliers), problem.n_points, size=BLOCK)
+    parts = [_sums(problem[block], multipliers[block]) for block in rows]
+    mass, moments, hessian = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
     gap = moments - problem.targets
     return _Point(
         value=mass + (multipliers * problem.targets).sum(1),
@@ -191,7 +191,10 @@ def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
 
 
 def _sums(problem: MomentProblem, multipliers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass of the Gibbs weights (its logarithm where normalized), their moments, and the curvature of the dual."""
+    """Mass of the Gibbs weights (its logarithm where normalized), their moments, and the Hessian of the dual.
+
+    The Hessian is the second moments, central where normalized.
+    """
     exponents = problem.exponents(multipliers).neg_()
     if problem.normalized:
         mass = exponents.logsumexp(1)
@@ -199,15 +202,10 @@ def _sums(problem: MomentProblem, multipliers: Tensor) -> tuple[Tensor, Tensor, 
     else:
         weights = exponents.sub_(1).exp_()
         mass = weights.sum(1)
-    return mass, *_curvature(problem, weights)
-
-
-def _curvature(problem: MomentProblem, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Moments under the weights, and the Hessian of the dual: their second moments, central where normalized."""
     moments, second = problem.moments(weights)
     if problem.normalized:
         second = second - moments[:, :, None] * moments[:, None, :]
-    return moments, second
+    return mass, moments, second
 
 
 def _flat_directions(features: Tensor, normalized: bool) -> Tensor:

@@ -10,7 +10,6 @@ from calibrant.metrics.bins import reliability_curve as reliability_curve
 from calibrant.metrics.bins import rms_calibration_error as rms_calibration_error
 from calibrant.metrics.bins import underconfidence as underconfidence
 from calibrant.metrics.classwise import classwise_calibration_error as classwise_calibration_error
-from calibrant.metrics.classwise import top_label as top_label
 from calibrant.metrics.compare import Difference as Difference
 from calibrant.metrics.compare import compare as compare
 from calibrant.metrics.means import accuracy as accuracy
@@ -21,6 +20,7 @@ from calibrant.metrics.means import mean_entropy as mean_entropy
 from calibrant.metrics.means import negative_log_likelihood as negative_log_likelihood
 from calibrant.metrics.means import nll_on_errors as nll_on_errors
 from calibrant.metrics.multilabel import score_multilabel as score_multilabel
+from calibrant.metrics.outcomes import top_label as top_label
 from calibrant.metrics.ranking import RiskCoverageCurve as RiskCoverageCurve
 from calibrant.metrics.ranking import area_under_risk_coverage as area_under_risk_coverage
 from calibrant.metrics.ranking import ks_error as ks_error
@@ -31,3 +31,4 @@ from calibrant.metrics.scoring import score as score
 from calibrant.metrics.smooth import smooth_calibration_error as smooth_calibration_error
 from calibrant.metrics.table import METRICS as METRICS
 from calibrant.metrics.table import Metric as Metric
+from calibrant.metrics.table import Quantity as Quantity

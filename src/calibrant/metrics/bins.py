@@ -35,11 +35,11 @@ def rmsce(bins: Tally) -> Tensor:
 
 
 def over(bins: Tally) -> Tensor:
-    return (-bins.gap).clamp_min(0).sum(-1)
+    return bins.gap.clamp_min(0).sum(-1)
 
 
 def under(bins: Tally) -> Tensor:
-    return bins.gap.clamp_min(0).sum(-1)
+    return (-bins.gap).clamp_min(0).sum(-1)
 
 
 def debiased(bins: Tally) -> Tensor:
@@ -53,11 +53,6 @@ def _without_bias(bins: Tally) -> Tensor:
     chance = bins.accuracy * (1 - bins.accuracy) / (rows - 1)
     terms = bins.mass * ((bins.mean_confidence - bins.accuracy) ** 2 - chance)
     return torch.where(enough, terms, 0.0).sum(-1)
-
-
-def cece(classes: Tally) -> Tensor:
-    """Of (n_classes, n_bins): the mean over classes of the ECE of each class's probability."""
-    return (classes.weight[..., 1] - classes.confidence).abs().sum() / classes.total.sum()
 
 
 def outcome_bins(

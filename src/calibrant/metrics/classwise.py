@@ -1,11 +1,30 @@
-"""Functions of whole predictions: the classwise calibration error, and the top label's confidence and correctness."""
+"""Classwise ECE: the mean over classes of the ECE of each class's probability; its interval, floor and influence."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
 from torch import Tensor
 
-from calibrant._checks import check_labelled, check_probabilities, check_scored, check_whole
-from calibrant.metrics.bins import cece
-from calibrant.metrics.outcomes import BLOCK, SMALL, by_class, outcomes, top_class
+from calibrant._arrays import blocks
+from calibrant._checks import check_scored, check_whole
+from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.exact import binomial_chance, share_limits
+from calibrant.metrics.intervals import (
+    ABSOLUTE_SUM,
+    RARE,
+    SIGNIFICANT,
+    Limits,
+    gaps,
+    holding_gap,
+    interval,
+    lower_limit,
+)
+from calibrant.metrics.outcomes import outcomes, rounding
+from calibrant.metrics.rows import ScoredRows
+from calibrant.metrics.tally import Floats, Tally
+
+INFLUENCES = 2**20  # of a row on the gap of a class, at a time
 
 
 def classwise_calibration_error(
@@ -26,36 +45,111 @@ def classwise_calibration_error(
     return cece(classes)
 
 
-def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row of probabilities (n, k), and whether its class, the first of equal ones, is the label.
+def cece(classes: Tally) -> Tensor:
+    """Of (n_classes, n_bins): every class has the whole weight, so that the sum of all gaps is a mean over classes."""
+    return classes.gap.abs().sum()
 
-    >>> top_label(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
-    (tensor([0.7500, 0.5000]), tensor([ True, False]))
+
+def classwise_interval(classes: Tally, level: float, seed: int, *, exclusive: bool) -> Limits:
+    """The limits of `interval` for a sum over so many gaps that it is nearly normal.
+
+    The classes of a row are not independent: what one class has too much, the others have too little. A row's
+    likeliest class (its bins above ½) and its label otherwise (below) are taken together; of two classes, either says
+    all. Classes that do not exclude each other are taken to vary together, which is the widest.
     """
-    probs, labels = check_labelled("probs", probs, labels)
-    confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
-    step = max(1, 4 * BLOCK // probs.shape[1])
-    for start in range(0, len(probs), step):
-        rows = slice(start, start + step)
-        find = _top_of_few if probs.shape[1] < SMALL else _top_of_many
-        confidence[rows], correct[rows] = find(probs[rows], labels[rows], start)
-    return confidence, correct
+    observed = float(cece(classes))
+    if exclusive and len(classes.total) == 2:
+        limits = interval(observed, gaps(classes[1], seed), ABSOLUTE_SUM, level)
+        return holding_gap(limits, classes[1], ABSOLUTE_SUM, level)
+    perfect, anew = _perfect_variance(classes), _anew_variance(classes)
+    plain = _plain(classes)
+    chance = np.where(plain, 0.0, _perfect_deviation(classes))
+    shared = _shared_variance(classes, anew, plain)
+
+    def deviation(variances: Floats) -> float:
+        if not exclusive:
+            return float(np.sqrt(variances.sum(1)).sum())
+        return float(np.sqrt(variances.sum() + shared))
+
+    spread = deviation(np.where(plain, anew, np.maximum(perfect - chance**2, 0.0)))
+    low = lower_limit(observed, *(chance.sum() + ndtri([(1 - level) / 2, level, (1 + level) / 2]) * spread))
+    high = observed + float(ndtri((1 + level) / 2)) * deviation(anew)
+    down, up = _rare_reach(classes, level, exclusive=exclusive)
+    return min(low, max(observed - down, 0.0)), min(max(high, observed + up), 1.0)
 
 
-def _top_of_many(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
-    check_probabilities("probs", probs, first_row, total=1.0)
-    top = top_class(probs)
-    return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
+def classwise_floor(classes: Tally) -> float:
+    """The sum over classes and bins of the mean absolute gap of a perfect model."""
+    return float(_perfect_deviation(classes).sum())
 
 
-def _top_of_few(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
-    """The same from a copy whose columns lie together in memory: the label's probability against the others'."""
-    columns = by_class(probs).t()
-    check_probabilities("probs", columns, first_row, total=1.0)
-    label = labels.unsqueeze(1)
-    of_label = probs.gather(1, label).squeeze(1)
-    of_others = columns.scatter_(1, label, -1.0).amax(1)
-    correct = of_label > of_others
-    tied = (of_label == of_others).nonzero().squeeze(1)
-    correct[tied] = top_class(probs[tied]) == labels[tied]
-    return torch.maximum(of_label, of_others), correct
+def classwise_noise(classes: Tally) -> float:
+    """What noise adds to the classwise error where gaps that are no more than noise are taken for none."""
+    return float(_perfect_deviation(classes)[~_plain(classes)].sum())
+
+
+def _plain(classes: Tally) -> NDArray[np.bool_]:
+    """Which gaps are more than noise."""
+    spread = np.sqrt(np.maximum(_anew_variance(classes), _perfect_variance(classes)))
+    return np.asarray(np.abs(classes.gap.numpy()) > SIGNIFICANT * spread)
+
+
+def _rare_reach(classes: Tally, level: float, *, exclusive: bool) -> Limits:
+    """How far down and up a classwise error may be that rests on few surprises; (0, 0) where there are enough.
+
+    A surprise is a row that is of a class in whose bin few are, or not of one in whose bin most are. An incorrect row
+    of exclusive classes is two of them, each of which moves the gap of its class by a row.
+    """
+    n_classes = len(classes.total)
+    together = 2 if exclusive else n_classes  # surprises that come at once, at most
+    total, squared = float(classes.total.sum()) / n_classes, float(classes.squared.sum()) / n_classes
+    share, effective = float(classes.weight.amin(-1).sum()) / together / total, total**2 / squared
+    if share * effective >= RARE:
+        return 0.0, 0.0
+    low, high = share_limits(min(share, 1.0) * effective, effective, level)
+    return (share - low) * together / n_classes, (high - share) * together / n_classes
+
+
+def _perfect_variance(classes: Tally) -> Floats:
+    confidence = torch.nan_to_num(classes.mean_confidence).clamp(0, 1)
+    return (classes.squared * confidence * (1 - confidence) / classes.total.sum() ** 2).numpy()
+
+
+def _anew_variance(classes: Tally) -> Floats:
+    confidence = torch.nan_to_num(classes.mean_confidence).clamp(0, 1)
+    accuracy = torch.nan_to_num(classes.accuracy)
+    second = accuracy * (1 - confidence) ** 2 + (1 - accuracy) * confidence**2
+    return (classes.squared * second / classes.total.sum() ** 2).numpy()
+
+
+def _perfect_deviation(classes: Tally) -> Floats:
+    """Mean absolute deviation of a binomial count from its mean (De Moivre): 2 m (1 − p) P(m), m = ⌊np⌋ + 1."""
+    p = torch.nan_to_num(classes.mean_confidence).clamp(0, 1).numpy()
+    n = np.maximum(np.rint(classes.effective.numpy()), 1)
+    m = np.floor(n * p) + 1
+    deviation = np.where(m <= n, 2 * m * (1 - p) * binomial_chance(np.minimum(m, n), n, p), 0.0)
+    return np.asarray(deviation * classes.total.numpy() / n / float(classes.total.sum()))
+
+
+def _shared_variance(classes: Tally, variance: Floats, plain: NDArray[np.bool_]) -> float:
+    """Twice the covariance of the absolute gaps above ½ with those below, from their signs."""
+    sign = np.where(plain, np.sign(classes.gap.numpy()), 0.0)
+    middle = (sign.shape[1] + 1) // 2
+    labelled = classes.weight[:, :middle, 1].numpy()
+    below = float((sign[:, :middle] * labelled).sum() / max(labelled.sum(), 1e-300))
+    return max(-2.0 * below * float((sign[:, middle:] * variance[:, middle:]).sum()), 0.0)
+
+
+def classwise_influence(scored: ScoredRows, classes: Tally) -> Tensor:
+    """What each row contributes to n times the classwise error, less its value."""
+    logits, labels, weights = scored.predictions.logits, scored.predictions.labels, scored.weights
+    sign = classes.gap.sign().flatten()
+    (n, k), n_bins = logits.shape, classes.total.shape[1]
+    found = torch.empty(n, dtype=torch.float64)
+    for rows in blocks(n, k, size=INFLUENCES):
+        probs = logits[rows].softmax(1)
+        cell = bin_numbers(probs, n_bins, rounding(probs.dtype)) + torch.arange(k) * n_bins
+        residual = probs.double()
+        residual[torch.arange(len(probs)), labels[rows]] -= 1
+        found[rows] = (sign[cell] * residual).sum(1) / k
+    return found - weights @ found / weights.sum()

@@ -7,8 +7,9 @@ adds more to the norm of one model than to that of the other; the interval holds
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import torch
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import (
     check_all_labelled,
     check_choice,
@@ -26,17 +27,12 @@ from calibrant._checks import (
     check_whole,
 )
 from calibrant.errors import InvalidInputError
-from calibrant.metrics import intervals
-from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, keys_of, strata_numbers
 from calibrant.metrics.exact import holm
-from calibrant.metrics.means import COLUMNS
-from calibrant.metrics.outcomes import Outcomes, outcomes, rounding
-from calibrant.metrics.ranking import aurc_influence
+from calibrant.metrics.outcomes import outcomes
+from calibrant.metrics.rows import RowGaps, ScoredRows
 from calibrant.metrics.scorecard import Scorecard, row_weights
-from calibrant.metrics.smooth import Floats, smooth
-from calibrant.metrics.table import METRICS, check_metrics
-from calibrant.metrics.tally import Tally, tally
+from calibrant.metrics.table import METRICS, Metric, check_metrics
+from calibrant.metrics.tally import Floats
 from calibrant.predictions import Predictions
 
 N_DRAWS = 2000
@@ -45,7 +41,7 @@ CLUSTERS_AT_A_TIME = 2048
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of one group of rows: model a less model b."""
+    """One metric of one group of rows: model a minus model b."""
 
     metric: str
     group: object  # the value of the column compared by; None for all rows
@@ -60,19 +56,6 @@ class Difference:
     p_holm: float  # the same, corrected for the number of groups compared
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The rows of one model."""
-
-    predictions: Predictions
-    rows: Outcomes
-    weights: Tensor
-
-    def __getitem__(self, index: Tensor) -> "_Model":
-        rows = Outcomes(*(getattr(self.rows, name)[index] for name in Outcomes.__slots__))
-        return _Model(self.predictions[index], rows, self.weights[index])
-
-
 def compare(
     a: Predictions,
     b: Predictions,
@@ -85,11 +68,24 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
 ) -> list[Difference]:
-    """Metric by metric, model a less model b on the same rows in the same order.
+    """Metric by metric, model a minus model b on the same rows in the same order.
 
-    by: a column of a; each of its values is compared too, the p-values corrected for their number (Holm). cluster: a
-    column of a; rows that share its value are not independent. weights: a column of a. metrics: by default all of the
-    table but those of P(y = 1), and but those that are infinite for either model.
+    Args:
+        a: The predictions of one model, with the columns named below.
+        b: Those of the other.
+        metrics: By default all of the table but those of P(y = 1), and but those that are infinite for either model.
+        by: A column; each of its values is compared too, the p-values corrected for their number (Holm).
+        cluster: A column; rows that share its value are not independent.
+        weights: A column of row weights.
+        n_bins: Of the binned calibration errors.
+        level: Of the intervals.
+        seed: Of the draws.
+
+    Returns:
+        For each metric the difference on all rows, then those of the groups.
+
+    Raises:
+        InvalidInputError: Where the rows differ, have no label, or a metric asked for is infinite.
 
     >>> a = Predictions.from_positive_probs([0.9, 0.2, 0.8, 0.7], [1, 0, 1, 0])
     >>> b = Predictions.from_positive_probs([0.6, 0.4, 0.6, 0.6], [1, 0, 1, 0])
@@ -110,49 +106,48 @@ def compare(
         counts = check_counting(row_weights(a, weights))
         a, b = a[counts], b[counts]
         b = replace(b, columns=pa.table({weights: a.column(weights)}))
-    models = [_model(predictions, weights) for predictions in (a, b)]
+    models = [_scored(predictions, weights) for predictions in (a, b)]
     clusters = torch.arange(len(a)) if cluster is None else torch.from_numpy(a.groups(cluster)[0])
-    groups: list[tuple[object, Tensor]] = [(None, torch.arange(len(a)))]
-    if by is not None:
-        number, distinct = a.groups(by)
-        groups += [(value, torch.from_numpy(np.flatnonzero(number == i))) for i, value in enumerate(distinct)]
     found = []
-    for group, index in groups:
+    for group, index in _groups(a, by):
         pair = [model[index] for model in models]
         cards = [Scorecard.of(model.predictions, metrics=names, n_bins=n_bins, weights=weights) for model in pair]
         for name in names:
             values = [value for card in cards if (value := card.get(name)) is not None]
             if len(values) < 2 or (metrics is None and not all(map(math.isfinite, values))):
                 continue
-            evidence = _evidence(name, pair, cards, clusters[index], seed)
+            evidence = _evidence(METRICS[name], pair, cards, clusters[index], seed)
             found.append(_difference(name, group, len(index), values[0], values[1], evidence, level))
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
 
 
-def _model(predictions: Predictions, weights: str | None) -> _Model:
+def _scored(predictions: Predictions, weights: str | None) -> ScoredRows:
     rows, _ = outcomes(predictions.logits, predictions.labels)
     ones = torch.ones(len(predictions), dtype=torch.float64)
-    return _Model(predictions, rows, ones if weights is None else row_weights(predictions, weights))
+    return ScoredRows(predictions, rows, ones if weights is None else row_weights(predictions, weights))
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """What is known of a difference beside its value."""
+def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[object, Tensor]]:
+    """All rows, then those of every value of a column."""
+    yield None, torch.arange(len(predictions))
+    if by is not None:
+        number, distinct = predictions.groups(by)
+        for i, value in enumerate(distinct):
+            yield value, torch.from_numpy(np.flatnonzero(number == i))
 
-    error: float  # its standard error
-    freedom: float  # the degrees of freedom of that
-    noise: float = 0.0  # at most so much of it is what noise adds to one norm more than to the other
+
+Evidence: TypeAlias = tuple[float, float, float]  # standard error, its degrees of freedom, and a − b of what noise adds
 
 
 def _difference(
-    name: str, group: object, n_rows: int, a: float, b: float, evidence: _Evidence, level: float
+    name: str, group: object, n_rows: int, a: float, b: float, evidence: Evidence, level: float
 ) -> Difference:
-    difference, error, freedom = a - b, evidence.error, evidence.freedom
+    (error, freedom, noise), difference = evidence, a - b
     if not math.isfinite(difference):
         raise InvalidInputError(f"{name} cannot be compared: it is {a:g} and {b:g}")
     if freedom < 1:  # a single cluster says nothing of how clusters differ
         return Difference(name, group, False, n_rows, a, b, difference, (-math.inf, math.inf), math.inf, 1.0, 1.0)
-    low, high = sorted((difference, difference - evidence.noise))
+    low, high = sorted((difference, difference - noise))
     reach = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
     nearest = max(low, -high, 0.0)  # how far 0 is from what the difference may be
     p_value = float(nearest == 0)
@@ -171,162 +166,35 @@ def _holm(rows: list[Difference]) -> list[Difference]:
     return [replace(row, whole=True) for row in rows[:1]] + groups
 
 
-def _evidence(name: str, pair: list[_Model], cards: list[Scorecard], clusters: Tensor, seed: int) -> _Evidence:
+def _evidence(metric: Metric, pair: list[ScoredRows], cards: list[Scorecard], clusters: Tensor, seed: int) -> Evidence:
     _, cluster = clusters.unique(return_inverse=True)
     n_clusters = int(cluster.max()) + 1
     if n_clusters == 1:
-        return _Evidence(math.inf, 0.0)
+        return math.inf, 0.0, 0.0
     correction = n_clusters / (n_clusters - 1)
-    if name in _GAPS:
-        sides = [_GAPS[name](model, card) for model, card in zip(pair, cards, strict=True)]
+    if metric.gaps is not None:
+        sides = [metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True)]
         return _spread_of_norms(sides, _joint_covariance(sides, cluster) * correction, seed)
+    assert metric.influence is not None
     weights = pair[0].weights
-    terms = [weights * _influence(name, model, card) for model, card in zip(pair, cards, strict=True)]
-    summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, terms[0] - terms[1])
+    first, second = (weights * metric.influence(model, card) for model, card in zip(pair, cards, strict=True))
+    summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, first - second)
     error = math.sqrt(float(summed @ summed) * correction) / float(weights.sum())
-    noise = [intervals.classwise_noise(card.classes) for card in cards if card.classes is not None and name == "cece"]
-    return _Evidence(error, n_clusters - 1.0, noise[0] - noise[1] if noise else 0.0)
+    noise = 0.0 if metric.noise is None else metric.noise(cards[0]) - metric.noise(cards[1])
+    return error, n_clusters - 1.0, noise
 
 
-def _influence(name: str, model: _Model, card: Scorecard) -> Tensor:
-    """What each row contributes to n times a metric that is smooth in its rows, less the metric's value."""
-    value = card[name]
-    if name == "aurc":
-        cell, cells = _exact(model)
-        right, wrong = aurc_influence(cells)
-        return torch.where(model.rows.correct, right[cell], wrong[cell])
-    if name == "cece":
-        return _classwise_influence(model, card)
-    column = {"accuracy": "correct"}.get(name, name.removesuffix("_on_errors"))
-    assert column in COLUMNS
-    deviation: Tensor = getattr(model.rows, column).double() - value
-    if not name.endswith("_on_errors"):
-        return deviation
-    wrong = (~model.rows.correct).double()
-    return wrong * deviation * model.weights.sum() / (model.weights @ wrong)
-
-
-def _classwise_influence(model: _Model, card: Scorecard) -> Tensor:
-    assert card.classes is not None
-    sign = (card.classes.weight[..., 1] - card.classes.confidence).sign().flatten()
-    n, k = model.predictions.logits.shape
-    found = torch.empty(n, dtype=torch.float64)
-    step = max(1, 2**20 // k)
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        probs = model.predictions.logits[rows].softmax(1)
-        cell = bin_numbers(probs, card.n_bins, rounding(probs.dtype)) + torch.arange(k) * card.n_bins
-        residual = -probs.double()
-        residual[torch.arange(len(probs)), model.predictions.labels[rows]] += 1
-        found[rows] = (sign[cell] * residual).sum(1) / k
-    return found - model.weights @ found / model.weights.sum()
-
-
-@dataclass(frozen=True)
-class _Gaps:
-    """A model's gaps: the cell and the residual of each row, and the metric as a function of the gaps."""
-
-    cell: Tensor  # (n,)
-    residual: Tensor  # (n,) weighted: correct less confidence
-    n_cells: int
-    total: float  # of the weights
-    linear: Callable[[Floats], Floats]  # of the gaps
-    norm: intervals.Norm  # of that: the metric
-    share: float = 1.0  # of a change of the norm that is left where the metric's own width follows
-
-    @property
-    def gap(self) -> Floats:
-        return np.bincount(self.cell.numpy(), self.residual.numpy(), self.n_cells) / self.total
-
-    def metric(self, gap: Floats) -> Floats:
-        return self.share * self.norm(self.linear(gap))
-
-    def added_by(self, noise: Floats) -> float:
-        """What noise adds to the metric where gaps that are no more than noise are taken for none."""
-        gap, drawn = self.linear(self.gap), self.linear(noise)
-        base = np.where(np.abs(gap) > intervals.SIGNIFICANT * drawn.std(0), gap, 0.0)
-        return float(self.norm(base + drawn).mean() - self.norm(base))
-
-
-def _exact(model: _Model) -> tuple[Tensor, Tally]:
-    """The exact cell of each row, and their tally."""
-    rows = model.rows
-    keys, cell = keys_of(rows.confidence, rows.doubt, TIE_BITS[rows.confidence.dtype]).unique(return_inverse=True)
-    return cell, tally(cell, len(keys), rows.confidence, rows.correct, model.weights)
-
-
-def _with(model: _Model, cell: Tensor, n_cells: int, linear: Callable[[Floats], Floats], norm: intervals.Norm) -> _Gaps:
-    residual = model.weights * (model.rows.correct.double() - model.rows.confidence.double())
-    return _Gaps(cell, residual, n_cells, float(model.weights.sum()), linear, norm)
-
-
-def _over_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Scorecard], _Gaps]:
-    def gaps(model: _Model, card: Scorecard) -> _Gaps:
-        confidence = model.rows.confidence
-        cell = bin_numbers(confidence, card.n_bins, rounding(confidence.dtype))
-        mass = torch.bincount(cell, model.weights, card.n_bins).numpy() / float(model.weights.sum())
-        scale = np.where(mass > 0, np.maximum(mass, 1e-300) ** power, np.inf)
-        return _with(model, cell, card.n_bins, lambda gap: gap / scale, norm)
-
-    return gaps
-
-
-def _over_mass_bins(norm: intervals.Norm, power: float) -> Callable[[_Model, Scorecard], _Gaps]:
-    def gaps(model: _Model, card: Scorecard) -> _Gaps:
-        cell, cells = _exact(model)
-        numbers = equal_mass_numbers(cells, card.n_bins)
-        mass = np.maximum(cells.merged(numbers, card.n_bins).mass.numpy(), 1e-300)
-        return _with(model, numbers[cell], card.n_bins, lambda gap: gap / mass**power, norm)
-
-    return gaps
-
-
-def _over_strata(model: _Model, card: Scorecard) -> tuple[Tensor, Tally, Tally]:
-    """The stratum of each row, the strata, and the cells."""
-    cell, cells = _exact(model)
-    _, numbers = strata_numbers(cells, intervals.N_STRATA).unique(return_inverse=True)
-    return numbers[cell], cells.merged(numbers, int(numbers.max()) + 1), cells
-
-
-def _ks_gaps(model: _Model, card: Scorecard) -> _Gaps:
-    cell, groups, _ = _over_strata(model, card)
-    return _with(model, cell, len(groups.total), lambda gap: np.cumsum(gap, -1), intervals.largest)
-
-
-def _smooth_gaps(model: _Model, card: Scorecard) -> _Gaps:
-    cell, groups, cells = _over_strata(model, card)
-    width = float(smooth(cells))
-    if width == 0:
-        return _with(model, cell, len(groups.total), lambda gap: gap, intervals.absolute_sum)
-    kernel, share = intervals.kernel(groups, width), intervals.share_of_width(cells, width)
-    return replace(_with(model, cell, len(groups.total), lambda gap: gap @ kernel, intervals.absolute_sum), share=share)
-
-
-_GAPS: dict[str, Callable[[_Model, Scorecard], _Gaps]] = {
-    "ece": _over_bins(intervals.absolute_sum, 0.0),
-    "mce": _over_bins(intervals.largest, 1.0),
-    "rmsce": _over_bins(intervals.root_sum, 0.5),
-    "overconfidence": _over_bins(intervals.negative_sum, 0.0),
-    "underconfidence": _over_bins(intervals.positive_sum, 0.0),
-    "adaece": _over_mass_bins(intervals.absolute_sum, 0.0),
-    "l2ce": _over_mass_bins(intervals.root_sum, 0.5),
-    "kse": _ks_gaps,
-    "smece": _smooth_gaps,
-}
-
-
-def _joint_covariance(sides: list[_Gaps], cluster: Tensor) -> Floats:
+def _joint_covariance(sides: list[RowGaps], cluster: Tensor) -> Floats:
     """Covariance of the summed residuals of both models' cells, clusters being independent."""
     first, second = sides
     size = first.n_cells + second.n_cells
     total = torch.zeros(size, size, dtype=torch.float64)
-    order = cluster.argsort(stable=True)
+    number, order = cluster.sort(stable=True)
     cell = torch.stack([first.cell, second.cell + first.n_cells], dim=1)[order]
     residual = torch.stack([first.residual, second.residual], dim=1)[order]
-    number = cluster[order]
-    edges = torch.searchsorted(number, torch.arange(0, int(number[-1]) + 1 + CLUSTERS_AT_A_TIME, CLUSTERS_AT_A_TIME))
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        local = number[start:end] - number[start]
+    for some in blocks(int(number[-1]) + 1, 1, size=CLUSTERS_AT_A_TIME):
+        start, end = torch.searchsorted(number, torch.tensor([some.start, some.stop])).tolist()
+        local = number[start:end] - some.start
         sums = torch.zeros(CLUSTERS_AT_A_TIME * size, dtype=torch.float64)
         sums.index_add_(0, (local.unsqueeze(1) * size + cell[start:end]).flatten(), residual[start:end].flatten())
         sums = sums.view(-1, size)
@@ -334,13 +202,14 @@ def _joint_covariance(sides: list[_Gaps], cluster: Tensor) -> Floats:
     return total.numpy()
 
 
-def _spread_of_norms(sides: list[_Gaps], covariance: Floats, seed: int) -> _Evidence:
+def _spread_of_norms(sides: list[RowGaps], covariance: Floats, seed: int) -> Evidence:
     """Standard deviation of metric(a) − metric(b) when the gaps of both are drawn from their joint normal law."""
     first, second = sides
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     noise = np.random.default_rng(seed).standard_normal((N_DRAWS, len(root))) @ root.T / first.total
-    noises = noise[:, : first.n_cells], noise[:, first.n_cells :]
-    drawn = first.metric(first.gap + noises[0]) - second.metric(second.gap + noises[1])
-    added = [side.added_by(own) for side, own in zip(sides, noises, strict=True)]
-    return _Evidence(float(drawn.std(ddof=1)), math.inf, added[0] - added[1])
+    (a, added_to_a), (b, added_to_b) = (
+        first.without(noise[:, : first.n_cells]),
+        second.without(noise[:, first.n_cells :]),
+    )
+    return float((a - b).std(ddof=1)), math.inf, added_to_a - added_to_b

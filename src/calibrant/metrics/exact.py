@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrik, betainc, betaincinv, gammaln, xlog1py, xlogy
 
-from calibrant.metrics.tally import Tally
+from calibrant.metrics.tally import Floats, Tally
 
 GRID = 4096  # steps from 0 to the observed error
 REACH, MORE = 12.0, 30.0  # standard deviations, and rows beyond them, outside of which a binomial count never is
 
 Part = Literal["all", "over", "under"]  # of the gaps: confidence above accuracy, or below
-Floats = NDArray[np.float64]
 
 
 def ece_p_value(bins: Tally, part: Part = "all") -> float:
@@ -29,9 +27,9 @@ def ece_p_value(bins: Tally, part: Part = "all") -> float:
     their sum: the chance is never too small, and with 15 bins that of an error less than half a percent smaller.
     """
     filled = bins[bins.total > 0]
-    total, right = filled.total.numpy(), filled.weight[:, 1].numpy()
+    total, correct = filled.total.numpy(), filled.weight[:, 1].numpy()
     confidence = np.clip(filled.mean_confidence.numpy(), 0.0, 1.0)
-    observed = float(_size(right - total * confidence, part).sum())
+    observed = float(_size(total * confidence - correct, part).sum())
     if observed <= 1e-9 * float(total.sum()):
         return 1.0
     rows = np.maximum(np.rint(filled.effective.numpy()), 1.0)
@@ -39,7 +37,7 @@ def ece_p_value(bins: Tally, part: Part = "all") -> float:
     below[0] = 1.0
     for n, p, unit in zip(rows, confidence, total / rows, strict=True):
         count, chance = binomial(float(n), float(p))
-        place = np.ceil(_size(count - n * p, part) * unit * (GRID / observed) - 1e-9)
+        place = np.ceil(_size(n * p - count, part) * unit * (GRID / observed) - 1e-9)
         near = place < GRID
         below = _folded(below, np.bincount(place[near].astype(np.int64), chance[near], GRID).astype(np.float64))
     return min(max(1.0 - float(below.sum()), 0.0), 1.0)
@@ -55,10 +53,10 @@ def combined_p_value(ece: float, gap: float) -> float:
 
 
 def _size(gap: Floats, part: Part) -> Floats:
-    """Of right rows less expected ones."""
+    """Of gaps: expected correct rows minus those seen."""
     if part == "all":
         return np.abs(gap)
-    return np.maximum(-gap if part == "over" else gap, 0.0)
+    return np.maximum(gap if part == "over" else -gap, 0.0)
 
 
 def _folded(a: Floats, b: Floats) -> Floats:
@@ -72,9 +70,14 @@ def binomial(n: float, p: float) -> tuple[Floats, Floats]:
     """The counts that ever occur, and their chances."""
     reach = REACH * math.sqrt(n * p * (1 - p)) + MORE
     count = np.arange(max(0.0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
-    log_chance = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1) + xlogy(count, p) + xlog1py(n - count, -p)
-    chance = np.exp(log_chance)
+    chance = binomial_chance(count, n, p)
     return count, chance / chance.sum()
+
+
+def binomial_chance(count: Floats, n: Floats | float, p: Floats | float) -> Floats:
+    """How often a binomial count is that, element by element."""
+    log_chance = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
+    return np.asarray(np.exp(log_chance + xlogy(count, p) + xlog1py(n - count, -p)))
 
 
 def share_p_value(right: float, n: float, expected: float) -> float:

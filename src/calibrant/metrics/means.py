@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 from torch import Tensor
 
 from calibrant._checks import check_scored
 from calibrant.errors import UndefinedMetricError
+from calibrant.metrics.exact import share_limits
 from calibrant.metrics.outcomes import Outcomes, outcomes
 
 COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
@@ -37,13 +38,13 @@ class Means:
         return float(self.sums[which, COLUMNS.index(column), 0] / self.weight[which])
 
     def interval(self, column: str, level: float, *, errors: bool = False) -> tuple[float, float]:
-        """Student's interval of a mean; Wilson's of a share."""
+        """Student's interval of a mean; Clopper and Pearson's of a share."""
         mean, which = self.value(column, errors=errors), int(errors)
         if not math.isfinite(mean):
             return mean, mean
         effective = float(self.weight[which] ** 2 / self.squared[which])
         if column == "correct":
-            return _wilson(mean, effective, level)
+            return share_limits(mean * effective, effective, level)
         if effective <= 1 + 1e-9:
             return (0.0, 1.0) if column == "confidence" else (0.0, math.inf)
         _, first, second = self.sums[which, COLUMNS.index(column)].tolist()
@@ -53,23 +54,16 @@ class Means:
         return max(mean - reach, 0.0), min(mean + reach, 1.0) if column == "confidence" else mean + reach
 
 
-def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
-    z2 = float(ndtri(0.5 + level / 2)) ** 2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    reach = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
-    return (0.0 if share == 0 else centre - reach), (1.0 if share == 1 else centre + reach)
-
-
 def means(rows: Outcomes, weights: Tensor | None) -> Means:
-    wrong = (~rows.correct).nonzero().squeeze(1)
-    count = torch.tensor([len(rows.correct), len(wrong)])
+    errors = (~rows.correct).nonzero().squeeze(1)
+    count = torch.tensor([len(rows.correct), len(errors)])
     columns = [getattr(rows, name).double() for name in COLUMNS]
     if weights is None:
-        sums = torch.stack([_powers(columns), _powers([column[wrong] for column in columns])])
+        sums = torch.stack([_powers(columns), _powers([column[errors] for column in columns])])
         return Means(count, count.double(), count.double(), sums)
-    some = weights[wrong]
+    some = weights[errors]
     weight, squared = (torch.stack([power(weights), power(some)]) for power in (torch.sum, lambda w: w @ w))
-    sums = torch.stack([_powers(columns, weights), _powers([column[wrong] for column in columns], some)])
+    sums = torch.stack([_powers(columns, weights), _powers([column[errors] for column in columns], some)])
     return Means(count, weight, squared, sums)
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._arrays import blocks
+from calibrant._checks import check_labelled, check_probabilities
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.tally import Tally
 
@@ -50,8 +52,7 @@ def outcomes(
     columns = {f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(Outcomes)}
     classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
     step = max(LANES, BLOCK // n_classes // LANES * LANES)
-    for start in range(0, n, step):
-        rows = slice(start, min(start + step, n))
+    for rows in blocks(n, 1, size=step):
         shares = _fill({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
         if classes is not None:
             classes.add(shares, rows)
@@ -89,6 +90,39 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     wrong = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
     torch.add(squares, torch.where(out["correct"], out["doubt"] ** 2, wrong), out=out["brier"])
     return share
+
+
+def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row of probabilities (n, k), and whether its class, the first of equal ones, is the label.
+
+    >>> top_label(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
+    (tensor([0.7500, 0.5000]), tensor([ True, False]))
+    """
+    probs, labels = check_labelled("probs", probs, labels)
+    confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
+    find = _top_of_few if probs.shape[1] < SMALL else _top_of_many
+    for rows in blocks(*probs.shape, size=4 * BLOCK):
+        confidence[rows], correct[rows] = find(probs[rows], labels[rows], rows.start)
+    return confidence, correct
+
+
+def _top_of_many(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
+    check_probabilities("probs", probs, first_row, total=1.0)
+    top = top_class(probs)
+    return probs.gather(1, top.unsqueeze(1)).squeeze(1), top == labels
+
+
+def _top_of_few(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, Tensor]:
+    """The same from a copy whose columns lie together in memory: the label's probability against the others'."""
+    columns = by_class(probs).t()
+    check_probabilities("probs", columns, first_row, total=1.0)
+    label = labels.unsqueeze(1)
+    of_label = probs.gather(1, label).squeeze(1)
+    of_others = columns.scatter_(1, label, -1.0).amax(1)
+    correct = of_label > of_others
+    tied = (of_label == of_others).nonzero().squeeze(1)
+    correct[tied] = top_class(probs[tied]) == labels[tied]
+    return torch.maximum(of_label, of_others), correct
 
 
 class _ClassBins:

@@ -12,14 +12,15 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant._checks import check_outcomes
-from calibrant.metrics.cells import Cells, cells_of, equal_mass_numbers
+from calibrant.metrics.bins import debiased
+from calibrant.metrics.cells import Cells, cells_of, equal_mass, equal_mass_numbers
 from calibrant.metrics.tally import Tally
 
 
 def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
     r"""Largest gap between cumulative accuracy and cumulative confidence (Gupta et al., ICLR 2021).
 
-    .. math:: \mathrm{KS} = \max_t \Bigl| \frac1n \sum_{i : r_i \le t} (c_i - r_i) \Bigr|
+    .. math:: \mathrm{KS} = \max_t \Bigl| \frac1n \sum_{i : r_i \le t} (r_i - c_i) \Bigr|
 
     Samples of equal confidence enter the sum together, so the value does not depend on their order.
 
@@ -34,27 +35,27 @@ def ks(cells: Tally) -> Tensor:
     return cells.gap.cumsum(0).abs().amax()
 
 
-def ks_bound(cells: Cells) -> Tensor:
+def ks_bound(cells: Cells) -> float:
     """Inside a cell the sum can rise or fall by the lesser of all its rises and all its falls, beyond both its ends."""
     rise, fall = _rise_and_fall(cells)
-    return torch.minimum(rise, fall).amax()
+    return float(torch.minimum(rise, fall).amax())
 
 
 def _rise_and_fall(cells: Cells) -> tuple[Tensor, Tensor]:
-    """By how much the right rows of each cell raise the sum of gaps, and the wrong ones lower it."""
+    """By how much the incorrect rows of each cell raise the sum of gaps, and the correct ones lower it."""
     share = cells.tally.weight / cells.tally.weight.sum()
-    return share[:, 1] * (1 - cells.tally.mean_confidence), share[:, 0] * cells.tally.mean_confidence
+    return share[:, 0] * cells.tally.mean_confidence, share[:, 1] * (1 - cells.tally.mean_confidence)
 
 
-def adaptive_bound(cells: Cells, n_bins: int) -> Tensor:
+def adaptive_bound(cells: Cells, n_bins: int) -> float:
     """A bin that ends inside a cell could take or leave its rows: twice all that they rise and fall."""
     rise, fall = _rise_and_fall(cells)
-    return 2 * (rise + fall)[_split_by_bins(cells, n_bins)].sum()
+    return 2 * float((rise + fall)[_split_by_bins(cells, n_bins)].sum())
 
 
-def debiased_bound(cells: Cells, n_bins: int, value: float) -> float:
+def debiased_bound(cells: Cells, n_bins: int) -> float:
     """The same for the root of Σ g²/m less chance, whose slope in g is at most 2, and in the mass m at most 1."""
-    split = _split_by_bins(cells, n_bins)
+    split, value = _split_by_bins(cells, n_bins), float(debiased(equal_mass(cells.tally, n_bins)))
     rise, fall = _rise_and_fall(cells)
     moved = float((4 * (rise + fall) + 2 * cells.tally.mass)[split].sum())
     if moved == 0:
@@ -112,22 +113,22 @@ def aurc(cells: Tally) -> Tensor:
     return area.sum() / ends[-1]
 
 
-def aurc_bound(cells: Cells) -> Tensor:
-    """The errors of a cell may all come first or last: at most right·wrong/all away from even."""
+def aurc_bound(cells: Cells) -> float:
+    """The errors of a cell may all come first or last: at most correct·incorrect/all away from even."""
     places, ends, errors, harmonic = _from_most_confident(cells.tally)
     away = errors * (places - errors) / places
-    return (away * harmonic).sum() / ends[-1]
+    return float((away * harmonic).sum() / ends[-1])
 
 
 def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Number of places of each cell, the last of them, the errors in it, and the sum of 1/i over its places."""
-    wrong, right = cells.rows.flip(0).unbind(1)
-    places = wrong + right
+    errors, correct = cells.rows.flip(0).unbind(1)
+    places = errors + correct
     ends = places.cumsum(0)
     harmonic = _harmonic(ends)
     harmonic[1:] -= harmonic[:-1].clone()
     harmonic[0] -= torch.digamma(torch.ones((), dtype=torch.float64))
-    return places, ends, wrong, harmonic
+    return places, ends, errors, harmonic
 
 
 def _harmonic(x: Tensor) -> Tensor:
@@ -140,7 +141,7 @@ def _harmonic(x: Tensor) -> Tensor:
 
 
 def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
-    r"""What one more right or wrong row of each cell adds to n·AURC.
+    r"""What one more correct or incorrect row of each cell adds to n·AURC.
 
     With u the coverage at which a row enters and e(u) the error rate there, AURC = −∫ e ln u du, and a row with
     outcome e contributes :math:`-e \ln u - \int_u^1 e(v)/v\, dv + \bar e - \mathrm{AURC}`.
@@ -156,12 +157,12 @@ def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
 def aurc_interval(cells: Tally, level: float) -> tuple[float, float]:
     """Normal limits, from the variance of the influence of a row; with half a row more of either outcome.
 
-    Without that, rows that are all right would seem to know their error rate for certain.
+    Without that, rows that are all correct would seem to know their error rate for certain.
     """
-    right, wrong = aurc_influence(cells)
+    correct, incorrect = aurc_influence(cells)
     unit = cells.squared / cells.total
     half = cells.mass * unit / 2
-    squares = (cells.weight[:, 1] + half) * right**2 + (cells.weight[:, 0] + half) * wrong**2
+    squares = (cells.weight[:, 1] + half) * correct**2 + (cells.weight[:, 0] + half) * incorrect**2
     variance = (squares * unit).sum() / cells.total.sum() ** 2
     value, reach = float(aurc(cells)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
     return max(value - reach, 0.0), min(value + reach, 1.0)

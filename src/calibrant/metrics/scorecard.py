@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,11 +22,12 @@ from calibrant.metrics.events import Events, events, plus
 from calibrant.metrics.means import Means, means
 from calibrant.metrics.outcomes import Outcomes, outcomes
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, needed
+from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
 from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +147,9 @@ class Scorecard:
 
         Exact up to the rounding of a softmax: confidences that agree to 18 bits (float32; 42 in float64) are equal.
         """
-        bound = self._metric(name).bound
-        events = self.positive if METRICS[name].binary else self.top
-        return 0.0 if bound is None or events is None or events.cells is None or events.cells.exact else bound(self)
+        metric = self._metric(name)
+        cells = (self.about_positive if metric.binary else self).top.cells
+        return 0.0 if metric.bound is None or cells is None or cells.exact else metric.bound(cells, self.n_bins)
 
     def reliability(self) -> ReliabilityCurve:
         """Accuracy against confidence of the top label, bin by bin, with bin strengths."""
@@ -168,11 +169,20 @@ class Scorecard:
 
     @property
     def top_bins(self) -> Tally:
-        return needed(self.top.bins, "bins")  # type: ignore[no-any-return]
+        return _needed(self.top.bins, "bins")
 
     @property
     def top_cells(self) -> Tally:
-        return needed(self.top.cells, "cells").tally  # type: ignore[no-any-return]
+        return _needed(self.top.cells, "cells").tally
+
+    @property
+    def class_bins(self) -> Tally:
+        return _needed(self.classes, "classes")
+
+    @property
+    def about_positive(self) -> Self:
+        """The scorecard with the probability of class 1 in the place of the largest probability."""
+        return replace(self, top=_needed(self.positive, "probability of class 1"))
 
     def __repr__(self) -> str:
         return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(self._short())})"
@@ -180,6 +190,12 @@ class Scorecard:
     def _short(self) -> Iterator[str]:
         for name, value in list(self.values().items())[:3]:
             yield f"{name} –" if value is None else f"{name} {value:.4g}"
+
+
+def _needed(part: T | None, name: str) -> T:
+    if part is None:
+        raise InvalidInputError(f"this scorecard was made for metrics that need no {name}")
+    return part
 
 
 def positive(rows: Outcomes, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:

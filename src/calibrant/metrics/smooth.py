@@ -1,20 +1,17 @@
 """Smooth ECE: calibration error without bins (Błasiok & Nakkiran 2023)."""
 
 import math
-from typing import TypeAlias
 
 import numpy as np
 import scipy.fft
 import scipy.optimize
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._checks import check_outcomes
 from calibrant.metrics.cells import Cells, cells_of
-from calibrant.metrics.tally import Tally
+from calibrant.metrics.tally import Floats, Tally
 
-Floats: TypeAlias = NDArray[np.float64]
 N_POINTS = 2**13  # of the even grid over [0, 1] on which the residuals are smoothed
 
 
@@ -72,10 +69,10 @@ def fixed_width(transform: Floats) -> float:
     return float(scipy.optimize.brentq(excess, 0.0, most, xtol=1e-9))
 
 
-def smooth_bound(cells: Cells) -> Tensor:
+def smooth_bound(cells: Cells) -> float:
     """Moving a row by δ changes its kernel by at most δ·√(2/π)/s, and the root by no more than that."""
     width = float(smooth(cells.tally))
     if width == 0:
-        return torch.zeros((), dtype=torch.float64)
+        return 0.0
     moved = cells.tally.mass * cells.width() * (cells.tally.count.sum(-1) > 1)
-    return moved.sum() * math.sqrt(2 / math.pi) / width
+    return float(moved.sum()) * math.sqrt(2 / math.pi) / width

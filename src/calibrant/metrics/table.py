@@ -1,21 +1,22 @@
-"""The table of metrics: for each a formula over a part of a scorecard, its interval and its noise floor.
+"""The table of metrics: for each its names, a formula over a part of a scorecard, its interval and its noise floor.
 
 A part is sums that merge by addition: means, bins, classes (the bins of every class) and cells (the fine histogram).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from calibrant._checks import check_choice
 from calibrant.errors import InvalidInputError
-from calibrant.metrics import intervals
-from calibrant.metrics.bins import cece, debiased, ece, mce, over, rmsce, under
+from calibrant.metrics import classwise, intervals, ranking, rows
+from calibrant.metrics.bins import debiased, ece, mce, over, rmsce, under
 from calibrant.metrics.cells import Cells, equal_mass
-from calibrant.metrics.events import Events
-from calibrant.metrics.ranking import adaptive_bound, aurc, aurc_bound, aurc_interval, debiased_bound, ks, ks_bound
+from calibrant.metrics.intervals import Limits, Norm
+from calibrant.metrics.rows import RowGaps, ScoredRows
 from calibrant.metrics.smooth import smooth, smooth_bound
 from calibrant.metrics.tally import Tally
 
@@ -24,197 +25,205 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A row of the table: how to read a metric, and what it is worth, from a scorecard."""
+class Quantity:
+    """How a number is called and shown; ``Quantity(name, name, name, in_percent=False, better=None)`` if unknown."""
 
-    title: str
+    key: str  # in files, flags and Python: "ece"
+    heading: str  # in tables and figures: "ECE"
+    title: str  # in full: "expected calibration error"
+    in_percent: bool = True
+    better: Literal["higher", "lower"] | None = "lower"  # None: it only describes a model
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.better == "higher"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(Quantity):
+    """A row of the table: how to read a metric from a scorecard, and what it is worth."""
+
     parts: tuple[str, ...]
     value: Callable[["Scorecard"], float]
-    interval: Callable[["Scorecard", float, int], tuple[float, float]]
-    floor: Callable[["Scorecard", int], float] | None = None
-    bound: Callable[["Scorecard"], float] | None = None
-    higher_is_better: bool = False
-    binary: bool = False
+    interval: Callable[["Scorecard", float, int], Limits]  # level, seed
+    floor: Callable[["Scorecard", int], float] | None = None  # seed; None where it is no calibration error
+    bound: Callable[[Cells, int], float] | None = None  # n_bins; None where a stream has the exact value
+    binary: bool = False  # whether it asks for the probability of class 1
+    # for `compare`, one of two: the gaps of a model's rows (with n_bins), or the influence of each row on the value
+    gaps: Callable[[ScoredRows, int], RowGaps] | None = None
+    influence: Callable[[ScoredRows, "Scorecard"], Tensor] | None = None
+    noise: Callable[["Scorecard"], float] | None = None  # that it holds; gaps tell it themselves
 
 
-def needed(part: Any, name: str) -> Any:
-    if part is None:
-        raise InvalidInputError(f"this scorecard was made for metrics that need no {name}")
-    return part
+def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = False, **shown: Any) -> Metric:
+    """The mean of a column over all rows, or over the errors."""
+    return Metric(
+        key,
+        heading,
+        title,
+        **shown,
+        parts=("means",),
+        value=lambda card: card.means.value(column, errors=errors),  # type: ignore[union-attr]
+        interval=lambda card, level, _: card.means.interval(column, level, errors=errors),  # type: ignore[union-attr]
+        influence=lambda model, card: rows.mean_influence(model, column, card[key], errors=errors),
+    )
 
 
-def _mean(title: str, column: str, *, errors: bool = False, higher_is_better: bool = False) -> Metric:
-    def value(card: "Scorecard") -> float:
-        return card.means.value(column, errors=errors)  # type: ignore[union-attr]
-
-    def interval(card: "Scorecard", level: float, _: int) -> tuple[float, float]:
-        return card.means.interval(column, level, errors=errors)  # type: ignore[union-attr]
-
-    return Metric(title, ("means",), value, interval, higher_is_better=higher_is_better)
-
-
-Side: TypeAlias = Callable[["Scorecard"], Events]
-Reading: TypeAlias = Callable[[Events, int], Tally]  # the tally that a metric reads, of events and the number of bins
-
-
-def _top(card: "Scorecard") -> Events:
-    return card.top
-
-
-def _positive(card: "Scorecard") -> Events:
-    return needed(card.positive, "probability of class 1")  # type: ignore[no-any-return]
-
-
-def _bins(events: Events, _: int) -> Tally:
-    return needed(events.bins, "bins")  # type: ignore[no-any-return]
-
-
-def _cells(events: Events) -> Cells:
-    return needed(events.cells, "cells")  # type: ignore[no-any-return]
-
-
-def _mass_bins(events: Events, n_bins: int) -> Tally:
-    return equal_mass(_cells(events).tally, n_bins)
-
-
-def _classes(card: "Scorecard") -> Tally:
-    return needed(card.classes, "classes")  # type: ignore[no-any-return]
-
-
-def _binned(
+def _error(
+    key: str,
+    heading: str,
     title: str,
-    side: Side,
-    reading: Reading,
+    part: str,
+    read: Callable[["Scorecard"], Tally],
     formula: Callable[[Tally], Tensor],
-    norm: intervals.Norm,
-    scaled: Callable[[intervals.Noise, Tally], intervals.Noise] | None = None,
-    floor: Callable[[Tally, int], float] | None = None,
+    interval: Callable[[Tally, float, int], Limits],
+    floor: Callable[[Tally, int], float],
+    gaps: Callable[[ScoredRows, int], RowGaps],
+    bound: Callable[[Cells, int], float] | None = None,
 ) -> Metric:
-    """A norm of the gaps of bins, each gap scaled by its bin's mass where the norm asks for it."""
+    """A calibration error of the top label, from functions of the tally that it reads."""
 
-    def noise(bins: Tally, seed: int) -> intervals.Noise:
-        plain = intervals.gaps(bins, seed)
-        return plain if scaled is None else scaled(plain, bins)
-
-    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
-        bins = reading(side(card), card.n_bins)
-        drawn = noise(bins, seed)
-        observed, value = float(norm(drawn[0])), float(formula(bins))
-        if norm is intervals.largest:
-            low, high = intervals.largest_interval(observed, drawn, level)
-        else:
-            one_sign = norm in (intervals.negative_sum, intervals.positive_sum)
-            low, high = intervals.interval(observed, drawn, norm, level, of_one_sign=one_sign)
-        low, high = intervals.holding_gap((low, high), bins, norm, level)
-        most = intervals.largest_possible(bins, norm, scaled)
-        return min(low, value), max(min(high, most), value)  # a value without what chance adds may lie below
-
-    def noise_floor(card: "Scorecard", seed: int) -> float:
-        bins = reading(side(card), card.n_bins)
-        return intervals.floor(noise(bins, seed), norm) if floor is None else floor(bins, seed)
-
-    def bound(card: "Scorecard") -> float:
-        cells = _cells(side(card))
-        if formula is debiased:
-            return debiased_bound(cells, card.n_bins, float(debiased(equal_mass(cells.tally, card.n_bins))))
-        return float(adaptive_bound(cells, card.n_bins))
+    def limits(card: "Scorecard", level: float, seed: int) -> Limits:
+        tally = read(card)
+        (low, high), value = interval(tally, level, seed), float(formula(tally))
+        return min(low, value), max(high, value)  # a value without what chance adds may lie below
 
     return Metric(
+        key,
+        heading,
         title,
-        ("bins",) if reading is _bins else ("cells",),
-        lambda card: float(formula(reading(side(card), card.n_bins))),
-        interval,
-        noise_floor,
-        None if reading is _bins else bound,
-        binary=side is _positive,
+        parts=(part,),
+        value=lambda card: float(formula(read(card))),
+        interval=limits,
+        floor=lambda card, seed: floor(read(card), seed),
+        bound=bound,
+        gaps=gaps,
     )
 
 
-def _ks(title: str, side: Side) -> Metric:
-    def cells(card: "Scorecard") -> Cells:
-        return _cells(side(card))
-
-    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
-        tally = cells(card).tally
-        limits = intervals.ks_interval(tally, float(ks(tally)), seed, level)
-        return intervals.holding_gap(limits, tally, intervals.largest, level)
-
-    return Metric(
+def _binned(key: str, heading: str, title: str, formula: Callable[[Tally], Tensor], norm: Norm) -> Metric:
+    """Over bins of equal width."""
+    return _error(
+        key,
+        heading,
         title,
-        ("cells",),
-        lambda card: float(ks(cells(card).tally)),
-        interval,
-        lambda card, seed: intervals.floor(intervals.cumulative(cells(card).tally, seed), intervals.largest),
-        lambda card: float(ks_bound(cells(card))),
-        binary=side is _positive,
+        "bins",
+        lambda card: card.top_bins,
+        formula,
+        partial(intervals.binned_interval, norm=norm),
+        partial(intervals.binned_floor, norm=norm),
+        partial(rows.bin_gaps, norm=norm),
     )
 
 
-def _smooth(title: str, side: Side) -> Metric:
-    def cells(card: "Scorecard") -> Cells:
-        return _cells(side(card))
-
-    def interval(card: "Scorecard", level: float, seed: int) -> tuple[float, float]:
-        tally = cells(card).tally
-        limits = intervals.smooth_interval(tally, float(smooth(tally)), seed, level)
-        return intervals.holding_gap(limits, tally, intervals.absolute_sum, level)
-
-    return Metric(
-        title,
-        ("cells",),
-        lambda card: float(smooth(cells(card).tally)),
-        interval,
-        lambda card, seed: intervals.smooth_floor(cells(card).tally, seed),
-        lambda card: float(smooth_bound(cells(card))),
-        binary=side is _positive,
+def _of_positive(metric: Metric) -> Metric:
+    """The same calibration error of the probability of class 1."""
+    value, interval, floor = metric.value, metric.interval, metric.floor
+    assert floor is not None
+    return replace(
+        metric,
+        key=f"{metric.key}_positive",
+        heading=f"{metric.heading}, P(y = 1)",
+        title=f"{metric.title}, P(y = 1)",
+        value=lambda card: value(card.about_positive),
+        interval=lambda card, level, seed: interval(card.about_positive, level, seed),
+        floor=lambda card, seed: floor(card.about_positive, seed),
+        binary=True,
+        gaps=None,
     )
 
 
-def _calibration(side: Side, suffix: str, of: str) -> dict[str, Metric]:
-    """The calibration errors of one question."""
-    root, mass = intervals.per_root_mass, intervals.per_mass
-    return {
-        f"ece{suffix}": _binned(f"expected error{of}", side, _bins, ece, intervals.absolute_sum),
-        f"mce{suffix}": _binned(f"error of the worst bin{of}", side, _bins, mce, intervals.largest, mass),
-        f"rmsce{suffix}": _binned(f"root mean square{of}", side, _bins, rmsce, intervals.root_sum, root),
-        f"adaece{suffix}": _binned(f"bins of equal mass{of}", side, _mass_bins, ece, intervals.absolute_sum),
-        f"l2ce{suffix}": _binned(
-            f"L2, without chance{of}", side, _mass_bins, debiased, intervals.root_sum, root, intervals.debiased_floor
-        ),
-        f"kse{suffix}": _ks(f"Kolmogorov-Smirnov{of}", side),
-        f"smece{suffix}": _smooth(f"without bins{of}", side),
-    }
-
-
-METRICS: dict[str, Metric] = {
-    "accuracy": _mean("share of right rows", "correct", higher_is_better=True),
-    "confidence": _mean("mean of the largest", "confidence"),
-    **_calibration(_top, "", ""),
-    "overconfidence": _binned("overconfident part", _top, _bins, over, intervals.negative_sum),
-    "underconfidence": _binned("underconfident part", _top, _bins, under, intervals.positive_sum),
-    "cece": Metric(
-        "mean over classes",
-        ("classes",),
-        lambda card: float(cece(_classes(card))),
-        lambda card, level, seed: intervals.classwise_interval(
-            _classes(card), float(cece(_classes(card))), seed, level, exclusive=card.exclusive
-        ),
-        lambda card, _: intervals.classwise_floor(_classes(card)),
+SUM, ROOT = intervals.ABSOLUTE_SUM, intervals.ROOT_MEAN_SQUARE
+_ERRORS = (
+    _binned("ece", "ECE", "expected calibration error", ece, SUM),
+    _binned("mce", "MCE", "maximum calibration error", mce, intervals.LARGEST_PER_MASS),
+    _binned("rmsce", "RMS-CE", "root mean square calibration error", rmsce, ROOT),
+    _error(
+        "adaece",
+        "AdaECE",
+        "adaptive ECE",
+        "cells",
+        lambda card: equal_mass(card.top_cells, card.n_bins),
+        ece,
+        partial(intervals.binned_interval, norm=SUM),
+        partial(intervals.binned_floor, norm=SUM),
+        partial(rows.mass_bin_gaps, norm=SUM),
+        ranking.adaptive_bound,
     ),
-    "nll": _mean("minus log-likelihood", "nll"),
-    "brier": _mean("Brier score", "brier"),
-    "nll_on_errors": _mean("NLL of the errors", "nll", errors=True),
-    "brier_on_errors": _mean("Brier of the errors", "brier", errors=True),
-    "entropy": _mean("mean entropy", "entropy"),
-    "aurc": Metric(
-        "risk-coverage area",
-        ("cells",),
-        lambda card: float(aurc(card.top_cells)),
-        lambda card, level, _: aurc_interval(card.top_cells, level),
-        bound=lambda card: float(aurc_bound(_cells(card.top))),
+    _error(
+        "l2ce",
+        "L2-CE",
+        "debiased L2 calibration error",
+        "cells",
+        lambda card: equal_mass(card.top_cells, card.n_bins),
+        debiased,
+        partial(intervals.binned_interval, norm=ROOT),
+        intervals.debiased_floor,
+        partial(rows.mass_bin_gaps, norm=ROOT),
+        ranking.debiased_bound,
     ),
-    **_calibration(_positive, "_positive", ", P(y = 1)"),
-}
+    _error(
+        "kse",
+        "KSE",
+        "Kolmogorov-Smirnov error",
+        "cells",
+        lambda card: card.top_cells,
+        ranking.ks,
+        intervals.ks_interval,
+        intervals.ks_floor,
+        rows.ks_gaps,
+        lambda cells, _: ranking.ks_bound(cells),
+    ),
+    _error(
+        "smece",
+        "smECE",
+        "smooth ECE",
+        "cells",
+        lambda card: card.top_cells,
+        smooth,
+        intervals.smooth_interval,
+        intervals.smooth_floor,
+        rows.smooth_gaps,
+        lambda cells, _: smooth_bound(cells),
+    ),
+)
+_METRICS = (
+    _mean("accuracy", "Accuracy", "accuracy", "correct", better="higher"),
+    _mean("confidence", "Confidence", "mean confidence", "confidence", better=None),
+    *_ERRORS,
+    _binned("overconfidence", "Overconfidence", "overconfident part of the ECE", over, intervals.POSITIVE_SUM),
+    _binned("underconfidence", "Underconfidence", "underconfident part of the ECE", under, intervals.NEGATIVE_SUM),
+    Metric(
+        "cece",
+        "CECE",
+        "classwise ECE",
+        parts=("classes",),
+        value=lambda card: float(classwise.cece(card.class_bins)),
+        interval=lambda card, level, seed: classwise.classwise_interval(
+            card.class_bins, level, seed, exclusive=card.exclusive
+        ),
+        floor=lambda card, _: classwise.classwise_floor(card.class_bins),
+        influence=lambda model, card: classwise.classwise_influence(model, card.class_bins),
+        noise=lambda card: classwise.classwise_noise(card.class_bins),
+    ),
+    _mean("nll", "NLL", "negative log-likelihood", "nll", in_percent=False),
+    _mean("brier", "Brier", "Brier score", "brier", in_percent=False),
+    _mean("nll_on_errors", "NLL (err.)", "NLL of the errors", "nll", errors=True, in_percent=False),
+    _mean("brier_on_errors", "Brier (err.)", "Brier score of the errors", "brier", errors=True, in_percent=False),
+    _mean("entropy", "Entropy", "mean entropy", "entropy", in_percent=False, better=None),
+    Metric(
+        "aurc",
+        "AURC",
+        "area under the risk-coverage curve",
+        parts=("cells",),
+        value=lambda card: float(ranking.aurc(card.top_cells)),
+        interval=lambda card, level, _: ranking.aurc_interval(card.top_cells, level),
+        bound=lambda cells, _: ranking.aurc_bound(cells),
+        influence=lambda model, _: rows.area_influence(model),
+    ),
+    *map(_of_positive, _ERRORS),
+)
+METRICS: dict[str, Metric] = {metric.key: metric for metric in _METRICS}
 
 
 def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:

@@ -5,18 +5,21 @@ errors that depend on the order of the confidences. Counts are int64 and sums fl
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
     """Sums over the rows of each cell; adding two of them is adding their data."""
 
-    count: Tensor  # (…, 2) int64: rows whose outcome is wrong, right
+    count: Tensor  # (…, 2) int64: incorrect rows, correct rows
     weight: Tensor  # (…, 2) float64: the sum of their weights
     confidence: Tensor  # (…) float64: the weighted sum of confidences
     squared: Tensor  # (…) float64: the sum of squared weights
@@ -47,12 +50,12 @@ class Tally:
 
     @property
     def gap(self) -> Tensor:
-        """Mass times (accuracy − mean confidence) of each cell, which is 0 where a cell is empty."""
-        return (self.weight[..., 1] - self.confidence) / self.weight.sum()
+        """Mass times (mean confidence − accuracy) of each cell: positive where overconfident, 0 where it is empty."""
+        return (self.confidence - self.weight[..., 1]) / self.weight.sum()
 
     @property
     def accuracy(self) -> Tensor:
-        """Share of right outcomes in each cell; NaN where it is empty."""
+        """Share of correct rows in each cell; NaN where it is empty."""
         return self.weight[..., 1] / self.total
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from calibrant._checks import check_choice, check_whole
 from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet, densenet121
+from calibrant.models.own import import_model
 from calibrant.models.resnet import ResNet, resnet18, resnet50
 from calibrant.models.small import MLP, SmallConvNet, SmallResNet
 from calibrant.models.timm import PREFIX, TimmClassifier
@@ -31,6 +32,7 @@ __all__ = [
     "build_model",
     "check_model",
     "densenet121",
+    "import_model",
     "load_weights",
     "n_parameters",
     "read_tensors",

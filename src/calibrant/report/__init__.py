@@ -1,1 +1,20 @@
-"""What experiments have found, for people: tables, figures and a page, made of the files that a run leaves behind."""
+"""Tables, figures and pages of what audits and experiments have found."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant.report.experiment import write_experiment
+    from calibrant.report.formats import render
+    from calibrant.report.paper import make_table
+
+__all__ = ["make_table", "render", "write_experiment"]
+
+_HOMES = {"make_table": "paper", "render": "formats", "write_experiment": "experiment"}
+
+
+def __getattr__(name: str) -> object:
+    # loaded on first use: numbers and tables of text need neither torch nor altair
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import altair as alt
 
 from calibrant.audits.curves import SURE, Record
-from calibrant.report.figures.look import INK, PERCENT, finished, layered, values
-from calibrant.report.figures.render import to_svg
+from calibrant.report.charts import finished, layered, values
 from calibrant.report.numbers import count, level_text, percent, percent_limits
 from calibrant.report.page import Drawing
+from calibrant.report.render import to_svg
+from calibrant.report.style import INK, PERCENT
 
 SQUARE, WIDE, HIGH, LOW = 380, 560, 220, 80  # pixels
 RIGHT, WRONG, BAND = "#0072B2", "#D55E00", "#888888"

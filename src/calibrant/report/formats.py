@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from rich.cells import cell_len
 
@@ -21,9 +22,10 @@ MAX_PARTS, BETWEEN = 3, "\n\\par\\medskip\n"  # of a table in one float, and wha
 
 def render(table: Table, format: str, *, width: int = 100) -> str:
     """The table in a format of FORMATS. width: characters of a line of text."""
-    from calibrant._checks import check_choice  # it loads torch
+    if format not in FORMATS:
+        from calibrant._checks import check_choice  # it loads torch, here for the message alone
 
-    check_choice("format", format, FORMATS)
+        check_choice("format", format, FORMATS)
     return as_text(table, width) if format == "text" else FORMATS[format](table)
 
 
@@ -31,7 +33,7 @@ def as_text(table: Table, width: int = 100) -> str:
     """Text in columns, in parts one below the other where the width does not suffice for all."""
     parts = [_text_part(part) for part in _narrowed(_wrapped(table, width), width)]
     notes = [textwrap.fill(printable(note), width, subsequent_indent="  ") for note in table.legend("•")]
-    return "\n\n".join(filter(None, [printable(table.caption), *parts, "\n".join(notes)])) + "\n"
+    return "\n\n".join(filter(None, [textwrap.fill(printable(table.caption), width), *parts, "\n".join(notes)])) + "\n"
 
 
 def _text_part(table: Table) -> str:
@@ -78,12 +80,12 @@ def _padded(texts: Sequence[str], side: Callable[[str, int], str]) -> list[str]:
 
 
 def _narrowed(table: Table, width: int) -> list[Table]:
-    """The table in parts of as many groups of columns as so many characters allow, at least one."""
+    """The table in parts of as many groups of columns as so many characters allow."""
     labels = cell_len(_text_column(table, 0)[0])
     gap = WIDER if any(column.group for column in table.columns) else GAP
     parts: list[list[int]] = []
     room = 0
-    for block in _blocks(table):
+    for block in chain.from_iterable(_halved(table, block, width - labels - gap) for block in _blocks(table)):
         size = cell_len(_text_block(table, block)[0]) + gap
         if not parts or size > room:
             parts.append([])
@@ -93,19 +95,27 @@ def _narrowed(table: Table, width: int) -> list[Table]:
     return [_part(table, [0, *part]) for part in parts] or [table]
 
 
+def _halved(table: Table, block: list[int], room: int) -> list[list[int]]:
+    """The columns of a group, in halves until each fits."""
+    if len(block) == 1 or cell_len(_text_block(table, block)[0]) <= room:
+        return [block]
+    half = len(block) // 2
+    return [*_halved(table, block[:half], room), *_halved(table, block[half:], room)]
+
+
 def _part(table: Table, places: Sequence[int]) -> Table:
     rows = [[row[at] for at in places] for row in table.rows]
     return replace(table, columns=[table.columns[at] for at in places], rows=rows)
 
 
 def _wrapped(table: Table, width: int) -> Table:
-    """The table with its widest column of text broken into lines, where that makes it fit."""
+    """The table with its widest column of text broken into lines, where it does not fit."""
     widths = [cell_len(_text_column(table, at)[0]) for at in range(len(table.columns))]
     over = sum(widths) + GAP * (len(widths) - 1) - width
     texts = [at for at, column in enumerate(table.columns) if at and not column.numeric]
     widest = max(texts, key=widths.__getitem__, default=0)
-    room = widths[widest] - over
-    if over <= 0 or not widest or room < MIN_WRAPPED:
+    room = max(MIN_WRAPPED, widths[widest] - over)
+    if over <= 0 or not widest:
         return table
     rows = []
     for row in table.rows:
@@ -116,7 +126,7 @@ def _wrapped(table: Table, width: int) -> Table:
 
 
 def as_markdown(table: Table) -> str:
-    head = [markdown(f"{column.group} {column.heading}".strip()) for column in table.columns]
+    head = [markdown(_heading(column)) for column in table.columns]
     rule = ["--:" if column.numeric else ":--" for column in table.columns]
     body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))

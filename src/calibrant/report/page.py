@@ -4,12 +4,11 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from calibrant._files import replacing
 from calibrant.errors import NoDataError, printable
@@ -25,33 +24,27 @@ TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 WIDE = 640  # pixels
-LARGER = 1.25  # than on paper: letters of 10 pixels are small on a screen
+LARGER = 1.25  # than on paper: text of 10 pixels are small on a screen
 BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart as SVG of our own making, and what it shows in words for those who do not see it."""
+    """A chart as SVG of our own making.
+
+    Args:
+        svg: The chart.
+        alt: What it is called where it is not seen; its marks say their numbers themselves.
+        caption: What it shows, under it.
+        name: What a switch chooses it by.
+        title: What a switch and the heading above call it.
+    """
 
     svg: str
     alt: str
     caption: str = ""
-
-
-class Heading(NamedTuple):
-    """The head of a column."""
-
-    text: str
-    numeric: bool = True
-    title: str = ""  # what it means
-
-
-class Cell(NamedTuple):
-    """A place of a table: what stands there, what it is sorted by, and good, bad, faint or best."""
-
-    text: str
-    value: float | str | None = None
-    kind: str = ""
+    name: str = ""
+    title: str = ""
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
@@ -61,9 +54,9 @@ def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> N
         file.write(page.encode())
 
 
-def page_html(template: str, *, state: str = "", **content: Any) -> str:
-    """A page as text. state: of a page that is served while its experiment runs; when it changes, so does the page."""
-    return _environment().get_template(template).render(state=state, **content)
+def page_html(template: str, *, refresh: int | None = None, **content: Any) -> str:
+    """A page as text. refresh: seconds after which a browser loads it anew, while what it shows still grows."""
+    return _environment().get_template(template).render(refresh=refresh, **content)
 
 
 @cache
@@ -90,12 +83,13 @@ def _environment() -> "Environment":
     environment.filters["column_groups"] = lambda columns: [
         (name, len(list(own))) for name, own in groupby(columns, key=lambda column: column.group)
     ]
+    environment.filters["named"] = lambda items, *names: [tuple(getattr(item, n) for n in names) for item in items]
     environment.filters["drawn"] = lambda drawing, name: _as_is(inline_svg(drawing.svg, f"{name}-"))
     return environment
 
 
 def _finalized(value: Any) -> Any:
-    """What a template writes: of text, no letter that a screen would obey."""
+    """What a template writes: of text, no character that a screen would obey."""
     return printable_lines(value) if type(value) is str else value
 
 
@@ -120,7 +114,7 @@ def _content_hash(script: str) -> str:
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """The picture without prolog and white paper, made larger, its ids its own: no two may share a clip path.
+    """The chart without prolog and white paper, made larger, its ids its own: no two may share a clip path.
 
     >>> inline_svg('<?xml version="1.0"?><svg><g id="a"/><use href="#a" fill="url(#a)"/></svg>', "f-")
     '<svg><g id="f-a"/><use href="#f-a" fill="url(#f-a)"/></svg>'
@@ -134,35 +128,3 @@ def _larger(size: re.Match[str]) -> str:
     """On a phone, what is wider than it by far is not made so small, but scrolls."""
     width, height = (LARGER * float(number) for number in size.groups())
     return f'data-wide="{"yes" if width > WIDE else "no"}" width="{width:g}" height="{height:g}"'
-
-
-def first_of(names: Iterable[str], most: int = 20) -> list[str]:
-    """The first names, and how many more there are.
-
-    >>> first_of(["a", "b", "c"], 2)
-    ['a', 'b', 'and 1 more']
-    """
-    every = list(names)
-    rest = len(every) - most
-    return every if rest <= 0 else [*every[:most], f"and {rest:,} more"]
-
-
-def joined(names: Iterable[str]) -> str:
-    """Names as people list them.
-
-    >>> joined(["a"]), joined(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *most, last = list(names)
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def duration(seconds: float) -> str:
-    """In the unit that people would use.
-
-    >>> [duration(seconds) for seconds in (0.4, 89, 90, 3600, 7200)]
-    ['0.4 s', '89 s', '2 min', '60 min', '2.0 h']
-    """
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

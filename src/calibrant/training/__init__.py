@@ -4,15 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant.training.predicting import predict, predict_run
+    from calibrant.training.predicting import predict, predict_model, predict_run
     from calibrant.training.run import train
     from calibrant.training.settings import Settings, read_settings
 
-__all__ = ["Settings", "predict", "predict_run", "read_settings", "train"]
+__all__ = ["Settings", "predict", "predict_model", "predict_run", "read_settings", "train"]
 
 _HOMES = {
     "Settings": "settings",
     "predict": "predicting",
+    "predict_model": "predicting",
     "predict_run": "predicting",
     "read_settings": "settings",
     "train": "run",

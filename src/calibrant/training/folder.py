@@ -1,11 +1,10 @@
-"""The folder of a run, readable without our code; one process works in it, and every file in it is whole."""
+"""Working in the folder of a run: one process at a time, with the same settings as before."""
 
 import json
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,120 +14,58 @@ import torch
 import calibrant
 from calibrant._files import alone, make_folder, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.runs import RunFolder
 from calibrant.training.settings import Settings, validated
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """Where the files of a run stand."""
+@contextmanager
+def opened(run: RunFolder, settings: Settings) -> Iterator[None]:
+    """Work in the folder of a run, alone; it is made, or its settings must be the same.
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.jsonl"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "checkpoint" / "last.safetensors"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "checkpoint" / "best.safetensors"
-
-    @property
-    def weights(self) -> Path:
-        return self.path / "weights.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.parquet"
-
-    @property
-    def done(self) -> Path:
-        return self.path / "DONE"
-
-    @property
-    def predictions(self) -> Path:
-        return self.path / "predictions"
-
-    def prediction(self, name: str) -> Path:
-        """The file of a split or shifted test."""
-        return self.predictions / f"{name}.parquet"
-
-    @property
-    def is_done(self) -> bool:
-        return self.done.exists() and self.metrics.is_file()
-
-    @contextmanager
-    def open(self, settings: Settings) -> Iterator[None]:
-        """Work in the folder, alone; it is made, or its settings must be the same.
-
-        Raises: NoDataError where it cannot be written; InvalidInputError where another process works in it, or it
-        is the folder of another run.
-        """
-        for folder in (self.last.parent, self.predictions):
-            make_folder(folder)
-        with alone(self.path / ".lock", f"{self.path} is in use by another process"):
-            self._agree(settings)
-            self._sweep()
-            yield
-
-    def _agree(self, settings: Settings) -> None:
-        if not self._is_begun():
-            if self.config.exists():
-                self.read_settings()  # lest it is another program's
-            write_json(self.config, settings.model_dump(mode="json") | settings.identity)
-        if not self.config.exists():
-            raise InvalidInputError(f"{self.path} has files of a run, but no config.json: choose another folder")
-        self.check_same(settings)
-        if not self.done.exists():
-            write_json(self.path / "environment.json", environment())
-
-    def check_same(self, settings: Settings) -> None:
-        """That the run that is here, if any is begun, has these settings."""
-        if not self._is_begun():
-            return
-        begun = read_json(self.config)
-        for name, value in settings.identity.items():
-            if begun.get(name) != value:
-                was = f"{self.path} was begun with {name} = {begun.get(name)!r}, not {value!r}"
-                theirs = digest_of({key: begun.get(key) for key in settings.identity})
-                hashes = f"configurations {theirs} and {digest_of(settings.identity)}"
-                raise InvalidInputError(f"{was} ({hashes}): choose another folder")
-
-    def _sweep(self) -> None:
-        """Remove what a process was writing when it was killed."""
-        for folder in (self.path, self.last.parent, self.predictions):
+    Raises: NoDataError where it cannot be written; InvalidInputError where another process works in it, or it
+    is the folder of another run.
+    """
+    folders = (run.path, run.last.parent, run.predictions)
+    for folder in folders:
+        make_folder(folder)
+    with alone(run.lock, f"{run.path} is in use by another process"):
+        _agree(run, settings)
+        for folder in folders:
             for left in folder.glob(".*.tmp"):
-                left.unlink()
+                left.unlink()  # what a process was writing when it was killed
+        yield
 
-    def _is_begun(self) -> bool:
-        """Whether there is anything of a run that could be mixed up with another's."""
-        files = (self.last, self.best, self.weights, self.metrics, self.done)
-        return any(path.exists() for path in files) or any(self.predictions.glob("*.parquet"))
 
-    def read_settings(self) -> Settings:
-        """The settings of the run that is here."""
-        if not self.config.is_file():
-            raise NoDataError(f"{self.path} is not the folder of a run: it has no config.json")
-        return validated(read_json(self.config), f"{self.config}: ")
+def _agree(run: RunFolder, settings: Settings) -> None:
+    if not run.is_begun:
+        if run.config.exists():
+            read_run_settings(run)  # lest it is another program's
+        write_json(run.config, settings.model_dump(mode="json") | settings.identity)
+    if not run.config.exists():
+        raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
+    check_same(run, settings)
+    if not run.done.exists():
+        write_json(run.environment, environment())
 
-    def append_log(self, record: dict[str, Any]) -> None:
-        try:
-            with self.log.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(json.dumps(record) + "\n")
-        except OSError as error:
-            raise NoDataError(f"{self.log} cannot be written: {error.strerror}") from None
 
-    def rewrite_log(self, records: list[dict[str, Any]]) -> None:
-        """As it was when the checkpoint was written that the run goes on from."""
-        with replacing(self.log) as file:
-            file.write("".join(json.dumps(record) + "\n" for record in records).encode())
+def check_same(run: RunFolder, settings: Settings) -> None:
+    """That the run in the folder, if any is begun, has these settings."""
+    if not run.is_begun:
+        return
+    begun = read_json(run.config)
+    for name, value in settings.identity.items():
+        if begun.get(name) != value:
+            was = f"{run.path} was begun with {name} = {begun.get(name)!r}, not {value!r}"
+            theirs = digest_of({key: begun.get(key) for key in settings.identity})
+            hashes = f"configurations {theirs} and {digest_of(settings.identity)}"
+            raise InvalidInputError(f"{was} ({hashes}): choose another folder")
+
+
+def read_run_settings(run: RunFolder) -> Settings:
+    """The settings of the run in the folder."""
+    if not run.config.is_file():
+        raise NoDataError(f"{run.path} is not the folder of a run: it has no config.json")
+    return validated(read_json(run.config), f"{run.config}: ")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
 from calibrant.predictions import Predictions
+from calibrant.runs import RunFolder
 from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
 from calibrant.training.engine import StopRequest, seed_device
-from calibrant.training.folder import RunFolder
 from calibrant.training.outputs import outputs
 from calibrant.training.predicting import describe, new_model
 from calibrant.training.settings import Settings
@@ -33,25 +33,21 @@ from calibrant.training.watch import Watch
 LOOK = 25  # steps between looks at the loss where looking costs: on a GPU, and with many processes
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run, and what it is done with."""
-
-    settings: Settings
-    data: DataSet
-    folder: RunFolder
-    fabric: Fabric
-    watch: Watch
-    request: StopRequest
-
-
 class Fit:
     """A training run: model, loss and data, and how far it has come."""
 
-    def __init__(self, job: Job) -> None:
-        self.settings, self.data, self.folder, self.fabric = job.settings, job.data, job.folder, job.fabric
-        self.watch, self.request = job.watch, job.request
-        settings, data, fabric = job.settings, job.data, job.fabric
+    def __init__(
+        self,
+        settings: Settings,
+        data: DataSet,
+        folder: RunFolder,
+        fabric: Fabric,
+        *,
+        watch: Watch,
+        request: StopRequest,
+    ) -> None:
+        self.settings, self.data, self.folder, self.fabric = settings, data, folder, fabric
+        self.watch, self.request = watch, request
         self.train, self.validation = data.split("train"), data.split(data.validation)
         for name, split in (("train", self.train), (data.validation, self.validation)):
             if len(split) == 0:
@@ -195,7 +191,7 @@ class Fit:
             self._save()
         if stop:
             where = f"epoch {progress.epoch + 1}, step {step} of {self.n_steps}"
-            raise InterruptedRunError(f"stopped in {where}; the same command goes on from there")
+            raise InterruptedRunError(f"stopped in {where}; the same command resumes there")
 
     def _save(self) -> None:
         if self.fabric.is_global_zero:

@@ -12,13 +12,16 @@ from torch import nn
 
 from calibrant._checks import check_choice
 from calibrant._files import make_folder
+from calibrant._progress import ProgressBar, no_bar
 from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
-from calibrant.models import Classifier, build_model, load_weights
+from calibrant.models import Classifier, build_model, import_model, load_weights
 from calibrant.predictions import Predictions
+from calibrant.runs import RunFolder
+from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
-from calibrant.training.folder import RunFolder
+from calibrant.training.folder import read_run_settings
 from calibrant.training.outputs import Model, outputs
 from calibrant.training.settings import Settings
 
@@ -46,7 +49,7 @@ class Predictor:
     ) -> "Predictor":
         """The trained model of a run."""
         run = RunFolder(Path(path))
-        settings = run.read_settings()
+        settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
@@ -128,22 +131,66 @@ def predict_run(
     root: str | None = None,
     features: bool = False,
     device: str = "auto",
+    bar: ProgressBar = no_bar,
 ) -> list[Path]:
-    """Write the predictions of a trained run on splits and shifted tests; the files that were written.
+    """Write the predictions of a trained run on splits and shifted tests.
 
-    names: as test, fog-3, fog or all; by default every split but the training one, and every shifted test. output: a
-    folder, by default that of the run's predictions.
+    Args:
+        path: The folder of the run.
+        names: As test, fog-3, fog or all; by default every split but the training one, and every shifted test.
+        output: The folder to write to; by default that of the run's predictions.
+        root: The folder of the data sets; by default that of the run's settings.
+        features: Store the penultimate features.
+        device: Where to compute: auto, cpu, cuda or mps.
+        bar: Opens a progress bar.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        NoDataError: the run has no weights.
+        InvalidInputError: the run is not finished, and no output is given.
     """
-    predictor = Predictor.of_run(path, root=root, features=features, device=device)
-    return predictor.write(chosen_names(predictor.data, names), run_output(path, output))
-
-
-def run_output(path: str | os.PathLike[str], output: str | os.PathLike[str] | None) -> Path:
-    """Where predictions of a run go. Raises: InvalidInputError where that would meddle with a run that goes on."""
-    run = RunFolder(Path(path))
+    predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
     if output is None and not run.is_done:
         raise InvalidInputError(f"{path} is not finished: say where else the predictions are to go")
-    return run.predictions if output is None else Path(output)
+    return _write(predictor, names, run.predictions if output is None else Path(output), bar)
+
+
+def predict_model(
+    model: str | Model,
+    data: str,
+    names: Iterable[str] = (),
+    *,
+    output: str | os.PathLike[str],
+    root: str | None = None,
+    image_size: int | None = None,
+    features: bool = False,
+    device: str = "auto",
+    bar: ProgressBar = no_bar,
+) -> list[Path]:
+    """Write the predictions of a model of one's own on splits and shifted tests of a data set.
+
+    Args:
+        model: A model, or module:name of one; see :func:`calibrant.models.import_model`.
+        data: The name of the data set.
+        image_size: The side in pixels to which images in files are brought.
+        names, output, root, features, device, bar: As for :func:`predict_run`.
+
+    Returns:
+        The files that were written.
+    """
+    opened = open_dataset(data, root, image_size=image_size)
+    metadata = {"model": model} if isinstance(model, str) else {}
+    loaded = import_model(model) if isinstance(model, str) else model
+    predictor = Predictor(loaded, opened, new_fabric(device), features, metadata=metadata)
+    return _write(predictor, names, Path(output), bar)
+
+
+def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:
+    chosen = chosen_names(predictor.data, names)
+    with bar("predicting", len(chosen)) as advance:
+        return predictor.write(chosen, folder, report=lambda _name, number, _total: advance(1 if number else 0))
 
 
 def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
@@ -166,13 +213,18 @@ def _family(data: DataSet, word: str, what: str) -> list[str]:
     """What is meant by fog, val+fog or val+fog-3."""
     part, plus, shift = word.rpartition("+")
     shifts = CORRUPTED if plus else data.shifts
-    families = sorted({name.rsplit("-", 1)[0] for name in shifts})
+    families = sorted({_family_of(name) for name in shifts})
     if plus:
         check_choice(what, part, data.clean)
         check_choice("corruption", shift, ("all", *families, *shifts))
     else:
         check_choice(what, shift, dict.fromkeys([*data.splits, *families, *shifts]))
-    return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, name.rsplit("-", 1)[0])]
+    return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, _family_of(name))]
+
+
+def _family_of(name: str) -> str:
+    """The corruption of a shifted test; a test of the user's own is alone in its family."""
+    return Shift.parse(name).corruption if name in CORRUPTED else name
 
 
 def new_model(settings: Settings, data: DataSet) -> Classifier:

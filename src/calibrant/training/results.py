@@ -1,40 +1,80 @@
-"""The scores of a run, one row per test and metric."""
+"""Scores in the columns of `ROWS`: a row per test, calibrator and metric."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from calibrant._parquet import write_table
+from calibrant._parquet import read_table, write_table
+from calibrant.data import DataSet
 from calibrant.metrics import score
 from calibrant.predictions import Predictions
+from calibrant.runs import RAW, ROWS, UNSHIFTED, RunFolder, RunKey
 
-SCHEMA = pa.schema(
-    {
-        "split": pa.string(),
-        "corruption": pa.string(),
-        "severity": pa.int64(),
-        "origin": pa.string(),
-        "n_rows": pa.int64(),
-        "metric": pa.string(),
-        "value": pa.float64(),
+
+def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunKey) -> None:
+    """Score the predictions of a run as the model made them, by every metric."""
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        test = Predictions.load(run.prediction(name))
+        shared = key.columns() | columns_of(name, test, data) | {"calibrator": RAW}
+        rows += [shared | scored for scored in score_rows(test)]
+    write_rows(run.metrics, rows)
+
+
+def write_rows(
+    path: Path, rows: list[dict[str, Any]], schema: pa.Schema = ROWS, metadata: Mapping[bytes, bytes] | None = None
+) -> None:
+    """Write rows, or curves; the file is replaced whole."""
+    write_table(path, pa.Table.from_pylist(rows, schema.with_metadata(metadata)))
+
+
+def columns_of(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
+    """Which test it is, and whether it belongs to the mean over shifted ones."""
+    corruption, severity, origin = (test.column(column)[0].as_py() for column in ("corruption", "severity", "origin"))
+    shifted = name in data.shifts
+    return {
+        "split": name,
+        "shift": name if shifted and corruption == UNSHIFTED else corruption,  # in the wild it has only a name
+        "severity": severity,
+        "shifted": shifted,
+        "origin": origin,
+        "n_rows": len(test),
     }
-)
 
 
-def write_metrics(path: Path, files: Iterable[Path], described: dict[str, Any]) -> None:
-    """Score files of predictions and write every metric of each; where it is undefined its value is null."""
-    rows = [row for file in files for row in metric_rows(file.stem, Predictions.load(file))]
-    columns = {name: pa.array([value] * len(rows)) for name, value in described.items()}
-    table = pa.Table.from_pylist(rows, SCHEMA)
-    for position, (name, values) in enumerate(columns.items()):
-        table = table.add_column(position, name, values)
-    write_table(path, table)
+def score_rows(
+    test: Predictions, metrics: Iterable[str] | None = None, intervals: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """The columns metric, value, low and high of each metric, by default of all; an undefined value is None."""
+    card = score(test, metrics=metrics)
+    rows = []
+    for name, value in card.values().items():
+        low, high = card.interval(name) if name in intervals and value is not None else (None, None)
+        rows.append({"metric": name, "value": value, "low": low, "high": high})
+    return rows
 
 
-def metric_rows(split: str, predictions: Predictions) -> list[dict[str, Any]]:
-    shared = {name: predictions.column(name)[0].as_py() for name in ("corruption", "severity", "origin")}
-    shared |= {"split": split, "n_rows": len(predictions)}
-    values = score(predictions).values()
-    return [{**shared, "metric": name, "value": value} for name, value in values.items()]
+def mean_scores(run: RunFolder) -> dict[str, dict[str, float | None]]:
+    """The scores of a run as its model predicts, by metric: of each split, and the mean over tests of each severity.
+
+    Returns:
+        By the name of the split, or as "severity 3"; `tests` is how many the mean is over. None where a score of any
+        of them is undefined.
+    """
+    rows = read_table(run.metrics, ROWS)
+    rows = rows.filter(pc.equal(rows["calibrator"], RAW))
+    severity = pc.binary_join_element_wise("severity", rows["severity"].cast(pa.string()), " ")
+    rows = rows.append_column("test", pc.if_else(pc.equal(rows["severity"], 0), rows["split"], severity))
+    means = rows.group_by(["severity", "test", "metric"], use_threads=False).aggregate(
+        [
+            ("value", "mean", pc.ScalarAggregateOptions(skip_nulls=False)),
+            ("value", "count", pc.CountOptions(mode="all")),
+        ]
+    )
+    found: dict[str, dict[str, float | None]] = {}
+    for row in means.sort_by([("severity", "ascending"), ("test", "ascending")]).to_pylist():
+        found.setdefault(row["test"], {"tests": row["value_count"]})[row["metric"]] = row["value_mean"]
+    return found

@@ -1,33 +1,47 @@
 """A training run from its settings to its last file: what is there already is not done again."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from calibrant.data import CORRUPTED, open_dataset
+from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
-from calibrant.training.engine import heeding_signals, new_fabric, own_state
-from calibrant.training.folder import RunFolder
-from calibrant.training.loop import Fit, Job
-from calibrant.training.predicting import Predictor, chosen_names, describe, new_model
+from calibrant.runs import RunFolder
+from calibrant.training.engine import StopRequest, heeding_signals, new_fabric, own_state
+from calibrant.training.folder import opened
+from calibrant.training.loop import Fit
+from calibrant.training.predicting import Predictor, Report, chosen_names, describe, new_model
 from calibrant.training.results import write_metrics
-from calibrant.training.settings import Settings, check_settings
+from calibrant.training.settings import Settings, check_settings, run_key
 from calibrant.training.watch import Watch
 
 
-def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | None = None) -> Path:
+def train(
+    settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, watch: Watch | None = None
+) -> Path:
     """Train a model and write its predictions of the clean and the shifted tests; returns the folder.
 
-    A run that was stopped, however, goes on where its last checkpoint was, and ends with the same bytes as one that
-    was not (on the same machine with as many threads and processes); one that is finished is left as it is. Torch's
-    generator is seeded.
+    A run that was stopped, however, resumes from its last checkpoint, and ends with the same files bit-for-bit as one
+    that was not (on the same machine with as many threads and processes); one that is finished is left as it is.
+    Torch's generator is seeded.
 
-    Raises: InvalidInputError, NoDataError, NotConvergedError where the loss is not finite, InterruptedRunError where a
-    signal asked to stop.
+    Args:
+        settings: What is trained, on what, and how.
+        folder: Where the files of the run go.
+        scored: Whether the predictions are scored, into metrics.parquet; an experiment does that itself, with
+            calibrators.
+        watch: Told how far the run is.
+
+    Raises:
+        InvalidInputError: A setting is not possible, or the folder is that of another run.
+        NoDataError: The data set is not there, or the folder cannot be written.
+        NotConvergedError: The loss is not finite.
+        InterruptedRunError: A signal asked to stop.
     """
     run, watch = RunFolder(Path(folder)), watch or Watch()
     try:
@@ -38,7 +52,15 @@ def train(settings: Settings, folder: str | os.PathLike[str], *, watch: Watch | 
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
         with _opened(run, settings, fabric), heeding_signals() as request, own_state():
             if not fabric.broadcast(run.is_done):
-                _finish(Job(settings, data, run, fabric, watch, request), names)
+                _check_splits(data, names)
+                if not run.weights.is_file():
+                    Fit(settings, data, run, fabric, watch=watch, request=request).run()
+                    fabric.barrier()
+                _predict(settings, data, run, fabric, names, partial(_tell, watch, request))
+                if fabric.is_global_zero:
+                    if scored:
+                        write_metrics(run, names, data, run_key(settings))
+                    run.done.touch()
         return run.path
     finally:
         watch.end()
@@ -51,7 +73,7 @@ def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None
         failure = None
         if fabric.is_global_zero:
             try:
-                stack.enter_context(run.open(settings))
+                stack.enter_context(opened(run, settings))
             except CalibrantError as error:
                 failure = error
         failure = fabric.broadcast(failure)
@@ -60,27 +82,26 @@ def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None
         yield
 
 
-def _finish(job: Job, names: list[str]) -> None:
-    """Whatever of the run is still to be done."""
-
-    def report(name: str, number: int, total: int) -> None:
-        if job.request.asked:
-            raise InterruptedRunError(f"stopped before predicting {name}; the same command goes on from there")
-        job.watch.predicting(name, number, total)
-
-    settings, data, run, fabric = job.settings, job.data, job.folder, job.fabric
+def _check_splits(data: DataSet, names: Iterable[str]) -> None:
+    """What is wrong with a split is told before the training, not after it."""
     for name in names:
         if name not in CORRUPTED:
-            data.split(name)  # what is wrong with it is said before the training, not after
-    if not run.weights.is_file():
-        Fit(job).run()
-        fabric.barrier()
+            data.split(name)
+
+
+def _predict(
+    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], report: Report
+) -> None:
+    """Write the predictions that are still missing."""
     model = new_model(settings, data)
     load_weights(model, run.weights)
     predictor = Predictor(
         model, data, fabric, settings.features, settings.workers, describe(settings), settings.test_sample
     )
-    files = predictor.write(names, run.predictions, skip=True, report=report)
-    if fabric.is_global_zero:
-        write_metrics(run.metrics, files, describe(settings))
-        run.done.touch()
+    predictor.write(names, run.predictions, skip=True, report=report)
+
+
+def _tell(watch: Watch, request: StopRequest, name: str, number: int, total: int) -> None:
+    if request.asked:
+        raise InterruptedRunError(f"stopped before predicting {name}; the same command resumes there")
+    watch.predicting(name, number, total)

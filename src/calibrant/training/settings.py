@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant._files import data_folder
+from calibrant._files import data_folder, read_toml
 from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
+from calibrant.runs import RunKey
 from calibrant.training.recipes import RECIPES, SMALL
-from calibrant.training.toml import one_line, read_toml, suggestion
+from calibrant.training.toml import one_line, suggestion
 
 Whole = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -139,6 +140,11 @@ def validated(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) ->
         blamed = error.errors()[0]["loc"][:1]
         given_by_hand = bool(blamed) and blamed[0] in list(given)
         raise one_line(error, "" if given_by_hand else prefix, {"": Settings.model_fields}) from None
+
+
+def run_key(settings: Settings, variant: str = "") -> RunKey:
+    """The key of the run that has these settings."""
+    return RunKey(settings.data, settings.model, settings.loss, variant, settings.label_smoothing, settings.seed)
 
 
 def check_settings(settings: Settings) -> None:

@@ -1,15 +1,12 @@
-"""TOML files, and what pydantic finds wrong with them in one line."""
+"""What pydantic finds wrong with settings, in one line."""
 
-import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
 
 from pydantic import ValidationError
 
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import InvalidInputError, UnknownNameError
 
 TRIED = re.compile(r"(str|int|float|bool)$")
 WORDS = {
@@ -22,16 +19,6 @@ WORDS = {
     "tuple": "list",
     r"dictionary( or instance of \w+)?": "table",
 }
-
-
-def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} is not TOML: {error}") from None
 
 
 def one_line(

@@ -1,9 +1,17 @@
-"""The figures by name, in the table FIGURES: each has numbers to prepare, and draws them."""
+"""The figures of an experiment by name: each has records to prepare, and draws them; `make` does both for a folder."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow.compute as pc
+
+from calibrant._checks import check_choice
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
+from calibrant.experiments.folder import RAW, ExperimentFolder
+from calibrant.report.charts import Joined, with_notes
 from calibrant.report.figures import (
     calibrated,
     feature_norm,
@@ -16,19 +24,23 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
-from calibrant.report.figures.look import Chart
+from calibrant.report.scores import Record, shared_tests
 
+ALL = "all"
 CHOICE = ("data", "losses", "calibrator")
+
+Folder = ExperimentFolder | str | os.PathLike[str]
+Images = Callable[..., Mapping[str, Mapping[str, samples.Pixels]]]  # of rows, data and severity: by row and column
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: prepare(what it needs, **options) gives numbers, draw(numbers) a chart."""
+    """A figure: prepare(what it needs, **options) gives records, draw(records) a chart."""
 
-    prepare: Callable[..., Any]
-    draw: Callable[[Any], Chart]
+    prepare: Callable[..., list[Record]]
+    draw: Callable[[list[Record]], Joined]
     caption: str
-    needs: Literal["nothing", "rows", "curves", "pictures"]
+    needs: Literal["nothing", "rows", "curves", "images"]
     options: tuple[str, ...] = ()
 
 
@@ -51,8 +63,8 @@ FIGURES: dict[str, Figure] = {
     "samples": Figure(
         samples.prepare,
         samples.draw,
-        "Pictures of the test, as they are and under shift.",
-        "pictures",
+        "Images of the test, as they are and under shift.",
+        "images",
         ("data", "severity"),
     ),
     "reliability": Figure(
@@ -109,3 +121,96 @@ FIGURES: dict[str, Figure] = {
         ("data", "losses"),
     ),
 }
+
+
+def make(name: str, folder: Folder | None = None, *, images: Images | None = None, **options: Any) -> Joined:
+    """Draw one figure.
+
+    Args:
+        name: One of FIGURES.
+        folder: The folder of the experiment; gibbs needs none.
+        images: What gives the figure samples its images, as `calibrant.experiments.samples.sample_images`.
+        options: data and losses (collections of names), calibrator, severity, where the figure knows them.
+
+    Returns:
+        The chart; `calibrant.report.render` makes it a file.
+
+    Raises:
+        NoDataError: The experiment lacks what the figure needs; the message says what gives it.
+        UnknownNameError: There is no such figure, data set, loss or calibrator.
+        InvalidInputError: An option means nothing to the figure.
+    """
+    check_choice("figure", name, FIGURES)
+    figure = FIGURES[name]
+    check_options(name, options)
+    if figure.needs == "nothing":
+        return figure.draw(figure.prepare())
+    if folder is None:
+        raise InvalidInputError(f"the figure {name} needs the folder of an experiment")
+    folder = opened(folder)
+    if figure.needs == "images":
+        if images is None:
+            raise NoDataError(f"the figure {name} needs images of the data set")
+        return figure.draw(figure.prepare(images(folder.read_rows(), **options)))
+    table = folder.read_rows() if figure.needs == "rows" else folder.read_curves()
+    if figure.needs == "curves":  # which a calibrator that could not be fitted lacks, and that is not the others' loss
+        table = table.filter(pc.equal(table["calibrator"], _known_calibrator(table, options.get("calibrator", RAW))))
+    shared, notes = shared_tests(table)
+    return with_notes(figure.draw(figure.prepare(shared, **options)), notes)
+
+
+def _known_calibrator(table: Any, name: str) -> str:
+    known = pc.unique(table["calibrator"]).to_pylist()
+    return check_choice("calibrator of the experiment", name, sorted(known)) if known else name
+
+
+def opened(folder: Folder) -> ExperimentFolder:
+    return folder if isinstance(folder, ExperimentFolder) else ExperimentFolder(Path(folder))
+
+
+def check_options(name: str, options: Collection[str]) -> None:
+    for option in options:
+        if option not in FIGURES[name].options:
+            raise InvalidInputError(f"{option} has no meaning for the figure {name}")
+
+
+def make_all(
+    folder: Folder,
+    names: Collection[str] = (ALL,),
+    *,
+    images: Images | None = None,
+    report: Callable[[str], None] = lambda name: None,
+    **options: Any,
+) -> tuple[dict[str, Joined], dict[str, str]]:
+    """Draw the figures of an experiment that can be drawn.
+
+    Args:
+        folder: The folder of the experiment.
+        names: Of figures, or "all".
+        images: As for `make`.
+        report: Told the name of each figure as it is begun.
+        options: As for `make`; each figure takes those that it knows.
+
+    Returns:
+        The charts by name, and of each that cannot be drawn the reason.
+
+    Raises:
+        UnknownNameError: A name is that of no figure.
+    """
+    check_names(names)
+    made: dict[str, Joined] = {}
+    reasons: dict[str, str] = {}
+    for name, figure in FIGURES.items():
+        if ALL in names or name in names:
+            report(name)
+            known = {option: value for option, value in options.items() if option in figure.options}
+            try:
+                made[name] = make(name, folder, images=images, **known)
+            except CalibrantError as error:
+                reasons[name] = str(error)
+    return made, reasons
+
+
+def check_names(names: Collection[str]) -> None:
+    for name in names:
+        check_choice("figure", name, (*FIGURES, ALL))

@@ -1,17 +1,13 @@
 """Fig. 2: distributions of greatest entropy over the classes, for several means, and for several variances."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import altair as alt
 
 from calibrant.maxent import gibbs_distribution
-from calibrant.report.figures.look import (
-    COLUMN,
-    PERCENT,
+from calibrant.report.charts import (
     Chart,
-    Line,
+    Joined,
     below,
     beside,
     colour,
@@ -20,29 +16,20 @@ from calibrant.report.figures.look import (
     key,
     layered,
     panel_width,
-    percent,
-    ramp,
     said,
     sentence,
     shape,
 )
+from calibrant.report.numbers import percent
+from calibrant.report.scores import Record
+from calibrant.report.style import COLUMN, PERCENT, Style, ramp
 
 MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Mass:
-    """The probability of a class under the distribution with this moment."""
-
-    moment: str  # mean or variance
-    target: float
-    class_value: int
-    probability: float
-
-
 def prepare(
     n_classes: int = 10, means: Sequence[float] = MEANS, variances: Sequence[float] = VARIANCES
-) -> tuple[Mass, ...]:
+) -> list[Record]:
     """With a given mean, and with a given variance about the middle class. Raises: NotConvergedError."""
     uniform = [1 / n_classes] * n_classes
     middle = (n_classes - 1) / 2
@@ -50,39 +37,37 @@ def prepare(
     for variance in variances:
         targets = [middle, variance]
         found["variance", variance] = gibbs_distribution(uniform, "mean_variance", targets=targets)
-    return tuple(
-        Mass(moment, target, at, probability)
+    return [
+        {"moment": moment, "target": target, "class": at, "probability": probability}
         for (moment, target), distribution in found.items()
         for at, probability in enumerate(distribution.tolist())
-    )
+    ]
 
 
-def draw(numbers: Sequence[Mass]) -> Chart:
-    panels = [_panel(numbers, "mean", "μ"), _panel(numbers, "variance", "σ²")]
+def draw(records: list[Record]) -> Joined:
+    panels = [_panel(records, "mean", "μ"), _panel(records, "variance", "σ²")]
     return finished(beside(*panels, spacing=14))
 
 
-def _panel(numbers: Sequence[Mass], moment: str, letter: str) -> Chart:
-    masses = [mass for mass in numbers if mass.moment == moment]
-    names = {mass.target: f"{letter} = {mass.target:g}" for mass in masses}
-    lines = ramp(list(names.values()))
-    first = moment == "mean"
+def _panel(records: list[Record], moment: str, letter: str) -> Chart:
+    rows = [_words(record, f"{letter} = {record['target']:g}") for record in records if record["moment"] == moment]
+    lines = ramp(list(dict.fromkeys(row["line"] for row in rows)))
     width = panel_width(2, COLUMN, axes=2)
-    chart = _lines([_words(mass, names[mass.target]) for mass in masses], lines, first=first)
+    chart = _lines(rows, lines, first=moment == "mean")
     return below(chart.properties(width=width, height=150), key(lines, width), spacing=6)
 
 
-def _words(mass: Mass, line: str) -> dict[str, Any]:
-    about = sentence(line, f"class {mass.class_value}", f"probability {percent(mass.probability)}")
-    return {**asdict(mass), "line": line, "said": about}
+def _words(record: Record, line: str) -> Record:
+    about = sentence(line, f"class {record['class']}", f"probability {percent(record['probability'])}")
+    return {**record, "line": line, "said": about}
 
 
-def _lines(rows: list[dict[str, Any]], lines: Sequence[Line], *, first: bool) -> alt.LayerChart:
-    last = max(row["class_value"] for row in rows)
+def _lines(rows: list[Record], lines: Sequence[Style], *, first: bool) -> alt.LayerChart:
+    last = max(row["class"] for row in rows)
     ticks = list(range(0, last + 1, max(1, round(last / 3))))
     base = alt.Chart().encode(
         x=alt.X(
-            "class_value:Q",
+            "class:Q",
             title="Class",
             axis=alt.Axis(values=ticks, grid=False, format="d"),
             scale=alt.Scale(nice=False, padding=6),

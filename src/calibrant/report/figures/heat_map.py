@@ -1,115 +1,68 @@
 """The ECE of every loss under every corruption, as numbers on a scale of blue: which shifts break which losses."""
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import altair as alt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.errors import printable
-from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import at_severity, chosen, need, run_means, shared_tests, unsmoothed
-from calibrant.report.figures.look import (
-    COLUMN,
-    INK,
-    LETTERS,
-    Chart,
-    finished,
-    layered,
-    losses_of,
-    percent,
-    said,
-    sentence,
-    side_by_side,
-)
-from calibrant.report.figures.severity_lines import REMEDY
-from calibrant.report.palette import label_of
+from calibrant.report.charts import Chart, Joined, finished, layered, need, said, sentence, side_by_side
+from calibrant.report.figures.severity import REMEDY
+from calibrant.report.numbers import percent
+from calibrant.report.scores import Record, at_severity, chosen, losses_in, mean_records, panel_names
+from calibrant.report.style import COLUMN, FONT_SIZE, INK, label_of
 
 NAMES, CELL = 110, 16  # pixels of the corruptions' names, and of the height of a cell
 MEAN = "mean"  # stands in place of a shift for the mean over all of them
-DARK = 0.55  # of the largest value: from here on letters are white
+DARK = 0.55  # of the largest value: from here on text is white
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The ECE of a loss under a corruption, over its severities and the seeds; the shift "mean" is over all of them."""
-
-    panel: str
-    loss: str
-    shift: str
-    ece: float
-    dark: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    cells: tuple[Cell, ...]
-    note: str = ""
-
-    @property
-    def panels(self) -> list[str]:
-        return list(dict.fromkeys(cell.panel for cell in self.cells))
-
-
-def prepare(
-    rows: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> HeatMap:
-    """Means over all severities, or at one. Raises: NoDataError."""
-    kept = unsmoothed(chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=("ece",)))
-    graded = [row for row in at_severity(kept, severity) if row["severity"] > 0]
-    tests, note = shared_tests(graded)
-    need(tests, "heat_map", "the ece of corrupted tests that all runs have", REMEDY)
-    means = run_means([*tests, *({**row, "shift": MEAN} for row in tests)], "panel", "loss", "shift")
-    tops = {panel: max(mean.mean for key, mean in means.items() if key[0] == panel) for panel, _, _ in means}
-    cells = [
-        Cell(panel, loss, shift, mean.mean, mean.mean > DARK * tops[panel])
-        for (panel, loss, shift), mean in sorted(means.items(), key=lambda found: _place(found[0][2]))
-    ]
-    return HeatMap(tuple(cells), note)
-
-
-def _place(shift: str) -> tuple[int, str]:
+def prepare(rows: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
+    """Means over all severities, or at one; the shift "mean" is over all shifts. Raises: NoDataError."""
+    kept = at_severity(chosen(rows, **choice, metric=("ece",)), severity)
+    kept = kept.filter(pc.greater(kept["severity"], 0))
+    need(kept, "heat_map", "the ece of corrupted tests that all runs have", REMEDY)
+    found = mean_records(kept, "panel", "loss", "shift")
+    found += [{**record, "shift": MEAN} for record in mean_records(kept, "panel", "loss")]
     order = [*CORRUPTIONS, MEAN]
-    return (order.index(shift) if shift in order else -1), shift
+    return sorted(found, key=lambda cell: (order.index(cell["shift"]) if cell["shift"] in order else -1, cell["shift"]))
 
 
-def draw(numbers: HeatMap) -> Chart:
-    panels = [_panel([cell for cell in numbers.cells if cell.panel == panel], panel) for panel in numbers.panels]
-    return finished(side_by_side(panels, 2), note=numbers.note)
+def draw(records: list[Record]) -> Joined:
+    panels = panel_names(records)
+    return finished(side_by_side([_panel([r for r in records if r["panel"] == panel], panel) for panel in panels], 2))
 
 
-def _words(cell: Cell) -> dict[str, Any]:
-    line, shift = printable(label_of(cell.loss)), _name(cell.shift)
-    about = sentence(line, "mean over all shifts" if cell.shift == MEAN else shift, f"ECE {percent(cell.ece)}")
-    return {**asdict(cell), "line": line, "shift": shift, "text": f"{100 * cell.ece:.1f}", "said": about}
+def _words(cell: Record, top: float) -> Record:
+    line, shift = printable(label_of(cell["loss"])), _name(cell["shift"])
+    where = "mean over all shifts" if cell["shift"] == MEAN else shift
+    about = sentence(line, where, f"ECE {percent(cell['mean'])}")
+    text = f"{100 * cell['mean']:.1f}"
+    return {**cell, "line": line, "shift": shift, "text": text, "dark": cell["mean"] > DARK * top, "said": about}
 
 
 def _name(shift: str) -> str:
     return printable(shift.replace("_", " "))
 
 
-def _panel(cells: list[Cell], title: str) -> alt.LayerChart:
-    shifts = list(dict.fromkeys(_name(cell.shift) for cell in cells))
-    losses = [printable(label_of(loss)) for loss in losses_of(cells)]
+def _panel(cells: list[Record], title: str) -> Chart:
+    shifts = list(dict.fromkeys(_name(cell["shift"]) for cell in cells))
+    losses = [printable(label_of(loss)) for loss in losses_in(cells)]
     above = alt.Axis(orient="top", labelAngle=-50, domain=False, ticks=False)
     base = alt.Chart().encode(
         x=alt.X("line:N", sort=losses, title=None, axis=above),
         y=alt.Y("shift:N", sort=shifts, title=None, axis=alt.Axis(domain=False, ticks=False, minExtent=NAMES - 10)),
         description=said(),
     )
-    scale = alt.Scale(scheme="blues", domainMin=0)
-    squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=alt.Color("ece:Q", scale=scale, legend=None))
-    letters = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
-    text = base.mark_text(fontSize=LETTERS - 0.5).encode(text=alt.Text("text:N"), color=letters)
-    width = max(COLUMN - NAMES, 23 * len(losses))
-    chart = layered(squares, text, rows=[_words(cell) for cell in cells])
-    chart = chart.properties(width=width, height=CELL * len(shifts), title=f"{title}: ECE in %")
+    blue = alt.Color("mean:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=None)
+    squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=blue)
+    ink = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
+    text = base.mark_text(fontSize=FONT_SIZE - 0.5).encode(text=alt.Text("text:N"), color=ink)
+    top = max(cell["mean"] for cell in cells)
+    chart = layered(squares, text, rows=[_words(cell, top) for cell in cells]).properties(
+        width=max(COLUMN - NAMES, 23 * len(losses)), height=CELL * len(shifts), title=f"{title}: ECE in %"
+    )
     apart: alt.LayerChart = chart.resolve_scale(color="independent")
     return apart

@@ -1,149 +1,111 @@
-"""Fig. 5: how predictions spread over ten bins of confidence (top), and how often each bin is right (bottom)."""
+"""Fig. 5: how predictions spread over ten bins of confidence (top), and the accuracy of each bin (bottom)."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import Pooled, Row, at_severity, chosen, need, pooled, shared_tests, unsmoothed
-from calibrant.report.figures.look import (
-    INK,
-    LETTERS,
-    PAGE,
-    PERCENT,
+from calibrant.report.charts import (
     Chart,
+    Joined,
     below,
     colour,
     confidence_axis,
     finished,
     layered,
-    line_of,
-    losses_of,
+    need,
     panel_width,
-    percent,
     said,
     sentence,
     values,
 )
-from calibrant.report.palette import colour_of, label_of
+from calibrant.report.numbers import percent
+from calibrant.report.scores import Record, at_severity, chosen, losses_in, panel_names, pooled
+from calibrant.report.style import FONT_SIZE, INK, PAGE, PERCENT, label_of, style_of
 
 N_BINS = 10
-MOST, WIDEST = 9, 130  # columns in a row; pixels of a column where there are few
+MAX_COLUMNS, MAX_WIDTH = 9, 130  # columns in a row; pixels of a column where there are few
 REMEDY = "its curves.parquet must hold reliability curves of shifted tests"
 
 
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """The predictions with a confidence between low and high: their share of all, and their accuracy, if any."""
-
-    panel: str
-    loss: str
-    label_smoothing: float
-    low: float
-    high: float
-    strength: float
-    accuracy: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bins:
-    bins: tuple[Bin, ...]
-    note: str = ""
-
-    @property
-    def panels(self) -> list[str]:
-        return list(dict.fromkeys(found.panel for found in self.bins))
-
-
-def prepare(
-    curves: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> Bins:
+def prepare(curves: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
     """Bins of all shifted tests and seeds together, or of the tests of one severity. Raises: NoDataError."""
-    kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("reliability",))
-    tests, note = shared_tests(at_severity(unsmoothed(kept), severity))
+    kept = chosen(curves, **choice, curve=("reliability",))
+    tests = at_severity(kept, severity)
     need(tests, "reliability", tests_needed(severity), REMEDY)
-    return Bins(bins_of(tests), note)
+    return bins_of(tests)
 
 
 def tests_needed(severity: int | None) -> str:
     return "shifted tests that all runs have" if severity is None else f"tests of severity {severity}"
 
 
-def bins_of(tests: Sequence[Row]) -> tuple[Bin, ...]:
-    found = pooled(tests, "panel", "loss", "label_smoothing")
-    return tuple(one for (panel, loss, amount), points in found.items() for one in _bins(panel, loss, amount, points))
+def bins_of(tests: pa.Table) -> list[Record]:
+    """The bins of each loss and amount of smoothing, with their share of all predictions and their accuracy, if any."""
+    series: dict[tuple[str, str, float], dict[int, Record]] = {}
+    for point in pooled(tests, "panel", "loss", "label_smoothing"):
+        series.setdefault((point["panel"], point["loss"], point["label_smoothing"]), {})[point["point"]] = point
+    bins = []
+    for (panel, loss, smoothing), points in series.items():
+        total = sum(point["count"] for point in points.values())
+        for at in range(N_BINS):
+            found = {"strength": points[at]["count"] / total, "accuracy": points[at]["y"]} if at in points else EMPTY
+            place = {"panel": panel, "loss": loss, "label_smoothing": smoothing}
+            bins.append({**place, "low": at / N_BINS, "high": (at + 1) / N_BINS, **found})
+    return bins
 
 
-def _bins(panel: str, loss: str, label_smoothing: float, points: dict[int, Pooled]) -> list[Bin]:
-    total = sum(point.count for point in points.values())
-    return [
-        Bin(
-            panel,
-            loss,
-            label_smoothing,
-            low=at / N_BINS,
-            high=(at + 1) / N_BINS,
-            strength=points[at].count / total if at in points else 0.0,
-            accuracy=points[at].y if at in points else None,
-        )
-        for at in range(N_BINS)
-    ]
+EMPTY: Record = {"strength": 0.0, "accuracy": None}
 
 
-def draw(numbers: Bins) -> Chart:
+def draw(records: list[Record]) -> Joined:
     rows: list[Chart] = []
-    for panel in numbers.panels:
-        bins = [found for found in numbers.bins if found.panel == panel]
-        losses = losses_of(bins)
-        width = min(WIDEST, panel_width(min(MOST, len(losses)), PAGE))
-        for first in range(0, len(losses), MOST):
-            part = losses[first : first + MOST]
+    for panel in panel_names(records):
+        bins = [record for record in records if record["panel"] == panel]
+        losses = losses_in(bins)
+        width = min(MAX_WIDTH, panel_width(min(MAX_COLUMNS, len(losses)), PAGE))
+        for first in range(0, len(losses), MAX_COLUMNS):
+            part = losses[first : first + MAX_COLUMNS]
             title = panel if first == 0 else f"{panel}, continued"
-            rows.append(_block([found for found in bins if found.loss in part], title, width))
-    return finished(*rows, note=numbers.note)
+            rows.append(_block([found for found in bins if found["loss"] in part], title, width))
+    return finished(*rows)
 
 
-def _block(bins: Sequence[Bin], title: str, width: int) -> Chart:
+def _block(bins: Sequence[Record], title: str, width: int) -> Chart:
     """A column per loss; only the first has the axis on its left, which all share."""
-    lines = colour([line_of(loss) for loss in losses_of(bins)])
+    lines = colour([style_of(loss) for loss in losses_in(bins)])
     spread = _bars(_share(bins), labels=False).encode(color=lines).transform_filter("!datum.ideal")
     above = _columns(spread.properties(width=width, height=60), bins, named=True)
-    under = _columns(_reliability(lines).properties(width=width, height=max(60, width)), bins, named=False)
+    under = _columns(_accuracies(lines).properties(width=width, height=max(60, width)), bins, named=False)
     return below(above, under, spacing=6, title=title)
 
 
-def _columns(chart: alt.Chart | alt.LayerChart, bins: Sequence[Bin], *, named: bool) -> alt.FacetChart:
+def _columns(chart: alt.Chart | alt.LayerChart, bins: Sequence[Record], *, named: bool) -> alt.FacetChart:
     """The chart once for each loss: by facets, which take a quarter of the time of as many charts."""
-    names = [label_of(loss) for loss in losses_of(bins)]
-    header = alt.Header(labels=named, labelFontSize=LETTERS, labelColor=INK, labelPadding=3)
+    names = [label_of(loss) for loss in losses_in(bins)]
+    header = alt.Header(labels=named, labelFontSize=FONT_SIZE, labelColor=INK, labelPadding=3)
     rows = [_words(found) for found in bins] + [{"line": name, "ideal": True} for name in names]
     beside = alt.Column("line:N", sort=names, title=None, header=header)
     facets: alt.FacetChart = chart.facet(column=beside, data=values(rows), spacing=8, bounds="flush")
     return facets
 
 
-def strengths(bins: Sequence[Bin], *, first: bool, top: float, labels: bool = False) -> alt.Chart:
+def strengths(bins: Sequence[Record], *, first: bool, top: float) -> alt.Chart:
     """The histogram of one loss."""
-    bars = _bars(_share(bins, first=first, top=top), labels=labels).encode(color=alt.value(colour_of(bins[0].loss)))
+    ink = alt.value(style_of(bins[0]["loss"]).colour)
+    bars = _bars(_share(bins, first=first, top=top), labels=True).encode(color=ink)
     chart: alt.Chart = bars.properties(data=values([_words(found) for found in bins]))
     return chart
 
 
-def _share(bins: Sequence[Bin], *, first: bool = True, top: float | None = None) -> alt.Y:
+def _share(bins: Sequence[Record], *, first: bool = True, top: float | None = None) -> alt.Y:
     axis = alt.Axis(format=PERCENT, tickCount=3, labels=first, ticks=first)
-    domain = [0, top or 1.05 * max(found.strength for found in bins)]
+    domain = [0, top or 1.05 * max(found["strength"] for found in bins)]
     return alt.Y("strength:Q", title="Share" if first else None, axis=axis, scale=alt.Scale(domain=domain))
 
 
-def _reliability(lines: alt.Color) -> alt.LayerChart:
+def _accuracies(lines: alt.Color) -> alt.LayerChart:
     axis = alt.Axis(format=PERCENT, values=[0, 0.5, 1])
     up = alt.Y("accuracy:Q", title="Accuracy", axis=axis, scale=alt.Scale(domain=[0, 1]))
     bars = _bars(up, labels=True).encode(color=lines).transform_filter("isValid(datum.accuracy)")
@@ -160,8 +122,9 @@ def _bars(up: alt.Y, *, labels: bool) -> alt.Chart:
     return chart
 
 
-def _words(found: Bin) -> dict[str, Any]:
-    where = f"confidence {100 * found.low:.0f} to {100 * found.high:.0f} %"
-    right = "no predictions" if found.accuracy is None else f"accuracy {percent(found.accuracy)}"
-    about = sentence(label_of(found.loss, "", found.label_smoothing), where, right, f"{percent(found.strength)} of all")
-    return {**asdict(found), "line": label_of(found.loss), "said": about}
+def _words(found: Record) -> Record:
+    where = f"confidence {100 * found['low']:.0f} to {100 * found['high']:.0f} %"
+    accuracy = "no predictions" if found["accuracy"] is None else f"accuracy {percent(found['accuracy'])}"
+    label = label_of(found["loss"], "", found["label_smoothing"])
+    about = sentence(label, where, accuracy, f"{percent(found['strength'])} of all")
+    return {**found, "line": label_of(found["loss"]), "said": about}

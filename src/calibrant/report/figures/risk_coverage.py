@@ -1,75 +1,39 @@
 """Error among the most confident predictions against how many are kept: what a model gains by keeping silent."""
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import Points, at_severity, chosen, need, pooled, shared_tests, unsmoothed
-from calibrant.report.figures.look import (
-    PERCENT,
-    Chart,
-    Line,
-    colour,
-    dash,
-    finished,
-    grid_of,
-    key,
-    line_of,
-    losses_of,
-    said,
-    side_by_side,
-    values,
-)
+from calibrant.report.charts import Joined, colour, dash, need, panelled, said, values
 from calibrant.report.figures.reliability import tests_needed
-from calibrant.report.palette import label_of
+from calibrant.report.scores import Record, at_severity, chosen, losses_in, pooled
+from calibrant.report.style import PERCENT, Style, label_of, style_of
 
 REMEDY = "its curves.parquet must hold risk_coverage curves of shifted tests"
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """The error among the most confident predictions of a test, mean over tests and seeds."""
-
-    panel: str
-    loss: str
-    coverage: float
-    error: float
-
-
-def prepare(
-    curves: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    severity: int | None = None,
-) -> Points[Risk]:
+def prepare(curves: pa.Table, *, severity: int | None = None, **choice: Any) -> list[Record]:
     """Means over all shifted tests and seeds, or over the tests of one severity. Raises: NoDataError."""
-    kept = chosen(curves, data=data, losses=losses, calibrator=calibrator, curve=("risk_coverage",))
-    tests, note = shared_tests(at_severity(unsmoothed(kept), severity))
+    kept = chosen(curves, **choice, curve=("risk_coverage",))
+    tests = at_severity(kept, severity)
     need(tests, "risk_coverage", tests_needed(severity), REMEDY)
-    found = pooled(tests, "panel", "loss")
-    points = (Risk(panel, loss, at.x, at.y) for (panel, loss), curve in found.items() for at in curve.values())
-    return Points(tuple(points), note)
-
-
-def draw(numbers: Points[Risk]) -> Chart:
-    lines = [line_of(loss) for loss in losses_of(numbers.points)]
-    columns, width, whole = grid_of(len(numbers.panels))
-    panels = [
-        _panel([point for point in numbers.points if point.panel == panel], lines, panel, width)
-        for panel in numbers.panels
+    return [
+        {"panel": point["panel"], "loss": point["loss"], "coverage": point["x"], "error": point["y"]}
+        for point in pooled(tests, "panel", "loss")
     ]
-    return finished(side_by_side(panels, columns), key(lines, whole, points=False), note=numbers.note)
 
 
-def _panel(points: list[Risk], lines: list[Line], title: str, width: int) -> alt.Chart:
+def draw(records: list[Record]) -> Joined:
+    lines = [style_of(loss) for loss in losses_in(records)]
+    return panelled(records, lines, partial(_panel, lines), points=False)
+
+
+def _panel(lines: list[Style], records: list[Record], title: str, width: int) -> alt.Chart:
     axis = alt.Axis(format=PERCENT, tickCount=5)
     chart: alt.Chart = (
-        alt.Chart(values([{**asdict(point), "line": label_of(point.loss)} for point in points]))
+        alt.Chart(values([{**record, "line": label_of(record["loss"])} for record in records]))
         .mark_line(strokeWidth=1.5)
         .encode(
             x=alt.X("coverage:Q", title="Coverage", axis=axis, scale=alt.Scale(domain=[0, 1])),

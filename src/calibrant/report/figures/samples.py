@@ -1,8 +1,7 @@
-"""Fig. 4: pictures as they are, and as shifts change them: a row per picture, a column per shift."""
+"""Fig. 4: images as they are, and as shifts change them: a row per image, a column per shift."""
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from io import BytesIO
 from typing import Any
 
@@ -12,36 +11,30 @@ import numpy.typing as npt
 from PIL import Image
 
 from calibrant.errors import InvalidInputError, printable
-from calibrant.report.figures.look import COLUMN, LETTERS, PAGE, Chart, finished, said, sentence, values
+from calibrant.report.charts import Joined, finished, said, sentence, values
+from calibrant.report.scores import Record
+from calibrant.report.style import COLUMN, FONT_SIZE, PAGE
 
 Pixels = npt.NDArray[np.uint8]
 
-SHARP = 192  # pixels: smaller pictures are enlarged to about this, each pixel a square, so that no viewer blurs them
-WIDEST, NAMES, GAP = 60, 90, 3
+SHARP = 192  # pixels: smaller images are enlarged to about this, each pixel a square, so that no viewer blurs them
+MAX_SIDE, NAMES, GAP = 60, 90, 3
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A picture as a PNG, in an address that holds all its bytes."""
-
-    row: str
-    column: str
-    url: str
-
-
-def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> tuple[Sample, ...]:
-    """From the pictures of each row by their columns: uint8, (h, w) or (h, w, 3). Raises: InvalidInputError."""
-    samples = [
-        Sample(printable(row), printable(column), _url(f"{row}, {column}", pixels))
+def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[Record]:
+    """From the images of each row by their columns: uint8, (h, w) or (h, w, 3). Raises: InvalidInputError."""
+    found = [
+        {"row": printable(row), "column": printable(column), "url": _url(f"{row}, {column}", pixels)}
         for row, columns in images.items()
         for column, pixels in columns.items()
     ]
-    if not samples:
-        raise InvalidInputError("images must hold at least one picture")
-    return tuple(samples)
+    if not found:
+        raise InvalidInputError("images must hold at least one image")
+    return found
 
 
 def _url(name: str, pixels: Pixels) -> str:
+    """The image as a PNG, in an address that holds all its bytes."""
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
         rule = "images must be uint8 of shape (h, w) or (h, w, 3)"
         raise InvalidInputError(f"{rule}, got {pixels.dtype} of {pixels.shape} for {name}")
@@ -51,21 +44,21 @@ def _url(name: str, pixels: Pixels) -> str:
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
 
 
-def draw(numbers: tuple[Sample, ...]) -> Chart:
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*((s.row, s.column) for s in numbers), strict=True))
+def draw(records: list[Record]) -> Joined:
+    rows, columns = (list(dict.fromkeys(record[name] for record in records)) for name in ("row", "column"))
     room = COLUMN if len(columns) <= 6 else PAGE
-    side = min(WIDEST, (room - NAMES) // len(columns))
-    letters = min(round(6.2 * max(map(len, rows))), NAMES + 30)  # room for the names in a wider font than is drawn with
-    plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": LETTERS}
-    pictures = (
-        alt.Chart(values([{**asdict(sample), "said": sentence(sample.row, sample.column)} for sample in numbers]))
+    side = min(MAX_SIDE, (room - NAMES) // len(columns))
+    names = min(round(6.2 * max(map(len, rows))), NAMES + 30)  # room for the names in a wider font than is drawn with
+    plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": FONT_SIZE}
+    images = (
+        alt.Chart(values([{**record, "said": sentence(record["row"], record["column"])} for record in records]))
         .mark_image(width=side - GAP, height=side - GAP)
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),
-            y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=letters, **plain)),
+            y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=names, **plain)),
             url=alt.Url("url:N"),
             description=said(),
         )
     )
     view = alt.ViewConfig(stroke=None)
-    return finished(pictures.properties(width=side * len(columns), height=side * len(rows), view=view))
+    return finished(images.properties(width=side * len(columns), height=side * len(rows), view=view))

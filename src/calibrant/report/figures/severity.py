@@ -1,89 +1,140 @@
-"""Fig. 3: error, ECE and KSE against the severity of the shift, a line per loss."""
+"""Fig. 3: error, ECE and KSE against the severity of the shift, a line per loss; other figures share its panels."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
+import altair as alt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from calibrant.experiments.rows import RAW
-from calibrant.report.figures.averages import chosen, need, unsmoothed
-from calibrant.report.figures.look import (
-    AXIS,
-    PAGE,
+from calibrant.errors import NoDataError
+from calibrant.report.charts import (
     Chart,
+    Joined,
     beside,
+    colour,
+    dash,
     finished,
     key,
-    line_of,
-    losses_of,
+    layered,
+    need,
     panel_width,
-    side_by_side,
+    panelled,
+    said,
+    seeds,
+    sentence,
+    shape,
 )
-from calibrant.report.figures.severity_lines import SeverityCurves, SeverityPoint, severity_curves, severity_panel
-from calibrant.report.palette import label_of
+from calibrant.report.numbers import mean_text, percent
+from calibrant.report.scores import Record, chosen, losses_in, mean_records, panel_names
+from calibrant.report.style import PAGE, PERCENT, Style, label_of, quantity_of, style_of
 
 TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 METRICS = ("accuracy", "ece", "kse")
 HEIGHT, HIGHER = 150, 220  # pixels of a panel: of one of several metrics, and of one metric alone
+REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
 
 
-def prepare(
-    rows: pa.Table,
-    *,
-    data: Collection[str] = (),
-    losses: Collection[str] = (),
-    calibrator: str = RAW,
-    metrics: Sequence[str] = METRICS,
-) -> SeverityCurves:
+def prepare(rows: pa.Table, *, metrics: Sequence[str] = METRICS, **choice: Any) -> list[Record]:
     """Means over the corruptions of each severity, then over seeds; of accuracy the error. Raises: NoDataError."""
-    kept = unsmoothed(chosen(rows, data=data, losses=losses, calibrator=calibrator, metric=metrics))
+    kept = chosen(rows, **choice, metric=metrics)
     need(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
-    curves = severity_curves(kept, "severity")
-    return replace(curves, points=tuple(map(_as_error, curves.points)))
+    return [_as_error(record) for record in severity_records(kept, "severity")]
 
 
-def _as_error(point: SeverityPoint) -> SeverityPoint:
-    if point.metric != "accuracy":
-        return point
-    return replace(point, metric="error", mean=1 - point.mean, low=1 - point.high, high=1 - point.low)
+def severity_records(rows: pa.Table, figure: str) -> list[Record]:
+    """Means at every severity; data sets without severities are left out.
+
+    Raises:
+        NoDataError: No data set has tests of two severities.
+    """
+    graded = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
+    need(graded, figure, "tests at several severities", REMEDY)
+    known = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
+    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], graded), known))
+    severities = pc.unique(rows["severity"]).to_pylist()
+    if len(severities) < 2:
+        have = f"only severity {severities[0]}"
+        raise NoDataError(f"the figure {figure} needs tests at several severities, and the experiment has {have}")
+    return mean_records(rows, "panel", "metric", "loss", "variant", "calibrator", "severity")
 
 
-def draw(numbers: SeverityCurves) -> Chart:
-    lines = [line_of(loss) for loss in losses_of(numbers.points)]
-    metrics = [metric for metric in TITLES if any(point.metric == metric for point in numbers.points)]
+def _as_error(record: Record) -> Record:
+    if record["metric"] != "accuracy":
+        return record
+    limits = {"mean": 1 - record["mean"], "low": 1 - record["high"], "high": 1 - record["low"]}
+    return {**record, "metric": "error", **limits}
+
+
+def draw(records: list[Record]) -> Joined:
+    lines = [style_of(loss) for loss in losses_in(records)]
+    metrics = [metric for metric in TITLES if any(record["metric"] == metric for record in records)]
     width = panel_width(len(metrics), PAGE, axes=len(metrics))
     rows = []
-    for panel in numbers.panels:
+    for panel in panel_names(records):
         charts = [
             severity_panel(
-                [point for point in numbers.points if (point.panel, point.metric) == (panel, metric)],
                 lines,
-                lambda point: label_of(point.loss),
+                [record for record in records if (record["panel"], record["metric"]) == (panel, metric)],
+                "",
+                width,
                 y_title=TITLES[metric],
-                width=width,
                 height=HEIGHT,
             )
             for metric in metrics
         ]
         rows.append(beside(*charts, title=panel))
-    return finished(*rows, key(lines, panel_width(1, PAGE)), note=numbers.note)
+    return finished(*rows, key(lines, panel_width(1, PAGE)))
 
 
-def draw_metric(numbers: SeverityCurves, title: str, *, in_percent: bool = True) -> Chart:
+def draw_metric(records: list[Record], metric: str, title: str) -> Joined:
     """One metric alone, a panel per data set."""
-    lines = [line_of(loss) for loss in losses_of(numbers.points)]
-    columns = min(2, len(numbers.panels))
-    panels = [
-        severity_panel(
-            [point for point in numbers.points if point.panel == panel],
-            lines,
-            lambda point: label_of(point.loss),
-            title=panel,
-            y_title=title,
-            width=panel_width(columns, PAGE, axes=columns),
-            height=HIGHER,
-            in_percent=in_percent,
-        )
-        for panel in numbers.panels
-    ]
-    return finished(side_by_side(panels, columns), key(lines, PAGE - AXIS), note=numbers.note)
+    lines = [style_of(loss) for loss in losses_in(records)]
+    in_percent = quantity_of(metric).in_percent
+    panel = partial(severity_panel, lines, y_title=title, height=HIGHER, in_percent=in_percent)
+    return panelled(records, lines, panel, single=PAGE)
+
+
+def label_by_loss(record: Record) -> str:
+    return label_of(record["loss"], record["variant"])
+
+
+def severity_panel(
+    lines: Sequence[Style],
+    records: Sequence[Record],
+    title: str,
+    width: int,
+    *,
+    label: Callable[[Record], str] = label_by_loss,
+    y_title: str,
+    height: int,
+    top: float | None = None,
+    in_percent: bool = True,
+) -> Chart:
+    """One panel: bands, lines and points; label says which line a record is on."""
+    rows = [_words(record, label(record), y_title, in_percent=in_percent) for record in records]
+    base = alt.Chart().encode(
+        x=alt.X(
+            "severity:Q",
+            title="Severity",
+            axis=alt.Axis(tickMinStep=1, tickCount=5, format="d", grid=False),
+            scale=alt.Scale(nice=False, padding=6),
+        ),
+        color=colour(lines),
+        description=said("line"),
+    )
+    axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
+    scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
+    up = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
+    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
+    line = base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines))
+    point = base.mark_point(filled=True, size=26, opacity=1).encode(y=up, shape=shape(lines), description=said())
+    chart = layered(band, line, point, rows=rows).properties(width=width, height=height)
+    return chart.properties(title=title) if title else chart
+
+
+def _words(record: Record, label: str, metric: str, *, in_percent: bool) -> Record:
+    mean = percent(record["mean"]) if in_percent else mean_text(record["mean"], False)
+    about = sentence(label, f"severity {record['severity']}", f"{metric} {mean}", seeds(record["n_seeds"]))
+    return {**record, "line": label, "said": about}

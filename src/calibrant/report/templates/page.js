@@ -4,7 +4,7 @@
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  // What a reader has chosen outlives a reload, which a page that follows an experiment does by itself.
+  // What a reader has chosen outlives a reload, which the page of a running experiment does by itself.
   const store = {
     key: "calibrant " + location.pathname,
     read() { try { return JSON.parse(sessionStorage.getItem(this.key)) || {}; } catch { return {}; } },
@@ -68,7 +68,7 @@
     }
   }
 
-  // A box that leaves the rows of a table that have some letters.
+  // A box that leaves the rows of a table that have some text.
   for (const line of all("[data-filter-of]")) {
     const input = line.querySelector("input");
     const count = line.querySelector("output");
@@ -157,22 +157,4 @@
   });
   system.addEventListener("change", name);
   name();
-
-  // A page that is served asks whether there is more to see.
-  const { state } = document.body.dataset;
-  if (state) {
-    const line = document.getElementById("live");
-    const look = async () => {
-      try {
-        const answer = await fetch("state", { cache: "no-store" });
-        const { state: now, said } = await answer.json();
-        if (now !== state) location.reload();
-        line.textContent = said;
-      } catch {
-        line.textContent = "The experiment is no longer watched: this page stays as it is.";
-      }
-      setTimeout(look, 3000);
-    };
-    look();
-  }
 })();

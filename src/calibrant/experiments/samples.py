@@ -1,0 +1,83 @@
+"""Images of the data sets of an experiment, clean and under its shifts: what the figure samples shows."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from calibrant._checks import check_choice, check_whole
+from calibrant.data import Split, open_dataset
+from calibrant.errors import NoDataError
+from calibrant.shifts import Shift
+
+Images = dict[str, dict[str, npt.NDArray[np.uint8]]]
+
+FIRST = ("gaussian_noise", "motion_blur", "fog", "contrast", "pixelate")  # corruptions that are shown before others
+MIDDLE = 3  # the severity that is shown
+
+
+def sample_images(
+    rows: pa.Table,
+    root: str | Path | None = None,
+    *,
+    data: Collection[str] = (),
+    severity: int | None = None,
+) -> Images:
+    """An image of every data set of an experiment (two where it has one), clean and under some of its shifts.
+
+    Args:
+        rows: The rows of the experiment.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        data: The data sets, by default all of the experiment.
+        severity: Of the corruptions, by default 3.
+
+    Returns:
+        The images, uint8 of shape (h, w) or (h, w, 3), by the name of the row and of the shift.
+
+    Raises:
+        NoDataError: A data set is not there, or the experiment has no such tests of it.
+        UnknownNameError: The experiment has no such data set.
+    """
+    known = sorted(pc.unique(rows["data"]).to_pylist())
+    names = [check_choice("data of the experiment", name, known) for name in data] or known
+    if severity is not None:
+        check_whole("severity", severity, 1, 5)
+    images: Images = {}
+    for name in names:
+        tests = _shown_tests(rows, name, severity or MIDDLE)
+        images |= _images_of(name, root, tests, n_images=2 if len(names) == 1 else 1)
+    return images
+
+
+def _shown_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, Any]]:
+    """The unshifted test, and at most five shifted ones: those of FIRST before others, or the shift in the wild."""
+    columns = ["split", "shift", "shifted", "origin", "severity"]
+    tests = rows.filter(pc.equal(rows["data"], data)).group_by(columns, use_threads=False).aggregate([]).to_pylist()
+    found = [test for test in tests if test["severity"] in (0, severity)]
+    clean = [test for test in found if not test["shifted"]]
+    shifted = [test for test in found if test["shifted"]]
+    if not clean or not shifted:
+        have = "no unshifted test" if not clean else f"no shifted test of severity {severity}"
+        raise NoDataError(f"the figure samples needs a test and its shifts, and the experiment has {have} of {data}")
+    order = sorted(shifted, key=lambda test: (test["shift"] not in FIRST, test["shift"]))
+    return [*clean[:1], *order[: len(FIRST)]]
+
+
+def _images_of(data: str, root: str | Path | None, tests: Sequence[dict[str, Any]], n_images: int) -> Images:
+    opened, rows = open_dataset(data, root), torch.arange(n_images)
+    clean = opened.split(tests[0]["split"])
+    first = Split(clean.images[rows], clean.labels[rows])
+    found: Images = {f"{data} {row + 1}" if n_images > 1 else data: {} for row in range(n_images)}
+    for test in tests:
+        # what was generated is so again, for these rows alone: the draws of an image depend on its row only
+        made = test["shifted"] and test["origin"] == "generated" and isinstance(clean.images, torch.Tensor)
+        images = first.under(Shift.parse(test["split"])).images if made else opened.split(test["split"]).images[rows]
+        heading = test["split"].replace("_", " ").replace("-", " ") if test["shifted"] else "clean"
+        for columns, image in zip(found.values(), images[rows], strict=True):
+            columns[heading] = image.permute(1, 2, 0).squeeze(2).numpy()
+    return found

@@ -1,0 +1,45 @@
+"""Class priors from JSON files: a list of numbers, or an object from class name to number."""
+
+import json
+import os
+from pathlib import Path
+
+from torch import Tensor
+
+from calibrant._checks import check_counts, check_prior
+from calibrant.errors import CorruptFileError, NoDataError
+
+
+def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[list[str], Tensor]:
+    """Class names, and the probability of each.
+
+    Args:
+        path: a JSON file with one number for each class.
+        counts: whether the numbers are those of training samples.
+
+    Raises:
+        NoDataError: there is no such file.
+        CorruptFileError: it does not hold one number for each class.
+        InvalidInputError: the numbers are no probabilities, or no counts.
+    """
+    names, numbers = _read_classes(Path(path))
+    return names, check_counts(numbers) if counts else check_prior(numbers)
+
+
+def _read_classes(path: Path) -> tuple[list[str], list[float]]:
+    if not path.is_file():
+        raise NoDataError(f"there is no file {path}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
+    if not isinstance(content, list | tuple):
+        raise CorruptFileError(f"{path} must hold a list or an object of numbers, got {content!r}")
+    pairs = list(content if isinstance(content, tuple) else enumerate(content))
+    for name, number in pairs:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise CorruptFileError(f"{path} must give each class a number, got {number!r} for class {name}")
+    names = [str(name) for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise CorruptFileError(f"{path} gives the class {max(names, key=names.count)} twice")
+    return names, [number for _, number in pairs]

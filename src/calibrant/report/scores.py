@@ -1,0 +1,287 @@
+"""From the rows of an experiment to what tables and charts show: means over tests and seeds, and which is best.
+
+As in the paper, a run counts with the plain mean over its tests, and a score is the mean over seeds with the standard
+error std(ddof=1)/√n. Every mean is over the tests that all runs of the same data set and model have, for only over the
+same tests are means comparable.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import stdtrit
+
+from calibrant._checks import check_choice, check_whole
+from calibrant.errors import InvalidInputError, NoDataError, printable
+from calibrant.experiments.folder import RAW
+from calibrant.report.style import place_of
+
+Record = dict[str, Any]
+
+ON_ERRORS = "_on_errors"  # metrics so named have no value on a test without an error, which then does not count
+LEVEL = 0.95
+MAX_SEVERITY = 5
+OF_RUNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # columns that do not say which tests
+
+
+class ScoreKey(NamedTuple):
+    """What the runs behind a score have in common; they differ in the seed."""
+
+    data: str
+    model: str
+    loss: str
+    variant: str
+    label_smoothing: float
+    calibrator: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean over seeds of the means of runs over their tests, in the units of the rows."""
+
+    mean: float | None  # None where that of a run is undefined
+    error: float | None  # the standard error; None of one seed
+    n_seeds: int
+    n_tests: int
+    per_seed: dict[int, float]  # the means that are defined
+
+
+def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """The rows of the tests that all runs of a data set and model have; a sentence for each that has more tests."""
+    place = ["data", "model"]
+    counts = table.group_by(place, use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
+    n_runs = {(row["data"], row["model"]): row["run_count_distinct"] for row in counts}
+    tests = table.group_by([*place, "split"], use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
+    lacking = [test for test in tests if test["run_count_distinct"] < n_runs[test["data"], test["model"]]]
+    if not lacking:
+        return table, []
+    keys = pa.array(["\0".join((test["data"], test["model"], test["split"])) for test in lacking], pa.string())
+    own = pc.binary_join_element_wise(table["data"], table["model"], table["split"], "\0")
+    names = panels_of(n_runs)
+    notes = []
+    for pair in n_runs:
+        n_tests, n_lacking = (sum((t["data"], t["model"]) == pair for t in found) for found in (tests, lacking))
+        if n_lacking:
+            n_shared = n_tests - n_lacking
+            notes.append(f"{names[pair]}: means are over the {n_shared} of {n_tests} tests that all runs have.")
+    return table.filter(pc.invert(pc.is_in(own, keys))), notes
+
+
+def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
+    """For each combination of these columns the mean over the tests of each run, then over the seeds of the runs.
+
+    A mean is undefined where a value is, or where a run lacks one of the tests; in a metric of errors, a test without a
+    value does not count.
+
+    Raises:
+        InvalidInputError: A value occurs twice, or a seed has two runs.
+    """
+    where = [at for at, name in enumerate(by) if name not in OF_RUNS]
+    counts = rows.group_by([by[at] for at in where], use_threads=False).aggregate([("split", "count_distinct")])
+    n_tests = {tuple(values): count for *values, count in zip(*(column.to_pylist() for column in counts), strict=True)}
+    found: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
+    for row in _run_means(rows, by):
+        runs = found[tuple(row[name] for name in by)]
+        other = runs.setdefault(row["seed"], row)
+        if other is not row:
+            raise InvalidInputError(
+                f"rows must have one run of seed {row['seed']}, got {other['run']} and {row['run']}"
+            )
+    return {key: _score(runs, n_tests[tuple(key[at] for at in where)]) for key, runs in found.items()}
+
+
+def _run_means(rows: pa.Table, by: Sequence[str]) -> list[Record]:
+    """The mean of each run over its tests."""
+    columns = list(dict.fromkeys([*by, "run", "seed", "metric"]))
+    value = rows["value"]
+    rows = rows.select(list(dict.fromkeys([*columns, "split"]))).append_column(
+        "value", pc.if_else(pc.is_nan(value), pa.scalar(None, pa.float64()), value)
+    )
+    aggregates = [("value", "mean"), ("value", "count"), ("split", "count"), ("split", "count_distinct")]
+    found: list[Record] = rows.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
+    for row in found:
+        if row["split_count"] > row["split_count_distinct"]:
+            raise InvalidInputError(f"rows must have one {row['metric']} of {row['run']} on each test, got two on some")
+    return found
+
+
+def _score(runs: dict[int, Record], n_tests: int) -> Score:
+    means = {seed: runs[seed]["value_mean"] for seed in sorted(runs) if _is_defined(runs[seed], n_tests)}
+    mean, error = mean_and_error(list(means.values())) if len(means) == len(runs) else (None, None)
+    return Score(mean, error, len(runs), n_tests, means)
+
+
+def _is_defined(run: Record, n_tests: int) -> bool:
+    n_values = run["value_count"]
+    return bool(
+        run["split_count"] == n_tests and (n_values == n_tests or (n_values and run["metric"].endswith(ON_ERRORS)))
+    )
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over seeds and its standard error, which one seed has not.
+
+    >>> mean_and_error([1.0, 2.0, 3.0, 4.0, 5.0]), mean_and_error([2.0])
+    ((3.0, 0.7071067811865476), (2.0, None))
+    """
+    known = len(values) > 1 and all(map(math.isfinite, values))
+    return fmean(values), stdev(values) / math.sqrt(len(values)) if known else None
+
+
+def band(values: Sequence[float]) -> Record:
+    """The mean over seeds with a standard error to either side, which of one seed are alike.
+
+    >>> band([1.0, 3.0])
+    {'mean': 2.0, 'low': 1.0, 'high': 3.0, 'n_seeds': 2}
+    """
+    mean, error = mean_and_error(values)
+    return {"mean": mean, "low": mean - (error or 0.0), "high": mean + (error or 0.0), "n_seeds": len(values)}
+
+
+def mean_records(rows: pa.Table, *by: str) -> list[Record]:
+    """The scores that are defined, as a chart draws them: by these columns, panel by panel, in the order of losses."""
+    found = [
+        dict(zip(by, key, strict=True)) | band(list(score.per_seed.values()))
+        for key, score in scores(rows, *by).items()
+        if score.mean is not None
+    ]
+    return sorted(found, key=lambda record: (record["panel"], place_of(record["loss"])))
+
+
+def leads(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
+    """Whether one is better than the other beyond the chance of seeds, paired by seed.
+
+    With d the differences on the common seeds, n of them: mean d > t(0.975, n − 1) · sd(d)/√n, for n ≥ 2.
+    """
+    seeds = best.per_seed.keys() & other.per_seed.keys()
+    sign = 1.0 if higher_is_better else -1.0
+    differences = [sign * (best.per_seed[seed] - other.per_seed[seed]) for seed in seeds]
+    if len(seeds) < 2 or not all(map(math.isfinite, differences)):
+        return False
+    bound = stdtrit(len(seeds) - 1, (1 + LEVEL) / 2) * stdev(differences) / math.sqrt(len(seeds))
+    return bool(fmean(differences) > bound)
+
+
+def standings(candidates: Sequence[Score | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
+    """Of each score whether it is the best, and whether it leads every other beyond chance.
+
+    Equals are best together, and one without a rival is not called the best. To lead the second alone is not enough:
+    the third, whose scores differ more from seed to seed, may be ahead but for chance.
+    """
+    sign = -1.0 if higher_is_better else 1.0
+    able = [
+        (place, score, sign * score.mean) for place, score in enumerate(candidates) if score and score.mean is not None
+    ]
+    ranked = sorted(able, key=lambda item: item[2])
+    found = [(False, False)] * len(candidates)
+    if len(ranked) < 2:
+        return found
+    ties = [place for place, _, mean in ranked if mean == ranked[0][2]]
+    for place in ties:
+        found[place] = (True, False)
+    if len(ties) == 1:
+        (_, best, _), *others = ranked
+        ahead = all(leads(best, other, higher_is_better=higher_is_better) for _, other, _ in others)
+        found[ties[0]] = (True, ahead)
+    return found
+
+
+def panels_of(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """What figures call each data set and model: the model is named where a data set has several.
+
+    >>> panels_of([("digits", "mlp"), ("mnist", "mlp"), ("digits", "cnn")])[("digits", "cnn")]
+    'digits, cnn'
+    """
+    every = sorted(set(pairs))
+    names = [data for data, _ in every]
+    return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in every}
+
+
+def chosen(
+    table: pa.Table,
+    *,
+    data: Collection[str] = (),
+    losses: Collection[str] = (),
+    calibrator: str | None = RAW,
+    variants: Collection[str] = ("",),
+    smoothed: bool = False,
+    **equal: Collection[str],
+) -> pa.Table:
+    """The rows of these data sets, losses (all where none is named) and calibrator, with the `panel` each belongs to.
+
+    Args:
+        table: Rows or curves.
+        smoothed: Also the runs with smoothed labels.
+        equal: Other columns and the values they may have.
+
+    Raises:
+        NoDataError: There are no rows at all.
+        UnknownNameError: A name is not in the experiment.
+    """
+    if not table.num_rows:
+        raise NoDataError("the experiment has no rows: none of its runs is done")
+    named = {"data": data, "loss": losses, "calibrator": () if calibrator is None else (calibrator,)}
+    for column, names in named.items():
+        known = sorted(pc.unique(table[column]).to_pylist())
+        for name in names:
+            check_choice(f"{column} of the experiment", name, known)
+    for column, values in (named | {"variant": variants, **equal}).items():
+        if values:
+            table = table.filter(pc.is_in(table[column], pa.array(list(values), pa.string())))
+    table = table if smoothed else table.filter(pc.equal(table["label_smoothing"], 0.0))
+    pairs = list(zip(table["data"].to_pylist(), table["model"].to_pylist(), strict=True))
+    panels = panels_of(pairs)
+    return table.append_column("panel", pa.array([panels[pair] for pair in pairs], pa.string()))
+
+
+def paired(table: pa.Table, column: str) -> pa.Table:
+    """The rows of the losses that a panel has both plain, which is "" or 0 in this column, and otherwise."""
+    kinds: dict[tuple[str, str], set[bool]] = defaultdict(set)
+    for row in table.group_by(["panel", "loss", column], use_threads=False).aggregate([]).to_pylist():
+        kinds[row["panel"], row["loss"]].add(bool(row[column]))
+    pairs = zip(table["panel"].to_pylist(), table["loss"].to_pylist(), strict=True)
+    return table.filter(pa.array([len(kinds[pair]) == 2 for pair in pairs], pa.bool_()))
+
+
+def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
+    """The rows of the tests of one severity, 0 being the unshifted one; of all shifted tests where none is named."""
+    if severity is None:
+        return table.filter(table["shifted"])
+    check_whole("severity", severity, 0, MAX_SEVERITY)
+    return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
+
+
+def with_steps(table: pa.Table) -> pa.Table:
+    """With the column `step`, how far a test is shifted: 0 not, a severity, or 1 for a shift in the wild."""
+    shifted = pc.max_element_wise(table["severity"], pa.scalar(1, pa.int64()))
+    return table.append_column("step", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
+
+
+def pooled(curves: pa.Table, *by: str) -> list[Record]:
+    """The points of the curves of all tests and seeds together, weighted by their counts; empty ones are left out."""
+    curves = curves.filter(pc.greater(curves["weight"], 0))
+    for name in ("x", "y"):
+        weighted = pc.multiply(curves[name], curves["weight"])
+        curves = curves.set_column(curves.column_names.index(name), name, weighted)
+    sums = curves.group_by([*by, "point"], use_threads=False).aggregate([(n, "sum") for n in ("x", "y", "weight")])
+    found = [
+        {name: row[name] for name in (*by, "point")}
+        | {"x": row["x_sum"] / row["weight_sum"], "y": row["y_sum"] / row["weight_sum"], "count": row["weight_sum"]}
+        for row in sums.to_pylist()
+    ]
+    return sorted(found, key=lambda record: (record["panel"], place_of(record["loss"]), record["point"]))
+
+
+def panel_names(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(record["panel"] for record in records))
+
+
+def losses_in(records: Iterable[Record]) -> list[str]:
+    """The losses of records, each once, in the order of tables and keys."""
+    return sorted({record["loss"] for record in records}, key=place_of)

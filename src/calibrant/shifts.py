@@ -1,0 +1,35 @@
+"""A shifted test by its name: a corruption at a severity, as fog-3."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from calibrant.errors import InvalidInputError
+
+SEVERITIES = range(1, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A corruption at a severity; its text is the name of the shifted test, and of its files.
+
+    >>> Shift.parse("motion_blur-4"), str(Shift("fog", 3))
+    (Shift(corruption='motion_blur', severity=4), 'fog-3')
+    """
+
+    corruption: str
+    severity: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The shift of this name.
+
+        Raises:
+            InvalidInputError: the text is not a name, a hyphen and a whole number.
+        """
+        corruption, _, severity = text.rpartition("-")
+        if not corruption or not (severity.isascii() and severity.isdecimal()):
+            raise InvalidInputError(f"a shift must be a corruption and a severity, as fog-3, got {text!r}")
+        return cls(corruption, int(severity))
+
+    def __str__(self) -> str:
+        return f"{self.corruption}-{self.severity}"

@@ -1,0 +1,230 @@
+"""Files that are missing, damaged or of another kind, and arguments that are wrong: one line says what, and where."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from painted import paint
+from small_sets import SORTED, WRITERS, write_corrupted, write_test, write_tiny_imagenet, write_train
+
+from calibrant.data import open_dataset, read_cifar, read_idx, read_mnist_files
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.shifts import Shift
+
+Damage = Callable[[Path], object]
+WRITE: dict[str, Callable[[Path], object]] = {
+    **WRITERS,
+    "tiny_imagenet": write_tiny_imagenet,
+    "image_folder": write_train,
+}
+MISSING, DAMAGED, WRONG, UNKNOWN = NoDataError, CorruptFileError, InvalidInputError, UnknownNameError
+TINY, META, FMOW = "tiny-imagenet-200", "camelyon17_v1.0/metadata.csv", "fmow_v1.1/rgb_metadata.csv"
+IWILDCAM, CATEGORIES = "iwildcam_v2.0/metadata.csv", "iwildcam_v2.0/categories.csv"
+
+COUNTRIES, PICTURE = "fmow_v1.1/country_code_mapping.csv", "fmow_v1.1/images/rgb_img_2.png"
+WNIDS, VAL = f"{TINY}/wnids.txt", f"{TINY}/val/val_annotations.txt"
+
+
+def edit(file: str, old: str, new: str) -> Damage:
+    def damage(root: Path) -> None:
+        text = (root / file).read_bytes().decode()
+        assert old in text
+        (root / file).write_bytes(text.replace(old, new, 1).encode())
+
+    return damage
+
+
+def put(file: str, data: bytes = b"") -> Damage:
+    def damage(root: Path) -> None:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_bytes(data)
+
+    return damage
+
+
+def remove(pattern: str) -> Damage:
+    return lambda root: [path.unlink() for path in root.glob(pattern)]
+
+
+def read_all(name: str, root: Path, split: str) -> torch.Tensor:
+    found = open_dataset(name, root, image_size=16).split(split)
+    return found.images[torch.arange(len(found))]
+
+
+def fetched(name: str) -> str:
+    return f"; calibrant data fetch {name} does it$"
+
+
+# data set, what is done to it, the split that is asked for, the error and its message
+CASES: list[tuple[str, Damage, str, type[CalibrantError], str]] = [
+    ("camelyon17", remove(META), "train", MISSING, f"no metadata.csv of .* unpack WILDS.*{fetched('camelyon17')}"),
+    ("camelyon17", edit(META, "tumor", "tumour"), "val", DAMAGED, "metadata.csv has no column 'tumor'"),
+    ("camelyon17", edit(META, "21795,0", "21795,2"), "val", DAMAGED, "0 or 1, got '2' at row 3"),
+    ("camelyon17", edit(META, "14,4,0", "14,4,2"), "val", DAMAGED, "split must be 0 or 1, got '2' at row 4"),
+    ("camelyon17", edit(META, "14,4,0", "14,north,0"), "val", DAMAGED, "a whole number, got 'north' at row 4"),
+    ("camelyon17", edit(META, "14,4,0", "1.5,4,0"), "val", DAMAGED, "slide must be .* got '1.5' at row 4"),
+    ("camelyon17", edit(META, ",14,4,0", ",14,4"), "val", DAMAGED, "metadata.csv cannot be read as CSV"),
+    ("camelyon17", edit(META, "0,11,3,1", "0,11,3,0"), "id_val", DAMAGED, "no rows of the split 'id_val'"),
+    ("iwildcam", remove(IWILDCAM), "train", MISSING, f"no metadata.csv of iwildcam .*{fetched('iwildcam')}"),
+    ("iwildcam", remove(CATEGORIES), "train", MISSING, f"no categories.csv of .*{fetched('iwildcam')}"),
+    ("iwildcam", edit(IWILDCAM, "filename", "file_name"), "val", DAMAGED, "has no column 'filename'"),
+    ("iwildcam", edit(IWILDCAM, "a-b,2,7", "a-b,3,7"), "val", DAMAGED, r"y must be in \[0, 2\], got '3' at row 2"),
+    ("iwildcam", edit(IWILDCAM, "id_val", "extra"), "val", DAMAGED, "split must be .*, got 'extra' at row 4"),
+    ("iwildcam", edit(CATEGORIES, "1,5,lion", "99999,5,lion"), "val", DAMAGED, "got 2 in the place of 1"),
+    ("iwildcam", edit(CATEGORIES, "2,372,zebra", "1,372,zebra"), "val", DAMAGED, "got 1 in the place of 2"),
+    ("iwildcam", edit(CATEGORIES, "name", "species"), "val", DAMAGED, "categories.csv has no column 'name'"),
+    ("iwildcam", put(CATEGORIES), "val", DAMAGED, "categories.csv has no"),
+    ("iwildcam", put(CATEGORIES, b"y,name\n"), "val", DAMAGED, "categories.csv has no rows"),
+    ("iwildcam", put(CATEGORIES, b"\xff\xfe\0\0"), "val", DAMAGED, "categories.csv has no"),
+    ("fmow", remove(FMOW), "train", MISSING, f"no rgb_metadata.csv of fmow .*{fetched('fmow')}"),
+    ("fmow", remove("fmow_v1.1/country*"), "train", MISSING, f"no country_code_mapping.csv .*{fetched('fmow')}"),
+    ("fmow", edit(FMOW, "timestamp", "time"), "val", DAMAGED, "has no column 'timestamp'"),
+    ("fmow", edit(FMOW, "barn", "bern"), "val", DAMAGED, "one of the 62 classes, got 'bern' at row 2"),
+    ("fmow", edit(FMOW, "2012-12-31T", "31.12.2012 "), "val", DAMAGED, "timestamp must be .* at row 1"),
+    ("fmow", edit(FMOW, "\r\nval,", "\r\nvalid,"), "val", DAMAGED, "split must be .*, got 'valid' at row 4"),
+    ("fmow", edit(COUNTRIES, "alpha-3", "alpha3"), "val", DAMAGED, "no column 'alpha-3"),
+    ("fmow", put(PICTURE, b"x"), "train", DAMAGED, "rgb_img_2.png cannot be read as a"),
+    ("fmow", remove(PICTURE), "train", MISSING, "rgb_img_2.png is not there"),
+    ("tiny_imagenet", remove(WNIDS), "train", MISSING, f"unpack tiny-.*{fetched('tiny_imagenet')}"),
+    ("tiny_imagenet", remove(f"{TINY}/val/*.txt"), "test", MISSING, f"unpack tiny-.*{fetched('tiny_imagenet')}"),
+    ("tiny_imagenet", put(WNIDS), "test", DAMAGED, r"must be WordNet ids .* got \[\]"),
+    ("tiny_imagenet", put(WNIDS, b"n01443537\n../../x\n"), "test", DAMAGED, r"got '\.\./\.\./x'"),
+    ("tiny_imagenet", put(WNIDS, b"\xff\xfe"), "test", DAMAGED, "is not text in UTF-8"),
+    ("tiny_imagenet", put(VAL), "test", DAMAGED, "annotations.txt is empty"),
+    ("tiny_imagenet", put(VAL, b"val_0.JPEG\tn01443537\nval_1.JPEG n0\n"), "test", DAMAGED, r"line 2 .* got 'val_1"),
+    (
+        "tiny_imagenet",
+        put(VAL, b"val_0.JPEG\tn01440764\n"),
+        "test",
+        DAMAGED,
+        r"line 1 .* one of wnids\.txt, .*n01440764",
+    ),
+    ("tiny_imagenet", remove(f"{TINY}/train/{SORTED[1]}/*/*"), "val", MISSING, f"{SORTED[1]}: unpack {TINY} in"),
+    ("tiny_imagenet", lambda root: None, "fogg-5", UNKNOWN, "did you mean 'fog-5'"),
+    ("image_folder", lambda root: None, "trian", UNKNOWN, "unknown split 'trian'; did you mean 'train'"),
+    ("image_folder", remove("train/cat/*"), "train", MISSING, r"no picture in .*train/cat: put files \.png, \.jpg"),
+    ("image_folder", put("val/c/x.png"), "train", WRONG, "val/c must be named as one of the classes in"),
+    ("image_folder", put("there/C/x.png"), "train", WRONG, "there/C must be named as one"),
+    ("image_folder", put("notes/x.txt"), "train", MISSING, "no folder of a class in .*/notes"),
+    ("image_folder", lambda r: (r / "test/cat").mkdir(parents=True), "test", MISSING, "no picture in .*/test: put"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "split", "error", "message"), CASES, ids=[case[-1][:40] for case in CASES])
+def test_what_is_damaged_is_named(
+    tmp_path: Path, name: str, damage: Damage, split: str, error: type[CalibrantError], message: str
+) -> None:
+    WRITE[name](tmp_path)
+    damage(tmp_path)
+    with pytest.raises(error, match=message) as refused:
+        read_all(name, tmp_path, split)
+    assert "\n" not in str(refused.value)
+    assert error is UnknownNameError or str(tmp_path) in str(refused.value)
+
+
+FOLDERS = {
+    "": (NoDataError, r"no folder of a class in .*/train: put pictures in train/<class>/ there"),
+    "a": (InvalidInputError, "train must have folders of at least 2 classes, got 'a'"),
+    "ab": (InvalidInputError, "train/[ab] must have a picture more"),
+}
+
+
+def test_too_few_classes_and_pictures(tmp_path: Path) -> None:
+    for classes, (error, message) in FOLDERS.items():
+        for name in classes:
+            paint(tmp_path / f"train/{name}/x.png", (0, 0, 0))
+        with pytest.raises(error, match=message):
+            open_dataset("image_folder", tmp_path).split("train")
+
+
+def test_folders_of_corrupted_pictures_that_are_not_tiny_imagenet_c(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    paint(write_corrupted(tmp_path, "frost", 1) / "n01440764/ILSVRC2012_val_0.JPEG", 1, "L")
+    with pytest.raises(CorruptFileError, match=r"frost/1 has 1 classes .*, as n01440764: .* Zenodo 8206060"):
+        open_dataset("tiny_imagenet", tmp_path).split("frost-1")
+    for picture in (write_corrupted(tmp_path, "snow", 1) / SORTED[2]).iterdir():
+        picture.unlink()
+    with pytest.raises(NoDataError, match=f"no picture in .*snow/1/{SORTED[2]}: unpack Tiny-ImageNet-C in"):
+        open_dataset("tiny_imagenet", tmp_path).split("snow-1")
+
+
+def test_a_damaged_picture_is_named_when_it_is_read(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    write_test(tmp_path)
+    (tmp_path / "test/dog/a.bmp").write_bytes(b"BM")
+    test = open_dataset("image_folder", tmp_path).split("test")
+    assert len(test.images[torch.tensor([0])]) == 1
+    with pytest.raises(CorruptFileError, match=r"test/dog/a\.bmp cannot be read as a picture"):
+        test.images[torch.tensor([1])]
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(InvalidInputError, match="image_size must be an integer of at least 8, got 0"):
+        open_dataset("tiny_imagenet", image_size=0)
+    with pytest.raises(InvalidInputError, match="image_size must be 8 for digits, got 32"):
+        open_dataset("digits", image_size=32)
+    for split, message in {
+        "tset": "unknown split 'tset'; did you mean 'test'",
+        "fog-6": "fog-6",
+        "fog-1+snow-2": "unknown split 'fog-1'",
+        "val+snow": "unknown corruption 'snow'",
+    }.items():
+        with pytest.raises(UnknownNameError, match=message):
+            open_dataset("digits").split(split)
+    for text in ("fog", "fog-", "-3", "fog-x", "fog-²"):
+        with pytest.raises(InvalidInputError, match=f"as fog-3, got '{text}'"):
+            Shift.parse(text)
+
+
+# Single files
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+
+
+GOOD = idx_bytes(np.arange(6).reshape(2, 3))
+BAD_IDX = {
+    "empty": (b"", "not an IDX file"),
+    "short head": (b"\0\0\x08", "not an IDX file"),
+    "cut sizes": (GOOD[:9], "not an IDX file"),
+    "other type": (b"\0\0\x0d" + GOOD[3:], "not an IDX file"),
+    "cut": (GOOD[:-1], r"must hold 6 values \(2, 3\), got 5"),
+    "too long": (GOOD + b"x", "got 7"),
+    "cut gzip": (gzip.compress(GOOD)[:-9], "not a whole gzip file"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_IDX)
+def test_damaged_idx_files(tmp_path: Path, kind: str) -> None:
+    data, message = BAD_IDX[kind]
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(CorruptFileError, match=message):
+        read_idx(tmp_path / "file")
+
+
+def test_missing_files_and_labels(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match="nowhere cannot be read"):
+        read_idx(tmp_path / "nowhere")
+    with pytest.raises(NoDataError, match=r"no train-images-idx3-ubyte\.gz"):
+        read_mnist_files(tmp_path, "train")
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 4, 4))))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4)))
+    with pytest.raises(CorruptFileError, match=r"\(5, 4, 4\) and \(4,\)"):
+        read_mnist_files(tmp_path, "train")
+
+
+def test_cifar_of_another_version(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match=r"cifar-100-binary/train\.bin"):
+        open_dataset("cifar100", tmp_path).split("train")
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    with pytest.raises(NoDataError, match=r"pickled version .* put cifar-10-batches-bin/data_batch_1\.bin there"):
+        open_dataset("cifar10", tmp_path).split("train")
+    for name, width in (("cifar-10-batches-bin/test_batch.bin", 3073), ("cifar-100-binary/test.bin", 3074)):
+        put(name, b"x" * (width + 1))(tmp_path)
+        with pytest.raises(CorruptFileError, match=f"rows of {width} bytes, got {width + 1}"):
+            read_cifar(tmp_path / Path(name).parent, "test")

@@ -1,0 +1,114 @@
+"""A real browser for pages: it notes what goes wrong in them, and measures what readers see."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE = 600_000  # milliseconds after which a browser that hangs is given up
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@contextmanager
+def started_browser() -> Iterator[Any]:
+    """Chromium, driven by Playwright; the test is skipped where either is absent."""
+    driver = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser: Any, where: Path | str, **options: Any) -> Iterator[Any]:
+    """The page of a file or address, in a context of its own; at the end nothing must have gone wrong in it.
+
+    Wrong is: a line on the console, an error of a script, a dialog, and a request for anything but the page.
+    """
+    url = where.absolute().as_uri() if isinstance(where, Path) else where
+    wrong: list[str] = []
+    context = browser.new_context(**options)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on(
+        "request", lambda request: None if request.url.startswith(url) else wrong.append(f"asked for {request.url}")
+    )
+    try:
+        page.goto(url)
+        yield page
+        assert not wrong, wrong
+    finally:
+        context.close()
+
+
+# Every element that shows text of its own, with the contrast of its colour against what is behind it.
+CONTRASTS = """() => {
+  const parse = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+  const channel = (c) => (c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = parse(getComputedStyle(at).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const shows = (element) => element.checkVisibility({ opacityProperty: true })
+    && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  return [...document.querySelectorAll("body *:not(svg *):not(script):not(style)")].filter(shows).map((element) => {
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), element.textContent.trim().slice(0, 40)];
+  });
+}"""
+
+
+def least_contrast(page: Any) -> tuple[float, str]:
+    """The text of a page that is hardest to read, and its contrast; 4.5 is what WCAG asks for."""
+    ratio, text = min(page.evaluate(CONTRASTS))
+    return ratio, text
+
+
+def overflow(page: Any) -> int:
+    """By how many pixels the page is wider than its window."""
+    width: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return width
+
+
+def heading_levels(page: Any) -> list[int]:
+    levels: list[int] = page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((heading) => Number(heading.tagName[1]))"
+    )
+    return levels
+
+
+def unnamed(page: Any) -> list[str]:
+    """Pictures without alternative text, controls without a label, tables without a caption."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """() => [
+          ...[...document.querySelectorAll("svg")].filter((svg) => !svg.closest("[role=img]")?.ariaLabel?.trim()),
+          ...[...document.querySelectorAll("input, select")].filter((control) => !control.labels.length),
+          ...[...document.querySelectorAll("table")].filter((table) => !table.caption?.textContent.trim()),
+          ...[...document.querySelectorAll("button, a")].filter((control) => !control.textContent.trim()),
+        ].map((element) => element.outerHTML.slice(0, 120))"""
+    )
