@@ -74,7 +74,8 @@ def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_splits_are_disjoint_and_whole_and_never_change(name: str) -> None:
+def test_splits_never_change(name: str) -> None:
+    """They are also disjoint and whole."""
     data = open_dataset(name)
     splits = [data.split(split) for split in SPLITS]
     assert tuple(map(len, splits)) == SIZES[name]
