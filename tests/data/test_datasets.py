@@ -74,7 +74,8 @@ def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_splits_are_disjoint_and_whole_and_never_change(name: str) -> None:
+def test_splits_never_change(name: str) -> None:
+    """They are also disjoint and whole."""
     data = open_dataset(name)
     splits = [data.split(split) for split in SPLITS]
     assert tuple(map(len, splits)) == SIZES[name]
@@ -95,7 +96,11 @@ def test_validation_takes_its_share_of_each_class() -> None:
     assert validation_rows(labels, 57).sum() == 57
     assert not validation_rows(labels, 0).any()
     assert validation_rows(labels, len(labels)).all()
-    rows = validation_rows(torch.arange(50_000) % 10, 5_000).nonzero()[:, 0]  # those of CIFAR never change
+
+
+def test_the_rows_of_cifar_are_fixed() -> None:
+    """The 5,000 of 50,000 rows that are held out where classes come one after the other."""
+    rows = validation_rows(torch.arange(50_000) % 10, 5_000).nonzero()[:, 0]
     assert torch.bincount(rows % 10).tolist() == [500] * 10
     assert rows[:5].tolist() == [18, 29, 47, 55, 66]
 
