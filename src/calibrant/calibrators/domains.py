@@ -100,7 +100,8 @@ class DomainTemperature(Calibrator):
                 f"{self.name} was fitted without features, or to one domain: it has no map for rows of another one"
             )
         known = np.log(list(self.temperatures.values()))
-        return DividedByFeatures(self.weight, self.intercept, float(known.min()), float(known.max()))
+        constants = (self.intercept, float(known.min()), float(known.max()))
+        return DividedByFeatures(weight=self.weight, constants=constants)
 
     def _calibrated(self, predictions: Predictions) -> Tensor:
         if self.domain not in predictions.columns.column_names:

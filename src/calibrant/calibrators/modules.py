@@ -26,6 +26,15 @@ SPAN = 3.0  # how much larger or smaller than that of all rows the scale of one 
 MIN_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
 
 
+class Buffered(nn.Module):
+    """A module whose numbers are buffers in float64."""
+
+    def __init__(self, **values: Tensor | float | tuple[float, ...]) -> None:
+        super().__init__()
+        for name, value in values.items():
+            self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone())
+
+
 class Unchanged(nn.Module):
     """The identity."""
 
@@ -33,29 +42,20 @@ class Unchanged(nn.Module):
         return like(logits, logits)
 
 
-class Divided(nn.Module):
+class Divided(Buffered):
     """One temperature for all rows."""
 
     temperature: Tensor
-
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
     def forward(self, logits: Tensor) -> Tensor:
         return divided(logits, self.temperature)
 
 
-class Mixed(nn.Module):
+class Mixed(Buffered):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K."""
 
     temperature: Tensor
     weights: Tensor
-
-    def __init__(self, temperature: float, weights: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
-        self.register_buffer("weights", weights.clone())
 
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weights.dtype)
@@ -65,7 +65,7 @@ class Mixed(nn.Module):
         return keeping_top(like(torch.stack(parts).logsumexp(0), logits), logits)
 
 
-class Affine(nn.Module):
+class Affine(Buffered):
     """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities.
 
     A logit of −inf stays one, and counts as so much below the largest (``floor``) for the other classes.
@@ -75,10 +75,8 @@ class Affine(nn.Module):
     bias: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor, *, log_probs: bool, floor: float) -> None:
-        super().__init__()
+        super().__init__(weight=weight, bias=bias)
         self.log_probs, self.floor = log_probs, floor
-        self.register_buffer("weight", weight.clone())
-        self.register_buffer("bias", bias.clone())
 
     def inputs(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weight.dtype)
@@ -94,15 +92,14 @@ class Affine(nn.Module):
         return like((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
 
 
-class LogOdds(nn.Module):
+class LogOdds(Buffered):
     """Two classes: the log-odds of class 1 become a log p₁ − b log p₀ + c."""
 
     coefficients: Tensor
 
     def __init__(self, a: float, b: float, c: float) -> None:
-        super().__init__()
+        super().__init__(coefficients=(a, b, c))
         self.min_odds = MIN_ODDS
-        self.register_buffer("coefficients", torch.tensor([a, b, c], dtype=torch.float64))
 
     def forward(self, logits: Tensor) -> Tensor:
         log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.min_odds)
@@ -111,7 +108,7 @@ class LogOdds(nn.Module):
         return like(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
 
 
-class ClassMaps(nn.Module):
+class ClassMaps(Buffered):
     """A map of the probability of each class, or one for all; then rows are scaled to sum 1.
 
     ``linear``: values (c, m) at knots (c, m); else values (c, m + 1) between them, each up to its right knot.
@@ -121,10 +118,8 @@ class ClassMaps(nn.Module):
     values: Tensor
 
     def __init__(self, knots: Tensor, values: Tensor, *, linear: bool, keeps_top: bool = False) -> None:
-        super().__init__()
+        super().__init__(knots=knots, values=values)
         self.linear, self.keeps_top = linear, keeps_top
-        self.register_buffer("knots", knots.clone())
-        self.register_buffer("values", values.clone())
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
@@ -138,17 +133,15 @@ class ClassMaps(nn.Module):
         return keeping_top(out, logits) if self.keeps_top else out
 
 
-class TopMap(nn.Module):
+class TopMap(Buffered):
     """A map of the largest probability: each row is divided by the temperature that makes it so, within limits."""
 
     knots: Tensor
     values: Tensor
 
     def __init__(self, knots: Tensor, values: Tensor, scale: float) -> None:
-        super().__init__()
+        super().__init__(knots=knots.unsqueeze(0), values=values.unsqueeze(0))
         self.least, self.most = scale / SPAN, scale * SPAN
-        self.register_buffer("knots", knots.unsqueeze(0).clone())
-        self.register_buffer("values", values.unsqueeze(0).clone())
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
@@ -157,17 +150,15 @@ class TopMap(nn.Module):
         return divided(logits, 1.0 / scale.unsqueeze(1))
 
 
-class DividedByScore(nn.Module):
+class DividedByScore(Buffered):
     """1/T is a piecewise linear function of a score of each row: of its logits, or a second argument."""
 
     knots: Tensor
     scales: Tensor
 
     def __init__(self, knots: Tensor, scales: Tensor, score: str) -> None:
-        super().__init__()
+        super().__init__(knots=knots.unsqueeze(0), scales=scales.unsqueeze(0))
         self.score = score
-        self.register_buffer("knots", knots.unsqueeze(0).clone())
-        self.register_buffer("scales", scales.unsqueeze(0).clone())
 
     def forward(self, logits: Tensor, score: Tensor | None = None) -> Tensor:
         z = logits.to(self.knots.dtype)
@@ -181,33 +172,26 @@ class DividedByScore(nn.Module):
         return divided(logits, 1.0 / interpolated(x.unsqueeze(0), self.knots, self.scales).T)
 
 
-class DividedByDistance(nn.Module):
+class DividedByDistance(Buffered):
     """T = w₀ + w₁ d, d the distance of a row's features to the bank."""
 
     bank: Tensor
     weights: Tensor
 
     def __init__(self, bank: Tensor, k: int, w0: float, w1: float) -> None:
-        super().__init__()
+        super().__init__(bank=bank, weights=(w0, w1))
         self.k = k
-        self.register_buffer("bank", bank.double())
-        self.register_buffer("weights", torch.tensor([w0, w1], dtype=torch.float64))
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         distance = mean_distance(features, self.bank, self.k)
         return divided(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
 
 
-class DividedByFeatures(nn.Module):
+class DividedByFeatures(Buffered):
     """log T is linear in the features, within limits."""
 
     weight: Tensor
-    constants: Tensor
-
-    def __init__(self, weight: Tensor, intercept: float, low: float, high: float) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight.clone())
-        self.register_buffer("constants", torch.tensor([intercept, low, high], dtype=torch.float64))
+    constants: Tensor  # intercept, least and greatest
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         c = self.constants
@@ -215,7 +199,7 @@ class DividedByFeatures(nn.Module):
         return divided(logits, log_t.exp().unsqueeze(1))
 
 
-class DividedBySet(nn.Module):
+class DividedBySet(Buffered):
     """One T for all rows of a call, from what they are like together; log T is linear in that, within limits.
 
     With axes (f, r), the features count; with ``same_mix``, the entropy of the mean prediction does.
@@ -230,13 +214,9 @@ class DividedBySet(nn.Module):
     def __init__(
         self, weight: Tensor, constants: tuple[float, float, float], cloud: tuple[Tensor, ...], same_mix: bool
     ) -> None:
-        super().__init__()
+        centre, axes, variances = cloud or (torch.zeros(0),) * 3
+        super().__init__(weight=weight, constants=constants, centre=centre, axes=axes, variances=variances)
         self.same_mix, self.has_cloud = same_mix, len(cloud) > 0
-        self.register_buffer("weight", weight.clone())
-        self.register_buffer("constants", torch.tensor(constants, dtype=torch.float64))
-        nothing = torch.zeros(0, dtype=torch.float64)
-        for name, values in zip(("centre", "axes", "variances"), cloud or (nothing,) * 3, strict=True):
-            self.register_buffer(name, values.clone())
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         c = self.constants

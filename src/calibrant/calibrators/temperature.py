@@ -62,7 +62,7 @@ class OneTemperature(Calibrator):
         check_positive("temperature", self.temperature)
 
     def module(self) -> nn.Module:
-        return Divided(self.temperature)
+        return Divided(temperature=self.temperature)
 
 
 @final
@@ -170,7 +170,7 @@ class EnsembleTemperature(Calibrator):
         return cls.fitted_to(validation, temperature=temperature, weights=mixture_weights(components))
 
     def module(self) -> nn.Module:
-        return Mixed(self.temperature, self.weights)
+        return Mixed(temperature=self.temperature, weights=self.weights)
 
 
 def labelled_rows(validation: Predictions, weights: str | None = None) -> Likelihood:
