@@ -1,6 +1,6 @@
 """Scoring a finished run: every test, as predicted and as calibrated, into rows and curves."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from json import dumps
 from typing import Any
@@ -85,20 +85,21 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Measures
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], run.predictions, skip=True)
-    fits = Fits(UnseenFits(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation)))
+    fits = UnseenFits(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation))
+    failures: dict[str, None] = {}  # an ordered set
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name in tests:
         test = Predictions.load(run.prediction(name))
         for calibrator in (RAW, *measures.calibrators):
-            calibrated = test if calibrator == RAW else fits.calibrated(calibrator, test)
+            calibrated = test if calibrator == RAW else _calibrated(fits, calibrator, test, failures)
             shared = key.columns() | columns_of(name, test, data) | {"calibrator": calibrator}
             rows += [shared | found for found in _values(calibrated, measures, raw=calibrator == RAW)]
             curves += [] if calibrated is None else [shared | point for point in _points(calibrated)]
     metadata = {DIGEST: measures.digest(key)}
     write_rows(run.metrics, rows, ROWS, metadata)
     write_rows(run.curves, curves, CURVES, metadata)
-    return tuple(fits.failures)
+    return tuple(failures)
 
 
 def tests_of(data: DataSet, settings: Settings) -> list[str]:
@@ -108,21 +109,14 @@ def tests_of(data: DataSet, settings: Settings) -> list[str]:
     return [name for name in names if name not in (data.splits[0], data.validation)]
 
 
-@dataclass
-class Fits:
-    """Calibrators fitted to validation rows, and what could not be fitted."""
-
-    fits: UnseenFits
-    failures: dict[str, None] = field(default_factory=dict)  # an ordered set
-
-    def calibrated(self, name: str, test: Predictions) -> Predictions | None:
-        """A test, calibrated by what has not seen its type of corruption; None where nothing fits."""
-        self.fits.check_unlike(test)
-        try:
-            return self.fits.calibrated(name, test)
-        except CalibrantError as error:
-            self.failures[f"{name} could not be fitted: {error}"] = None
-            return None
+def _calibrated(fits: UnseenFits, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
+    """A test, calibrated by what has not seen its type of corruption; None, and the reason kept, where nothing fits."""
+    fits.check_unlike(test)
+    try:
+        return fits.calibrated(name, test)
+    except CalibrantError as error:
+        failures[f"{name} could not be fitted: {error}"] = None
+        return None
 
 
 def _values(test: Predictions | None, measures: Measures, *, raw: bool) -> list[dict[str, Any]]:
