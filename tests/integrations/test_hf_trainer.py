@@ -221,7 +221,8 @@ def test_metrics_and_rows_of_an_output() -> None:
     certain = output(np.eye(3), np.arange(3))
     assert compute_metrics(["accuracy", "nll_on_errors"])(certain) == {"accuracy": 1.0}
     assert set(compute_metrics(None)(certain)) >= {"smece", "aurc"}
-    logits, labels = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 3
+    labels = np.arange(200) % 3
+    logits = np.random.default_rng(0).normal(size=(200, 3)) + np.eye(3)[labels]
     expected = calibrant.score(Predictions.from_logits(logits, labels), n_bins=4).ece
     assert compute_metrics("ece", n_bins=4)(output(logits, labels)) == {"ece": expected}
     rows = predictions(output((np.eye(3), np.zeros((3, 5, 8))), None))
