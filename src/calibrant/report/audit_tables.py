@@ -13,7 +13,7 @@ from calibrant.audits.verdict import alpha
 from calibrant.errors import printable
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
-from calibrant.report.audit_words import NO_WINNER, advice_sentence, group_name, summary
+from calibrant.report.audit_words import advice_sentence, group_name, summary
 from calibrant.report.formats import as_text
 from calibrant.report.numbers import count, level_text, limits, number, p_number, percent, points, points_limits
 from calibrant.report.table import Cell, Column, Table, number_cell
@@ -239,6 +239,6 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
 
 def _winner(row: Difference, level: float) -> str:
     """Whether this model is better or worse beyond chance."""
-    if row.metric in NO_WINNER or row.p_holm > alpha(level) or math.isinf(row.standard_error):
+    if METRICS[row.metric].better is None or row.p_holm > alpha(level) or math.isinf(row.standard_error):
         return ""
     return "good" if (row.difference > 0) == METRICS[row.metric].higher_is_better else "bad"

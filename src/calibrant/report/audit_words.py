@@ -27,7 +27,6 @@ from calibrant.report.numbers import (
     threshold,
 )
 
-NO_WINNER = ("confidence", "entropy")  # neither more nor less of them is better
 POOLED = (
     "These files are of several shifts. If they show the same images, the rows are not independent, and the numbers "
     "of all of them together are less certain than the intervals say; audit each file by itself, or read the groups."
@@ -159,7 +158,7 @@ def difference_sentence(row: Difference, level: float) -> str:
         f"this one has {number(row.a)}, the other {number(row.b)}, difference {row.difference:+.4f} "
         f"({level_text(level)} interval {limits(row.interval, '+')}; {p_text(row.p_value)})"
     )
-    if row.metric in NO_WINNER:
+    if METRICS[row.metric].better is None:
         differ = "differ" if row.p_value <= alpha(level) else "do not differ"
         return f"In {name} the two models {differ} beyond chance: {evidence}."
     if row.p_value > alpha(level):

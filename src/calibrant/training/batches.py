@@ -15,6 +15,11 @@ from calibrant.errors import CalibrantError, NoDataError
 MOST_WORKERS = 8
 
 
+def numbered_seed(seed: int, number: int) -> int:
+    """The seed of an epoch or a step of a run, by its number."""
+    return seed * 1_000_003 + number
+
+
 @dataclass(frozen=True)
 class Epoch:
     """The order of all training rows in an epoch, and how each image is moved and mirrored in it."""
@@ -26,7 +31,7 @@ class Epoch:
     @classmethod
     def draw(cls, n_rows: int, *, seed: int, epoch: int, padding: int, flip: bool) -> "Epoch":
         """All that is random in an epoch, from its number alone, so that any step of it can be taken up again."""
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        generator = torch.Generator().manual_seed(numbered_seed(seed, epoch))
         order = torch.randperm(n_rows, generator=generator)
         offsets = torch.randint(2 * padding + 1, (n_rows, 2), generator=generator)
         mirrored = torch.rand(n_rows, generator=generator) < (0.5 if flip else 0.0)

@@ -21,7 +21,7 @@ from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder
-from calibrant.training.batches import Epoch, default_workers, normalised, read_batches
+from calibrant.training.batches import Epoch, default_workers, normalised, numbered_seed, read_batches
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
 from calibrant.training.engine import StopRequest, seed_device
@@ -128,7 +128,7 @@ class Fit:
         settings, fabric, optimizer = self.settings, self.fabric, self.learner.optimizer
         number = self.progress.epoch * self.n_steps + step
         # so that dropout, too, depends on the step alone
-        seed_device((settings.seed * 1_000_003 + number) * fabric.world_size + fabric.global_rank, fabric.device)
+        seed_device(numbered_seed(settings.seed, number) * fabric.world_size + fabric.global_rank, fabric.device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(settings, number / (settings.epochs * self.n_steps))
         optimizer.zero_grad(set_to_none=True)
