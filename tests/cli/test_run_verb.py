@@ -5,10 +5,12 @@ import signal
 import sys
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from calibrant.experiments import ExperimentFolder
+from calibrant.report import experiment
 from made.cli import Run, in_this_process
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
@@ -169,8 +171,19 @@ def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path, 
     assert not (folder / "digits-mlp-focal-0").exists()
 
 
-def test_a_sweep_that_no_table_can_show_is_well_all_the_same(run: Run, file: Path, tmp_path: Path) -> None:
+def test_a_sweep_that_no_table_can_show_is_well_all_the_same(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.write_text(SWEEP.replace('shifts = ["fog-3"]', 'shifts = ["none"]').replace("[0, 1]", "0"))
+    write, seconds = experiment.write_experiment, list[int | None]()
+
+    def write_and_note(folder: Path, *, refresh: int | None = None, **options: Any) -> Path:
+        seconds.append(refresh)
+        return write(folder, refresh=refresh, **options)
+
+    monkeypatch.setattr(experiment, "write_experiment", write_and_note)
     out = run("run", file, "-o", tmp_path / "out", "--jobs", 1).done()
     assert "no table: rows have no accuracy" in out
     assert (tmp_path / "out" / "report.html").is_file()
+    assert seconds[0] is not None, "while it runs, the page reloads itself"
+    assert seconds[-1] is None

@@ -14,7 +14,7 @@ from calibrant import report
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments.folder import ExperimentFolder
 from calibrant.report import experiment
-from calibrant.report.experiment import MAX_METRICS, write_experiment
+from calibrant.report.experiment import MAX_METRICS, live_page, write_experiment
 from calibrant.report.style import FIRST
 from made.folder import epoch_records, write_folder, write_lines
 from made.page import Page
@@ -288,3 +288,20 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert report.write_experiment is write_experiment
     with pytest.raises(AttributeError, match="has no attribute 'write'"):
         report.write  # noqa: B018
+
+
+def test_the_page_of_a_running_experiment_takes_a_share_of_the_time_and_never_stops_it(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    folder.experiment_file.write_text(TOML)
+    write_always, write_once = live_page(folder, share=1e9, refresh=7), live_page(folder, share=1e-9)
+    for _ in range(2):
+        write_always()
+        assert '<meta http-equiv="refresh" content="7">' in folder.page_file.read_text(encoding="utf-8")
+        folder.page_file.unlink()
+    write_once()
+    folder.page_file.unlink()
+    write_once()
+    assert not folder.page_file.exists()
+    folder.rows_file.unlink()
+    write_always()
+    assert not folder.page_file.exists()
