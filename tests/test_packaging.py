@@ -133,7 +133,9 @@ def test_without_its_extras_run_says_what_it_needs() -> None:
 def test_make_lists_and_cleans_everything() -> None:
     listed = re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE)
     assert sorted(listed) == sorted(TARGETS)
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split()[1] for line in shown.splitlines()] == listed
     cleaned = re.search(r"^clean:.*\n\trm -rf (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
