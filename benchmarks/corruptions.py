@@ -34,8 +34,8 @@ import calibrant as cb
 SIZES = {32: 1000, 224: 32}  # pixels: images in a batch
 BROKEN = {"fog", "glass_blur", "gaussian_blur"}  # in the peer, beside numpy 2 and scikit-image 0.19
 GOALS = {32: 8.0, 224: 2.0}
-LEAST = {32: 1.0, 224: 0.7}
-LEAST_SMALL = {"jpeg_compression": 0.8, "pixelate": 0.8}
+LOWEST = {32: 1.0, 224: 0.7}
+MIN_SMALL = {"jpeg_compression": 0.8, "pixelate": 0.8}
 GLASS_GOAL = 0.3  # ms for an image of 32 pixels
 MEMORY_IMAGES = (5_000, 50_000)
 MEMORY = """
@@ -113,7 +113,7 @@ def compare(side: int, severity: int, n_rounds: int, console: Console) -> None:
             continue
         theirs = 1e3 * seconds["peer"] / len(images)
         ratios.append(theirs / ours[0])
-        least = LEAST_SMALL.get(name, LEAST[side]) if side == 32 else LEAST[side]
+        least = MIN_SMALL.get(name, LOWEST[side]) if side == 32 else LOWEST[side]
         ratio = f"{ratios[-1]:.1f}" if len(ours) == 1 else f"{ratios[-1]:.1f} ({theirs / ours[1]:.1f})"
         mark = "" if ratios[-1] >= least else " missed"
         table.add_row(name, *cells, f"{theirs:.3f}", ratio, f"{least}{mark}")

@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from calibrant.data import ArrayData, DataSet, open_dataset
 from calibrant.models import build_model
 from calibrant.runs import RunFolder
+from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import Progress
 from calibrant.training.engine import StopRequest, new_fabric
 from calibrant.training.loop import Fit
 from calibrant.training.settings import Settings
-from calibrant.training.watch import Watch
 
 PADDING = 4
 GOALS = {"ours": "at most 1.05 (0.95 of the images per second)", "maxent_mean": "at most 1.02 of cross-entropy"}
@@ -51,7 +51,7 @@ def random_data(n_train: int) -> ArrayData:
 def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callable[[], object]]:
     """A run, and a function that trains one epoch of it, its first, again and again."""
     settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
-    fit = Fit(settings, data, RunFolder(folder), new_fabric("cpu"), watch=Watch(), request=StopRequest())
+    fit = Fit(settings, data, RunFolder(folder), new_fabric("cpu"), callback=TrainingCallback(), request=StopRequest())
 
     def epoch() -> None:
         fit.progress = Progress(fit.train.digest)
@@ -94,7 +94,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, lab
     optimizer.step()
 
 
-def pictures(folder: Path, n_images: int) -> DataSet:
+def images(folder: Path, n_images: int) -> DataSet:
     """Photographs' worth of random JPEG files of 96 pixels, to be brought to 64."""
     generator = torch.Generator().manual_seed(0)
     for number in range(n_images):
@@ -126,7 +126,7 @@ def main() -> None:
         bare = bare_epoch(data, options.batch, options.model)
         found = ratios({"bare loop": bare, "ours": ours}, options.rounds)
         losses = ratios({"cross_entropy": ours, "maxent_mean": maxent}, options.rounds)
-        streamed, stream = our_epoch(pictures(folder, 120 * 64), folder, batch_size=64, model=options.model, workers=1)
+        streamed, stream = our_epoch(images(folder, 120 * 64), folder, batch_size=64, model=options.model, workers=1)
         stream()
     table = Table("", "CPU time, median", "least", "greatest", "goal")
     for label, (middle, least, greatest) in {**found, **losses}.items():

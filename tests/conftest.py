@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import settings
 
-from made.cli import Run, in_this_process
+pytest.register_assert_rewrite("made")
+
+from made.cli import Run, in_this_process  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
-
-collect_ignore_glob = ["*/conftest.py"]  # they hold no doctests, and two of one name cannot be imported as modules
 
 # xdist gives whole files to its workers: one of these at the end would keep all others waiting
 LONGEST = (

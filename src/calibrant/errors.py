@@ -18,7 +18,20 @@ class NotConvergedError(CalibrantError, ArithmeticError):
 
 
 class NoDataError(CalibrantError, FileNotFoundError):
-    """A file or data set is not where it should be; the message says what to put where."""
+    """Data are not where they should be; the message says what to put where."""
+
+
+class MissingExtraError(CalibrantError, ImportError):
+    """An optional dependency is not installed; the message names the extra and the command that installs it."""
+
+    def __init__(self, purpose: str, *extras: str) -> None:
+        names = " and ".join(extras)
+        plural = "s" if len(extras) > 1 else ""
+        super().__init__(f"{purpose} needs the extra{plural} {names}: pip install 'calibrant[{','.join(extras)}]'")
+
+
+class ResourceError(CalibrantError, OSError):
+    """The system refused: a file cannot be read or written, the disk is full, a port is busy, a worker has died."""
 
 
 class CorruptFileError(CalibrantError, ValueError):

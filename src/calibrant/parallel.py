@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from calibrant._checks import check_whole
+from calibrant._checks import check_integer
 from calibrant._files import first_line
 from calibrant._parquet import Part
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
@@ -57,7 +57,7 @@ def map_parts(
         InvalidInputError: Where both jobs and ray are given.
         NoDataError: Where there is no such cluster, or Ray is not installed.
     """
-    check_whole("jobs", jobs, 1)
+    check_integer("jobs", jobs, 1)
     if ray is not None and jobs != 1:
         raise InvalidInputError("give either jobs or ray")
     if ray is not None:

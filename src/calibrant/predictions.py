@@ -34,15 +34,15 @@ from calibrant._arrays import (
     two_classes,
 )
 from calibrant._checks import (
-    check_choice,
     check_class_names,
     check_columns,
     check_dense,
     check_features16,
+    check_integer,
     check_integer_labels,
     check_label_range,
-    check_whole,
 )
+from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
 from calibrant.errors import InvalidInputError
 
@@ -340,7 +340,7 @@ class Predictions:
         from calibrant.scan import Scan
 
         if batch_rows is not None:
-            check_whole("batch_rows", batch_rows, 1)
+            check_integer("batch_rows", batch_rows, 1)
         return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
 
 

@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, label_column, list_matrix, two_classes
-from calibrant._checks import (
-    check_choice,
-    check_class_names,
-    check_columns,
-    check_dense,
-    check_integer_labels,
-    check_label_range,
-)
+from calibrant._checks import check_class_names, check_columns, check_dense, check_integer_labels, check_label_range
+from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, ParquetFile, Part, read_part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import KINDS, METADATA_KEY, RESERVED, Predictions

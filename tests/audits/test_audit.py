@@ -127,7 +127,7 @@ def test_torch_has_one_thread_and_its_own_after() -> None:
     torch.set_num_threads(3)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("judge", "find_groups", "temperature_effect"):
+            for name in ("assess", "find_groups", "temperature_effect"):
                 real = getattr(cb.audits, name)
                 patch.setattr(
                     cb.audits,
@@ -135,7 +135,7 @@ def test_torch_has_one_thread_and_its_own_after() -> None:
                     lambda *a, _real=real, **o: (seen.append(torch.get_num_threads()), _real(*a, **o))[1],
                 )
             audit(made(n=60), by="site")
-            patch.setattr(cb.audits, "judge", lambda *_, **__: 1 // 0)
+            patch.setattr(cb.audits, "assess", lambda *_, **__: 1 // 0)
             with pytest.raises(ZeroDivisionError):
                 audit(made(n=60))
         assert (seen, torch.get_num_threads()) == ([1, 1, 1], 3)

@@ -13,7 +13,7 @@ from calibrant.audits.curves import bars, reliability, risk, risk_points, sure_r
 from calibrant.audits.gather import gather_rows
 from calibrant.audits.groups import GroupFindings, find_groups
 from calibrant.audits.temperature import temperature_effect, unfit
-from calibrant.audits.verdict import Kind, Verdict, alpha, judge
+from calibrant.audits.verdict import Kind, Verdict, alpha, assess
 from calibrant.calibrators import cross_fit
 from calibrant.metrics import compare, score
 from calibrant.metrics.exact import ece_p_value
@@ -34,7 +34,7 @@ def of_outcomes(confidence: np.ndarray, correct: np.ndarray) -> Predictions:
 
 
 def judged(rows: Predictions, level: float = 0.95, weights: str | None = None) -> Verdict:
-    return judge(score(rows, weights=weights), level=level)
+    return assess(score(rows, weights=weights), level=level)
 
 
 SPREAD = np.linspace(0.52, 0.98, 3000)
@@ -170,7 +170,7 @@ def test_groups_are_tested_at_once_and_the_worst_comes_first(monkeypatch: pytest
     assert small.verdict.p_value == pytest.approx(2 * sum(mass[:7]))  # no count of correct rows is as far above
     assert small.p_holm == pytest.approx(3 * small.verdict.p_value)
     assert (small.verdict.gap, small.verdict.ece) == (pytest.approx(0.3), pytest.approx(0.3))
-    assert small.verdict == judge(score(rows.where(site="small")))
+    assert small.verdict == assess(score(rows.where(site="small")))
     large, tiny = found_in(grouped(("tiny", 30, 0.4), ("large", 2000, 0.5))).rows  # by the least that the ECE can be
     assert (large.value, tiny.value, tiny.miscalibrated) == ("large", "tiny", True)
     assert tiny.verdict.ece > large.verdict.ece

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from calibrator_check import METHODS, fitted, fresh_rows
 
 import calibrant as cb
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from made.calibrator_check import METHODS, fitted, fresh_rows
 
 
 @pytest.fixture

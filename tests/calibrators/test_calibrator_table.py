@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from calibrator_check import ASPECTS, METHODS, PLAIN, assert_one_line, fit, validation_of
-from calibrator_data import bare, draw, like
 
 import calibrant as cb
 from calibrant import calibrators
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
+from made.calibrator_check import ASPECTS, METHODS, PLAIN, assert_one_line, fit, validation_of
+from made.calibrator_data import bare, draw, like
 
 MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic"}
 NO_LIKELIHOOD = {"histogram", "bbq", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}

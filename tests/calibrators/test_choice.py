@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from calibrator_check import METHODS
-from calibrator_data import draw, permuted
 
 import calibrant as cb
 from calibrant.calibrators import Calibrator, HistogramBinning, PerturbedTemperature, TemperatureScaling, UnseenFits
 from calibrant.calibrators.choice import row_folds
 from calibrant.errors import CalibrantError, NotConvergedError
+from made.calibrator_check import METHODS
+from made.calibrator_data import draw, permuted
 
 
 def always_correct(n: int = 60) -> cb.Predictions:

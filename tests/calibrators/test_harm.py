@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from calibrator_check import NO_CERTAINTIES, PLAIN
-from calibrator_data import draw as drawn_at
 
 import calibrant as cb
 from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling
@@ -16,6 +14,8 @@ from calibrant.calibrators.base import mean_nll
 from calibrant.calibrators.conditional import feature_bank, own_distances
 from calibrant.calibrators.transfer import control_variate
 from calibrant.errors import InvalidInputError, NotConvergedError
+from made.calibrator_check import NO_CERTAINTIES, PLAIN
+from made.calibrator_data import draw as drawn_at
 
 
 def draw(n: int, k: int, seed: int, *, factor: float = 1.0, **options: Any) -> cb.Predictions:

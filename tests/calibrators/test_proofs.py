@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from calibrator_check import METHODS, PLAIN
-from calibrator_data import (
+from torch import Tensor
+
+from calibrant.calibrators import DensityAwareScaling, SetTemperature, TemperatureScaling
+from made.calibrator_check import METHODS, PLAIN
+from made.calibrator_data import (
     Truth,
     angle_rows,
     cluster_rows,
@@ -26,9 +29,6 @@ from calibrator_data import (
     two_class,
     uniform,
 )
-from torch import Tensor
-
-from calibrant.calibrators import DensityAwareScaling, SetTemperature, TemperatureScaling
 
 N = 12_000
 GAIN = 3  # every bound is at least so many times below the error that there was

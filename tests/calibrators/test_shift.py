@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from calibrator_data import draw
 from torch import Tensor, nn
 
 import calibrant as cb
@@ -26,6 +25,7 @@ from calibrant.calibrators import (
     perturb_gaussian,
 )
 from calibrant.errors import CalibrantError
+from made.calibrator_data import draw
 
 
 def temperatures(calibrator: Calibrator, predictions: cb.Predictions) -> Tensor:

@@ -79,8 +79,8 @@ def test_a_process_fits_applies_compares_and_refuses(files: Files) -> None:
     fitting, applying, comparing, misspelt = run_in_one_process(
         ("fit", files.val, "-o", files.calibrator),
         ("apply", files.calibrator, files.test, "-o", files.output),
-        ("compare-calibrators", files.val, files.test, "--methods", "identity", "temperature"),
-        ("fit", files.val, "--method", "temprature", "-o", refused),
+        ("compare-calibrators", files.val, files.test, "--calibrators", "identity", "temperature"),
+        ("fit", files.val, "--calibrator", "temprature", "-o", refused),
     )
     wanted = TemperatureScaling.fit(Predictions.load(files.val))
     out = fitting.done()
@@ -148,7 +148,9 @@ def test_options_reach_the_fit(files: Files, calibrant: Run, tmp_path: Path, mon
     val, test = (draw(n, seed=i).with_features(features_of(n, seed=i)) for i, n in enumerate((300, 200)))
     val.save(files.val)
     for method, arguments, options in OPTIONS:
-        record = calibrant("fit", files.val, "--method", method, *arguments, "-o", files.calibrator, "--json").record
+        record = calibrant(
+            "fit", files.val, "--calibrator", method, *arguments, "-o", files.calibrator, "--json"
+        ).record
         given = {name: known if name == "reference" else value for name, value in options.items()}
         wanted = CALIBRATORS[method].fit(val, **given)
         summary = wanted.summary() | {"output": str(files.calibrator)}
@@ -163,7 +165,7 @@ def test_options_reach_the_fit(files: Files, calibrant: Run, tmp_path: Path, mon
 def test_features_come_from_a_file(files: Files, tmp_path: Path, calibrant: Run, name: str) -> None:
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     of_val = write_features(tmp_path / name, features_of())
-    calibrant("fit", files.val, "--method", "density_aware", "--features", of_val, "-o", files.calibrator).done()
+    calibrant("fit", files.val, "--calibrator", "density_aware", "--features", of_val, "-o", files.calibrator).done()
     wanted = CALIBRATORS["density_aware"].fit(val.with_features(features_of()))
     calibrant("apply", files.calibrator, files.test, "-o", files.output).refused("features")
     of_test = write_features(tmp_path / f"test {name}", features_of(200, seed=1))
@@ -182,15 +184,15 @@ FIT_REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("none.parquet",), "there is no file none.parquet"),
     (("bare.parquet",), "labels"),
     (("correct.parquet",), "correct"),
-    (("val.parquet", "--method", "temprature"), "did you mean 'temperature'"),
+    (("val.parquet", "--calibrator", "temprature"), "did you mean 'temperature'"),
     (("val.parquet", "--n-bins", "5"), "n_bins is no option of temperature"),
     (("none.parquet", "--k", "3"), "k is no option of temperature"),
-    (("val.parquet", "--method", "histogram", "--n-bins", "many"), "n-bins"),
-    (("val.parquet", "--method", "transcal", "--target", "none.parquet"), "none.parquet"),
-    (("val.parquet", "--method", "density_aware", "--features", "none.npy"), "none.npy"),
-    (("val.parquet", "--method", "density_aware", "--features", "text.npy"), "text.npy"),
-    (("val.parquet", "--method", "density_aware", "--features", "objects.npy"), "objects.npy"),
-    (("val.parquet", "--method", "density_aware", "--features", "short.npy"), "250"),
+    (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
+    (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
+    (("val.parquet", "--calibrator", "density_aware", "--features", "none.npy"), "none.npy"),
+    (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),
+    (("val.parquet", "--calibrator", "density_aware", "--features", "objects.npy"), "objects.npy"),
+    (("val.parquet", "--calibrator", "density_aware", "--features", "short.npy"), "250"),
     (("val.parquet", "--methud", "temperature"), "--methud"),
     (("val.parquet", "-o", "no/c.json"), "c.json"),
 ]
@@ -276,7 +278,7 @@ def test_apply_refuses_and_leaves_the_old_output(
 
 def test_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -> None:
     methods = ("identity", "perturbed_temperature", "platt")
-    options = ("--methods", *methods, "--metrics", "nll", "brier", "--by", "corruption", "--level", "0.9")
+    options = ("--calibrators", *methods, "--metrics", "nll", "brier", "--by", "corruption", "--level", "0.9")
     compare = ("compare-calibrators", files.val, files.test, *options)
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     wanted = cb.compare_calibrators(val, test, methods, by="corruption", metrics=("nll", "brier"), level=0.9)
@@ -298,12 +300,12 @@ def test_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -> 
 
 def test_comparison_refuses(files: Files, calibrant: Run) -> None:
     for arguments, message in (
-        ((files.test, "--methods", "temprature"), "did you mean 'temperature'"),
+        ((files.test, "--calibrators", "temprature"), "did you mean 'temperature'"),
         ((files.test, "--metrics", "ecee"), "did you mean 'ece'"),
         ((files.test, "--by", "sight"), "'sight'"),
         ((files.test, "--level", "2"), "level"),
-        ((files.val, "--methods", "temperature"), "--allow-same-rows"),
+        ((files.val, "--calibrators", "temperature"), "--allow-same-rows"),
         ((), ""),
     ):
         calibrant("compare-calibrators", files.val, *arguments).refused(message)
-    calibrant("compare-calibrators", files.val, files.val, "--methods", "temperature", "--allow-same-rows").done()
+    calibrant("compare-calibrators", files.val, files.val, "--calibrators", "temperature", "--allow-same-rows").done()

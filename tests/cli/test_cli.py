@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "data list": ("cifar10", "Unused Tokens: ['cifar10']"),
     "data where": ("--rot x", "Did you mean --root?"),
     "figure": ("sevrity runs", "unknown figure 'sevrity'; did you mean 'severity'?"),
-    "fit": ("no.parquet --method spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
+    "fit": ("no.parquet --calibrator spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
     "predict": ("no_module:model", "a model of your own needs --data and --output"),
     "report": ("no_folder", "no_folder has no rows.parquet"),
     "run": ("no.toml", "no.toml cannot be read"),

@@ -112,7 +112,7 @@ def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path)
     assert line_of(table, "cifar-100-binary/test.bin")[1:] == ["missing", "30,740,000", "bytes", "NO"]
     deep = calibrant("data", "check", "image_folder", "--root", "mine", "--deep")
     assert deep.code == 2
-    assert deep.err.endswith("put pictures in train/<class>/ there\n")
+    assert deep.err.endswith("put images in train/<class>/ there\n")
 
 
 def test_names_that_are_refused(calibrant: Run) -> None:

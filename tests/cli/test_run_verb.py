@@ -14,7 +14,7 @@ from calibrant.report import experiment
 from made.cli import Run, in_this_process
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
-from training_run import command, start
+from made.training import command, start
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

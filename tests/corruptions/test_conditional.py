@@ -8,11 +8,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
-from slow_corruptions import SLOW, slow_corruption
 
 from calibrant.corruptions import blur, colour, digital, elastic, glass, noise, spatter, weather
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.shifts import SEVERITIES
+from made.slow_corruptions import SLOW, slow_corruption
 
 Arrays = list[NDArray[np.generic]]
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from corruption_check import as_pillow, as_tensor, assert_same, crops
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
@@ -18,6 +17,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, S
 import calibrant as cb
 from calibrant.corruptions import Corrupt, CorruptedDataset
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
+from made.corruption_check import as_pillow, as_tensor, assert_same, crops
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.uint8) -> Tensor:
@@ -136,7 +136,7 @@ def test_zero_with_a_sign_and_both_ends_are_levels() -> None:
 
 
 def test_frost_of_a_folder(tmp_path: Path) -> None:
-    """Flat pictures make the arithmetic plain: a share of 0.2 of level 100 at severity 1."""
+    """Flat images make the arithmetic plain: a share of 0.2 of level 100 at severity 1."""
     for name in ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
         Image.new("RGB", (400, 300), (100, 100, 100)).save(tmp_path / name, quality=100)
     images = crops(6, 32)

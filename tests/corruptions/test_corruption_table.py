@@ -4,7 +4,12 @@ import math
 
 import pytest
 import torch
-from corruption_check import (
+from scipy import stats
+from torch import Tensor
+
+import calibrant as cb
+from calibrant.corruptions.blur import defocus_blur, gaussian_blur, motion_blur
+from made.corruption_check import (
     ASPECTS,
     SETS,
     SEVERITIES,
@@ -16,11 +21,6 @@ from corruption_check import (
     through_jpeg,
     told_elsewhere,
 )
-from scipy import stats
-from torch import Tensor
-
-import calibrant as cb
-from calibrant.corruptions.blur import defocus_blur, gaussian_blur, motion_blur
 
 NAMES = [
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),

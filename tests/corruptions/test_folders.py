@@ -213,7 +213,7 @@ def test_files_that_are_no_images_are_named_and_left_out(two: Path, tmp_path: Pa
     save(crop(0, 7, 20), two / "small.png")
     found = corrupt_folder(two, target, "fog", 3)
     assert set(found.left_out) == {"a/[bold]y.txt", "cut.png", "small.png", "y.txt"}
-    assert found.left_out["y.txt"] == "not a picture"
+    assert found.left_out["y.txt"] == "not an image"
     assert "7" in found.left_out["small.png"]
     assert files_below(target) == ["a/x.png", "corruption.json", "y.png"]
     before = make_old(target)
@@ -396,7 +396,7 @@ REFUSED: dict[str, Refused] = {
     "no cifar": (lambda p: write_cifar_c(p / "two", p / "out", "fog"), NoDataError, r"cifar-10-batches-bin/test_batch"),
     "cut cifar": (lambda p: write_cifar_c(p / "cut", p / "out", "fog"), CorruptFileError, r"test_batch\.bin .* 100 "),
     "bad layout": (lambda p: write_cifar_c(p / "two", p / "out", "fogg"), UnknownNameError, "did you mean 'fog'"),
-    "no image": (lambda p: save_sheet(p / "file", p / "sheet.png"), NoDataError, "file cannot be drawn: not a pic"),
+    "no image": (lambda p: save_sheet(p / "file", p / "sheet.png"), NoDataError, "file cannot be drawn: not an image"),
     "no file": (lambda p: save_sheet(p / "none.png", p / "sheet.png"), NoDataError, r"none\.png cannot be drawn"),
     "small": (lambda p: save_sheet(p / "small.png", p / "sheet.png"), NoDataError, "6 x 6"),
     "no place": (lambda p: save_sheet(p / "two/y.png", p / "no/sheet.png"), NoDataError, "sheet.png cannot be written"),

@@ -1,16 +1,16 @@
-"""Frost: the statistics of the photographs it stands in for, windows, the user's own pictures, refusals."""
+"""Frost: the statistics of the photographs it stands in for, windows, the user's own images, refusals."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from corruption_check import digest_of_frost
 from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.corruptions import frost
 from calibrant.errors import NoDataError
+from made.corruption_check import digest_of_frost
 
 # Measured on the photographs and on windows of 32, 64 and 224 pixels after rescaling by 0.2, 0.3 and 1: mean and
 # deviation of red, green and blue; red's correlation with green and blue; percentiles 1, 10, 50, 90 and 99 of the luma;
@@ -27,8 +27,8 @@ LUMA = torch.tensor((0.299, 0.587, 0.114), dtype=torch.float64)
 
 
 def textures(scale: float, folder: str | None = None) -> list[torch.Tensor]:
-    """The five pictures, scaled whole."""
-    frosted = frost.pictures(folder)
+    """The five images, scaled whole."""
+    frosted = frost.images(folder)
     corner = torch.zeros(1, dtype=torch.int64)
     return [
         frost.windows(
@@ -48,7 +48,7 @@ def luma_windows(number: int, side: int) -> torch.Tensor:
     count = 40 if side == 224 else 300
     numbers = torch.full((count,), number)
     uniforms = torch.rand(count, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(side))
-    frosted = frost.pictures()
+    frosted = frost.images()
     windows = frost.windows(
         frosted, numbers, *frost.places(frosted, numbers, uniforms, SCALES[side], side, side), side, side
     )
@@ -67,7 +67,7 @@ def spectral_slope(windows: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("number", TARGETS)
-def test_a_picture_has_the_statistics_of_its_photograph(number: int) -> None:
+def test_a_image_has_the_statistics_of_its_photograph(number: int) -> None:
     mean, std, correlation, percentiles, within, slopes = TARGETS[number]
     pixels = textures(1.0)[number].double().flatten(1)
     np.testing.assert_allclose(pixels.mean(1), mean, atol=1)
@@ -83,7 +83,7 @@ def test_a_picture_has_the_statistics_of_its_photograph(number: int) -> None:
 
 
 def test_ice_has_a_direction() -> None:
-    """Ferns point one way: in the first picture, waves across them are several times stronger than along them."""
+    """Ferns point one way: in the first image, waves across them are several times stronger than along them."""
     luma = torch.einsum("chw,c->hw", textures(1.0)[0].double(), LUMA)
     power = torch.fft.fft2(luma - luma.mean()).abs().square().numpy()
     down, across = np.fft.fftfreq(600)[:, None], np.fft.fftfreq(900)
@@ -93,13 +93,13 @@ def test_ice_has_a_direction() -> None:
     assert strength.max() > 2 * strength.min()
 
 
-def test_five_pictures_of_the_original_sizes() -> None:
-    frosted = frost.pictures()
+def test_five_images_of_the_original_sizes() -> None:
+    frosted = frost.images()
     assert [tuple(size) for size in frosted.sizes.tolist()] == list(SIZES)
     found = textures(1.0)
     assert torch.equal(torch.cat([texture.flatten() for texture in found]), frosted.pixels)
     assert torch.equal(found[1], found[2])
-    assert frost.pictures() is frosted
+    assert frost.images() is frosted
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.3, 1.7])
@@ -120,8 +120,8 @@ def test_rescaling_interpolates_between_pixel_centres(scale: float) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(320, 100), (40, 1000), (9, 9)])
-def test_every_picture_leaves_room_to_play(height: int, width: int) -> None:
-    frosted = frost.pictures()
+def test_every_image_leaves_room_to_play(height: int, width: int) -> None:
+    frosted = frost.images()
     numbers, uniforms = torch.arange(5), torch.full((5, 2), 0.999)
     scales, tops, lefts = frost.places(frosted, numbers, uniforms, 0.2, height, width)
     for (h, w), scale, top, left in zip(SIZES, scales.tolist(), tops.tolist(), lefts.tolist(), strict=True):
@@ -137,8 +137,8 @@ def test_the_grown_bytes_do_not_change() -> None:
 
 @pytest.mark.parametrize("scale", [0.2, 0.45])
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 17), (1, 60)])
-def test_windows_are_slices_of_the_scaled_pictures(height: int, width: int, scale: float) -> None:
-    frosted, whole = frost.pictures(), textures(scale)
+def test_windows_are_slices_of_the_scaled_images(height: int, width: int, scale: float) -> None:
+    frosted, whole = frost.images(), textures(scale)
     generator = torch.Generator().manual_seed(0)
     numbers = torch.randint(5, (60,), generator=generator)
     uniforms = torch.rand(60, 2, dtype=torch.float64, generator=generator)
@@ -154,28 +154,28 @@ def test_places_cover_what_the_original_covers() -> None:
     steps = torch.arange(4096, dtype=torch.float64) / 4096
     uniforms = torch.stack((steps, steps.flip(0)), dim=1)
     for number, size in enumerate(SIZES):
-        _, tops, lefts = frost.places(frost.pictures(), torch.full((4096,), number), uniforms, 0.2, 32, 30)
+        _, tops, lefts = frost.places(frost.images(), torch.full((4096,), number), uniforms, 0.2, 32, 30)
         height, width = (round(0.2 * side) for side in size)
         assert tops.unique().tolist() == list(range(height - 32))
         assert lefts.unique().tolist() == list(range(width - 30))
     just_below_one = torch.ones(1, 2)  # what 1 - 2**-53 becomes in float32
-    _, tops, lefts = frost.places(frost.pictures(), torch.tensor([1]), just_below_one, 0.2, 62, 40)
+    _, tops, lefts = frost.places(frost.images(), torch.tensor([1]), just_below_one, 0.2, 62, 40)
     assert (tops.item(), lefts.item()) == (0, 71)
 
 
 def written(folder: Path) -> dict[str, NDArray[np.uint8]]:
     rng = np.random.default_rng(0)
-    pictures = {name: rng.integers(0, 256, (40, 60, 3), dtype=np.uint8) for name in frost.PHOTOGRAPHS}
-    for name, picture in pictures.items():
-        Image.fromarray(picture).save(folder / name)
-    return pictures
+    images = {name: rng.integers(0, 256, (40, 60, 3), dtype=np.uint8) for name in frost.PHOTOGRAPHS}
+    for name, image in images.items():
+        Image.fromarray(image).save(folder / name)
+    return images
 
 
 def test_own_photographs_replace_the_grown_ones(tmp_path: Path) -> None:
-    pictures = written(tmp_path)
-    Image.fromarray(pictures["frost2.png"]).convert("RGBA").save(tmp_path / "frost2.png")
+    images = written(tmp_path)
+    Image.fromarray(images["frost2.png"]).convert("RGBA").save(tmp_path / "frost2.png")
     for texture, name in zip(textures(1.0, str(tmp_path))[:3], frost.PHOTOGRAPHS, strict=False):
-        assert torch.equal(texture, torch.from_numpy(pictures[name]).permute(2, 0, 1))
+        assert torch.equal(texture, torch.from_numpy(images[name]).permute(2, 0, 1))
 
 
 def test_a_photograph_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_a_photograph_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> 
         for kept in (0, 20, len(whole) // 2, None):
             (tmp_path / name).unlink() if kept is None else (tmp_path / name).write_bytes(whole[:kept])
             with pytest.raises(
-                NoDataError, match=f"no readable picture {name} in the folder .*{tmp_path.name}"
+                NoDataError, match=f"no readable image {name} in the folder .*{tmp_path.name}"
             ) as caught:
-                frost.pictures(str(tmp_path))
+                frost.images(str(tmp_path))
             assert "\n" not in str(caught.value)
         (tmp_path / name).write_bytes(whole)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from corruption_check import crops
 from torch import Tensor
 
 import calibrant as cb
@@ -15,6 +14,7 @@ from calibrant.corruptions.layout import file_parts, header, tiled
 from calibrant.data import read_cifar
 from calibrant.data.sources import published_md5
 from calibrant.shifts import SEVERITIES
+from made.corruption_check import crops
 
 ROOT = Path(os.environ.get("CALIBRANT_DATA", "data"))
 needs_cifar = pytest.mark.skipif(

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from packed import FILES, NOISE, below, member, tar_of, tar_with, zip_link, zip_of
 
 from calibrant.data.archives import unpack
 from calibrant.errors import CorruptFileError, NoDataError
+from made.archives import FILES, NOISE, below, member, tar_of, tar_with, zip_link, zip_of
 
 BOTH = pytest.mark.parametrize("content", [tar_of(FILES), zip_of(*FILES.items())], ids=["tar", "zip"])
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from painted import paint
-from small_sets import SORTED, WRITERS, write_corrupted, write_test, write_tiny_imagenet, write_train
 
 from calibrant.data import open_dataset, read_cifar, read_idx, read_mnist_files
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.shifts import Shift
+from made.datasets import SORTED, WRITERS, write_corrupted, write_test, write_tiny_imagenet, write_train
+from made.image_files import paint
 
 Damage = Callable[[Path], object]
 WRITE: dict[str, Callable[[Path], object]] = {
@@ -105,11 +105,11 @@ CASES: list[tuple[str, Damage, str, type[CalibrantError], str]] = [
     ("tiny_imagenet", remove(f"{TINY}/train/{SORTED[1]}/*/*"), "val", MISSING, f"{SORTED[1]}: unpack {TINY} in"),
     ("tiny_imagenet", lambda root: None, "fogg-5", UNKNOWN, "did you mean 'fog-5'"),
     ("image_folder", lambda root: None, "trian", UNKNOWN, "unknown split 'trian'; did you mean 'train'"),
-    ("image_folder", remove("train/cat/*"), "train", MISSING, r"no picture in .*train/cat: put files \.png, \.jpg"),
+    ("image_folder", remove("train/cat/*"), "train", MISSING, r"no image in .*train/cat: put files \.png, \.jpg"),
     ("image_folder", put("val/c/x.png"), "train", WRONG, "val/c must be named as one of the classes in"),
     ("image_folder", put("there/C/x.png"), "train", WRONG, "there/C must be named as one"),
     ("image_folder", put("notes/x.txt"), "train", MISSING, "no folder of a class in .*/notes"),
-    ("image_folder", lambda r: (r / "test/cat").mkdir(parents=True), "test", MISSING, "no picture in .*/test: put"),
+    ("image_folder", lambda r: (r / "test/cat").mkdir(parents=True), "test", MISSING, "no image in .*/test: put"),
 ]
 
 
@@ -126,13 +126,13 @@ def test_what_is_damaged_is_named(
 
 
 FOLDERS = {
-    "": (NoDataError, r"no folder of a class in .*/train: put pictures in train/<class>/ there"),
+    "": (NoDataError, r"no folder of a class in .*/train: put images in train/<class>/ there"),
     "a": (InvalidInputError, "train must have folders of at least 2 classes, got 'a'"),
-    "ab": (InvalidInputError, "train/[ab] must have a picture more"),
+    "ab": (InvalidInputError, "train/[ab] must have an image more"),
 }
 
 
-def test_too_few_classes_and_pictures(tmp_path: Path) -> None:
+def test_too_few_classes_and_images(tmp_path: Path) -> None:
     for classes, (error, message) in FOLDERS.items():
         for name in classes:
             paint(tmp_path / f"train/{name}/x.png", (0, 0, 0))
@@ -140,24 +140,24 @@ def test_too_few_classes_and_pictures(tmp_path: Path) -> None:
             open_dataset("image_folder", tmp_path).split("train")
 
 
-def test_folders_of_corrupted_pictures_that_are_not_tiny_imagenet_c(tmp_path: Path) -> None:
+def test_folders_of_corrupted_images_that_are_not_tiny_imagenet_c(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     paint(write_corrupted(tmp_path, "frost", 1) / "n01440764/ILSVRC2012_val_0.JPEG", 1, "L")
     with pytest.raises(CorruptFileError, match=r"frost/1 has 1 classes .*, as n01440764: .* Zenodo 8206060"):
         open_dataset("tiny_imagenet", tmp_path).split("frost-1")
-    for picture in (write_corrupted(tmp_path, "snow", 1) / SORTED[2]).iterdir():
-        picture.unlink()
-    with pytest.raises(NoDataError, match=f"no picture in .*snow/1/{SORTED[2]}: unpack Tiny-ImageNet-C in"):
+    for image in (write_corrupted(tmp_path, "snow", 1) / SORTED[2]).iterdir():
+        image.unlink()
+    with pytest.raises(NoDataError, match=f"no image in .*snow/1/{SORTED[2]}: unpack Tiny-ImageNet-C in"):
         open_dataset("tiny_imagenet", tmp_path).split("snow-1")
 
 
-def test_a_damaged_picture_is_named_when_it_is_read(tmp_path: Path) -> None:
+def test_a_damaged_image_is_named_when_it_is_read(tmp_path: Path) -> None:
     write_train(tmp_path)
     write_test(tmp_path)
     (tmp_path / "test/dog/a.bmp").write_bytes(b"BM")
     test = open_dataset("image_folder", tmp_path).split("test")
     assert len(test.images[torch.tensor([0])]) == 1
-    with pytest.raises(CorruptFileError, match=r"test/dog/a\.bmp cannot be read as a picture"):
+    with pytest.raises(CorruptFileError, match=r"test/dog/a\.bmp cannot be read as an image"):
         test.images[torch.tensor([1])]
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from packed import FILES, NOISE, below, md5, tar_of, zip_of
 
 from calibrant.data import DATASETS
 from calibrant.data.fetch import fetch
 from calibrant.data.sources import ARCHIVES, Download, Wanted
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from made.archives import FILES, NOISE, below, md5, tar_of, zip_of
 
 
 class Shelf(ThreadingHTTPServer):

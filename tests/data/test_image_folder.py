@@ -1,16 +1,16 @@
-"""A user's own folder of pictures: its classes, splits and shifted tests, and what is refused in it."""
+"""A user's own folder of images: its classes, splits and shifted tests, and what is refused in it."""
 
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from painted import colours, paint
-from small_sets import CLASSES, write_test, write_train
 
 import calibrant as cb
-from calibrant.data import ImageFolder, Pictures, Split, open_dataset
+from calibrant.data import ImageFiles, ImageFolder, Split, open_dataset
 from calibrant.errors import InvalidInputError
+from made.datasets import CLASSES, write_test, write_train
+from made.image_files import colours, paint
 
 
 def files(split: Split) -> list[str]:
@@ -29,7 +29,7 @@ def test_a_tenth_of_train_is_held_out(tmp_path: Path) -> None:
     assert torch.bincount(val.labels).tolist() == [1, 1, 1]
     assert sorted(files(train) + files(val)) == sorted(f"train/{name}/{i}.png" for name in CLASSES for i in range(10))
     for split in (train, val):
-        assert isinstance(split.images, Pictures)
+        assert isinstance(split.images, ImageFiles)
         assert split.labels.dtype == torch.int64
         assert files(split) == sorted(files(split))
         wanted = [[CLASSES.index(name.split("/")[1]), int(Path(name).stem), 0] for name in files(split)]
@@ -43,7 +43,7 @@ def test_val_is_taken_as_it_is_and_other_folders_are_shifted_tests(tmp_path: Pat
     write_train(tmp_path)
     paint(tmp_path / "val/emu/x.jpg", 9, "L")
     paint(tmp_path / "hospital_b/emu/x.webp", (1, 2, 3))
-    (tmp_path / "hospital_b/dog").mkdir()  # a class of which it has no picture
+    (tmp_path / "hospital_b/dog").mkdir()  # a class of which it has no image
     assert (data.splits, data.shifts) == (("train", "val"), ("hospital_b",))
     assert len(data.split("train")) == 30
     val, found = data.split("val"), data.split("hospital_b")
@@ -74,7 +74,7 @@ def test_a_test_has_its_corruptions(tmp_path: Path) -> None:
     assert files(data.split("fog-3")) == ["fog-3/cat/x.png"]
 
 
-def test_pictures_become_red_green_and_blue(tmp_path: Path) -> None:
+def test_image_files_become_red_green_and_blue(tmp_path: Path) -> None:
     write_train(tmp_path)
     modes = {"RGBA": ((1, 2, 3, 0), [1, 2, 3]), "L": (77, [77] * 3), "LA": ((77, 5), [77] * 3), "1": (1, [255] * 3)}
     for i, (mode, (colour, _)) in enumerate(modes.items()):
@@ -89,7 +89,7 @@ def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
         paint(tmp_path / name, (0, 0, 0))
     paint(tmp_path / "test/cat/x.gif", (0, 0, 0))
     paint(tmp_path / "loose.png", (0, 0, 0))
-    (tmp_path / "test/cat/notes.txt").write_text("no picture")
+    (tmp_path / "test/cat/notes.txt").write_text("no image")
     data = open_dataset("image_folder", tmp_path)
     assert data.class_names == CLASSES
     assert len(data.shifts) == 95

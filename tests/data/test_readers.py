@@ -30,7 +30,7 @@ def test_the_embedded_set_is_small_balanced_and_stays_as_it_is() -> None:
         known |= {image.numpy().tobytes() for image in images}
         images.zero_()
         assert read_fashion_mnist_mini(part)[0].any()  # which share no memory
-    assert len(known) == 10_000  # no picture twice
+    assert len(known) == 10_000  # no image twice
     assert digest.hexdigest()[:16] == "857efff51ec8702d"
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from painted import paint
 
 from calibrant import Predictions
-from calibrant.data import Pictures, Split, open_dataset
+from calibrant.data import ImageFiles, Split, open_dataset
 from calibrant.training import Settings, train
+from made.image_files import paint
 
 N_ROWS = 100
 CLASSES = ("cat", "dog")
@@ -68,7 +68,7 @@ def test_samples_of_all_rows_of_fewer_and_of_unequal_classes() -> None:
     assert torch.bincount(unequal.sample(20).labels).tolist() == [16, 3, 1]
 
 
-# Pictures in files
+# Images in files
 
 
 def every(split: Split) -> torch.Tensor:
@@ -76,11 +76,11 @@ def every(split: Split) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shift", [None, "fog-3", "gaussian_noise-4"], ids=["clean", "fog", "noise"])
-def test_pictures_are_sampled_without_reading_them(painted: Path, shift: str | None) -> None:
+def test_image_files_are_sampled_without_reading_them(painted: Path, shift: str | None) -> None:
     data = open_dataset("image_folder", painted, image_size=16)
     whole = data.split(shift or "test")
     sample = whole.sample(8)
-    assert isinstance(sample.images, Pictures)
+    assert isinstance(sample.images, ImageFiles)
     assert len(sample) == len(sample.images) == 8
     assert torch.bincount(sample.labels).tolist() == [6, 2]
     files = [str(file) for file in whole.columns["file"]]
@@ -90,7 +90,7 @@ def test_pictures_are_sampled_without_reading_them(painted: Path, shift: str | N
     assert torch.equal(every(sample), every(whole)[rows])
 
 
-def test_samples_of_samples_of_pictures_are_other_splits(painted: Path) -> None:
+def test_samples_of_samples_of_images_are_other_splits(painted: Path) -> None:
     split = open_dataset("image_folder", painted, image_size=16).split("test")
     once = split.sample(20)
     twice = once.sample(8)
@@ -128,7 +128,7 @@ def test_predictions_of_a_sample_are_rows_of_those_of_all(runs: tuple[Path, Path
     assert torch.equal(*(predictions(run, "val").logits for run in runs))  # predicted whole
 
 
-def test_runs_over_pictures_are_sampled_too(painted: Path, tmp_path: Path) -> None:
+def test_runs_over_images_are_sampled_too(painted: Path, tmp_path: Path) -> None:
     options = {"data": "image_folder", "root": str(painted), "image_size": 16, "model": "mlp", "epochs": 1}
     settings = Settings(**options, batch_size=4, shifts=("fog-3",), workers=0, test_sample=8)  # type: ignore[arg-type]
     run = train(settings, tmp_path / "run")

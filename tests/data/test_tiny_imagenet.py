@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import torch
-from painted import colours
-from small_sets import SORTED, TINY_PER_CLASS, write_corrupted, write_tiny_imagenet
 
 import calibrant as cb
-from calibrant.data import Pictures, TinyImageNet, open_dataset
+from calibrant.data import ImageFiles, TinyImageNet, open_dataset
+from made.datasets import SORTED, TINY_PER_CLASS, write_corrupted, write_tiny_imagenet
+from made.image_files import colours
 
 
 def test_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
@@ -21,13 +21,13 @@ def test_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
     assert open_dataset("tiny_imagenet", tmp_path).class_names == SORTED
 
 
-def test_a_share_of_the_training_pictures_is_held_out(tmp_path: Path) -> None:
+def test_a_share_of_the_training_images_is_held_out(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     data = open_dataset("tiny_imagenet", tmp_path)
     train, val = data.split("train"), data.split("val")
     assert (len(train), len(val)) == (57, 3)  # 5 % of 60
-    assert isinstance(train.images, Pictures)
-    assert isinstance(val.images, Pictures)
+    assert isinstance(train.images, ImageFiles)
+    assert isinstance(val.images, ImageFiles)
     names = [*train.images.names.to_pylist(), *val.images.names.to_pylist()]
     everything = [
         f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in SORTED for i in range(TINY_PER_CLASS)
@@ -35,7 +35,7 @@ def test_a_share_of_the_training_pictures_is_held_out(tmp_path: Path) -> None:
     assert sorted(names) == sorted(everything)
     assert train.images.names.to_pylist() == sorted(train.images.names.to_pylist())
     for split in (train, val):
-        assert isinstance(split.images, Pictures)
+        assert isinstance(split.images, ImageFiles)
         wnids = [name.split("/")[2] for name in split.images.names.to_pylist()]
         assert [SORTED[label] for label in split.labels] == wnids
         numbers = [int(name[:-5].rsplit("_", 1)[1]) for name in split.images.names.to_pylist()]
@@ -44,10 +44,10 @@ def test_a_share_of_the_training_pictures_is_held_out(tmp_path: Path) -> None:
     assert data.prior.sum() == 1
 
 
-def test_the_official_val_pictures_are_the_test(tmp_path: Path) -> None:
+def test_the_official_val_images_are_the_test(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     test = open_dataset("tiny_imagenet", tmp_path).split("test")
-    assert isinstance(test.images, Pictures)
+    assert isinstance(test.images, ImageFiles)
     names = [name.rsplit("/", 1)[1] for name in test.images.names.to_pylist()]
     assert names == ["val_0.JPEG", "val_1.JPEG", "val_2.JPEG", "val_10.JPEG"]  # by number, not by text
     assert test.labels.tolist() == [1, 0, 3, 0]
@@ -55,7 +55,7 @@ def test_the_official_val_pictures_are_the_test(tmp_path: Path) -> None:
     assert (torch.tensor(colours(test)) - torch.tensor([[20 * i, 100, 50] for i in (0, 1, 2, 10)])).abs().max() <= 3
 
 
-def test_test_pictures_are_corrupted_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_test_image_files_are_corrupted_as_they_are_asked_for(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     data = open_dataset("tiny_imagenet", tmp_path, image_size=32)
     clean, foggy = data.split("test"), data.split("fog-3")
@@ -66,12 +66,12 @@ def test_test_pictures_are_corrupted_as_they_are_asked_for(tmp_path: Path) -> No
     assert clean.columns == {}
 
 
-def test_published_pictures_come_first(tmp_path: Path) -> None:
+def test_published_images_come_first(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     write_corrupted(tmp_path, "fog", 3)
     data = open_dataset("tiny_imagenet", tmp_path)
     found = data.split("fog-3")
-    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # the classes of the training pictures
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # the classes of the training images
     assert colours(found) == [[50 * label + i] * 3 for label in range(4) for i in range(2)]
     assert found.columns == {"corruption": ["fog"] * 8, "severity": [3] * 8, "origin": ["published"] * 8}
     assert len(data.split("fog-2")) == 4

@@ -1,4 +1,4 @@
-"""Data sets held against the facts: the table of what was published, files, rows and pictures."""
+"""Data sets held against the facts: the table of what was published, files, rows and images."""
 
 import gzip
 import re
@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from packed import md5
-from painted import paint
 
 from calibrant.corruptions import CORRUPTIONS
-from calibrant.data import DATASETS, Pictures, Split, open_dataset
+from calibrant.data import DATASETS, ImageFiles, Split, open_dataset
 from calibrant.data.sources import MD5SUMS, Wanted, published_md5
 from calibrant.data.table import CORRUPTED_TESTS, all_infos
 from calibrant.data.verify import Finding, check_data, is_here
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
+from made.archives import md5
+from made.image_files import paint
 
 # The facts
 
@@ -128,26 +128,26 @@ def test_a_finding_says_what_is_wrong_in_one_line() -> None:
     assert str(Finding("splits", "no folder", None, False).error("mnist")).endswith("splits: no folder")
 
 
-# Pictures
+# ImageFiles
 
 
-def test_every_picture_that_is_named_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_image_that_is_named_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a.png", "b.png", "c.png"]
     for name in names:
         paint(tmp_path / name, (0, 0, 0), side=8)
-    split = Split(Pictures.of(tmp_path, names, 8), torch.zeros(3, dtype=torch.int64))
+    split = Split(ImageFiles.of(tmp_path, names, 8), torch.zeros(3, dtype=torch.int64))
     opened = SimpleNamespace(split=lambda _: split)
     info = replace(DATASETS["digits"], opens=lambda *_, **__: opened, splits={"train": 3})  # type: ignore[arg-type]
     monkeypatch.setitem(DATASETS, "digits", info)
     assert [(one.what, one.found, one.ok) for one in check_data("digits", tmp_path, deep=True)] == [
         ("train rows", 3, True),
-        ("train pictures", 3, True),
+        ("train images", 3, True),
     ]
     (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes()[:40])
     assert all(one.ok for one in check_data("digits", tmp_path))
     [bad] = [one for one in check_data("digits", tmp_path, deep=True) if not one.ok]
     assert (bad.found, bad.expected) == (2, 3)
-    assert "b.png cannot be read as a picture" in bad.first
+    assert "b.png cannot be read as an image" in bad.first
     (tmp_path / "c.png").unlink()
     [bad] = [one for one in check_data("digits", tmp_path) if not one.ok]
     assert (bad.found, bad.first) == (2, f"{tmp_path / 'c.png'} is not there")
@@ -162,14 +162,14 @@ def test_the_cells_of_tiny_imagenet_c_are_counted(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(CORRUPTED_TESTS, "tiny_imagenet_c", small)
     findings = check_data("tiny_imagenet_c", tmp_path)
     assert [one.ok for one in findings] == [True] * (19 + 19)
-    assert findings[-1].found == "10 pictures in 10 folders"
-    (place / "frost" / "2" / "n00" / "9.png").write_bytes(b"no picture")  # beside as many good ones as there should be
+    assert findings[-1].found == "10 images in 10 folders"
+    (place / "frost" / "2" / "n00" / "9.png").write_bytes(b"no image")  # beside as many good ones as there should be
     [bad] = [one for one in check_data("tiny_imagenet_c", tmp_path, deep=True) if not one.ok]
     assert bad.what == "Tiny-ImageNet-C/frost"
     assert "n00/9.png cannot be read" in bad.first
     (place / "frost" / "2" / "n02").mkdir()
     [bad] = [one for one in check_data("tiny_imagenet_c", tmp_path) if not one.ok]
-    assert (bad.found, bad.expected) == ("11 pictures in 11 folders", "10 pictures in 10 folders")
+    assert (bad.found, bad.expected) == ("11 images in 11 folders", "10 images in 10 folders")
 
 
 def test_a_folder_of_ones_own_is_counted(tmp_path: Path) -> None:

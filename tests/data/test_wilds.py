@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from painted import colours
-from small_sets import (
+
+import calibrant as cb
+from calibrant.data import ImageFiles, Split, open_dataset
+from calibrant.data.fmow import CLASSES
+from calibrant.errors import UnknownNameError
+from calibrant.training import Settings, train
+from made.datasets import (
     CAMELYON_ROWS,
     FMOW_FOUND,
     FMOW_ROWS,
@@ -15,12 +20,7 @@ from small_sets import (
     write_fmow,
     write_iwildcam,
 )
-
-import calibrant as cb
-from calibrant.data import Pictures, Split, open_dataset
-from calibrant.data.fmow import CLASSES
-from calibrant.errors import UnknownNameError
-from calibrant.training import Settings, train
+from made.image_files import colours
 
 
 def columns(split: Split) -> dict[str, list[object]]:
@@ -40,7 +40,7 @@ def test_the_splits_have_the_names_of_wilds(tmp_path: Path, name: str) -> None:
     assert data.image_size == {"camelyon17": 96, "iwildcam": 224, "fmow": 224}[name]
     for split in (*data.splits, *data.shifts):
         found = data.split(split)
-        assert isinstance(found.images, Pictures)
+        assert isinstance(found.images, ImageFiles)
         assert found.labels.dtype == torch.int64
         assert found.images[torch.tensor([0])].shape == (1, 3, data.image_size, data.image_size)
     assert data.prior.shape == (data.n_classes,)

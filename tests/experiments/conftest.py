@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from sweep_run import LONG, SHIFTED, SHORT, TWO, sweep
+
+from made.sweeps import LONG, SHIFTED, SHORT, TWO, sweep
 
 
 def made(factory: pytest.TempPathFactory, name: str, **options: object) -> Path:

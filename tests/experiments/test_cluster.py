@@ -23,7 +23,7 @@ from calibrant.experiments.cluster import RayBackend
 from calibrant.experiments.evaluate import Measures
 from calibrant.experiments.folder import Outcome
 from calibrant.experiments.run import run_experiment
-from calibrant.experiments.work import Report, Task, work
+from calibrant.experiments.work import RunProgress, Task, work
 from calibrant.runs import RunFolder, RunKey
 from calibrant.training import Settings
 
@@ -301,7 +301,7 @@ class TestCluster:
         doomed = nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
         folder = tmp_path / "ray"
 
-        def losing_a_node(tasks: Sequence[Task], report: Report) -> Iterator[Outcome]:
+        def losing_a_node(tasks: Sequence[Task], report: RunProgress) -> Iterator[Outcome]:
             outcomes = RayBackend("auto", work=partial(held_up, doomed.node_id))(tasks, report)
             yield next(outcomes)
             wait_for((folder / "halted").exists, "run that halts")

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from sweep_run import check_same, contents, read_curves, read_rows, sweep
+
+from made.sweeps import check_same, contents, read_curves, read_rows, sweep
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
-from painted import paint
-
 from calibrant import Predictions, score
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.experiments.config import PAPER_METRICS
+from made.image_files import paint
 
 RUN = "digits-mlp-focal-0"
 GRID = {"loss": "focal"}
@@ -201,7 +201,7 @@ def test_fewer_measures_are_fewer_rows(folder: Path, tmp_path: Path) -> None:
     assert len(set(read_curves(other).column("calibrator").to_pylist())) == 1
 
 
-# Pictures, and shifts in the wild
+# ImageFiles, and shifts in the wild
 
 
 def test_shifts_in_the_wild(tmp_path: Path) -> None:

@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 import pytest
 from filelock import FileLock
 from PIL import Image
-from sweep_run import (
+
+from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
+from calibrant.experiments import processes, run_experiment
+from calibrant.experiments.folder import Outcome
+from calibrant.experiments.processes import Processes
+from calibrant.experiments.run import Result, carry_out
+from calibrant.experiments.work import Backend, in_this_process
+from made.sweeps import (
     LONG,
     NAMES,
     PATIENCE,
@@ -32,14 +39,7 @@ from sweep_run import (
     sweep,
     write_sweep,
 )
-from training_run import at_moment, in_child, kill, n_moments, some_moments, start
-
-from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
-from calibrant.experiments import processes, run_experiment
-from calibrant.experiments.folder import Outcome
-from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import Result, carry_out
-from calibrant.experiments.work import Backend, in_this_process
+from made.training import at_moment, in_child, kill, n_moments, some_moments, start
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -188,15 +188,15 @@ def test_a_process_that_is_asked_to_stop_takes_no_other_with_it(whole: Path, tmp
 
 
 @pytest.mark.usefixtures("forking")
-def test_pictures_in_files_are_decoded_beside_runs_in_processes(tmp_path: Path) -> None:
+def test_image_files_in_files_are_decoded_beside_runs_in_processes(tmp_path: Path) -> None:
     """By processes of theirs, which a daemon could not have."""
     for part, n in (("train", 20), ("test", 4)):
         for colour, name in ((40, "dark"), (200, "light")):
             for i in range(n):
-                path = tmp_path / "pictures" / part / name / f"{i}.png"
+                path = tmp_path / "images" / part / name / f"{i}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (16, 16), (colour + i, colour, colour)).save(path)
-    settings = {"data": "image_folder", "root": str(tmp_path / "pictures"), "image_size": 16, "batch_size": 8}
+    settings = {"data": "image_folder", "root": str(tmp_path / "images"), "image_size": 16, "batch_size": 8}
     settings |= {"epochs": 1, "shifts": ["fog-3"], "workers": 1}
     plan = plan_of(tmp_path / "sweep", TWO, settings=settings, calibrators=[])
     result = carry_out(plan, (tmp_path / "sweep.toml"), backend=Processes(2, threads=1))

@@ -10,13 +10,13 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 import pytest
-from sweep_run import NAMES, SHORT, TWO, read_rows, sweep
 
 from calibrant._parquet import write_table
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, RunKey
 from calibrant.experiments.folder import Outcome
 from calibrant.runs import CURVES, ROWS, keys_of
+from made.sweeps import NAMES, SHORT, TWO, read_rows, sweep
 
 WITHOUT_LIBRARIES = """
 import sys

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from sweep_run import NAMES, SETTINGS, SHORT, TWO, plan_of, write_sweep
 
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments import config, run_experiment
@@ -18,6 +17,7 @@ from calibrant.experiments.work import in_this_process
 from calibrant.runs import RunFolder
 from calibrant.training import Settings
 from calibrant.training.folder import digest_of, opened
+from made.sweeps import NAMES, SETTINGS, SHORT, TWO, plan_of, write_sweep
 
 MANY = (
     {"loss": ["cross_entropy", "focal"], "seed": [0, 1], "label_smoothing": [0, 0.1]},

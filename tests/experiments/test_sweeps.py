@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from filelock import FileLock
-from sweep_run import LONG, NAMES, SHORT, TWO, Forking, check_same, contents, plan_of, read_rows, sweep, write_sweep
-from training_run import Ended, at_moment, in_child, n_moments, some_moments
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InterruptedRunError, NotConvergedError
@@ -20,6 +18,8 @@ from calibrant.experiments import work as work_module
 from calibrant.experiments.processes import Processes
 from calibrant.experiments.run import carry_out
 from calibrant.training import results
+from made.sweeps import LONG, NAMES, SHORT, TWO, Forking, check_same, contents, plan_of, read_rows, sweep, write_sweep
+from made.training import Ended, at_moment, in_child, n_moments, some_moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

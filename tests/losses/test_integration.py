@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from check import assert_same, build_of, random_batch, random_soft_labels, value_and_gradient
-from oracles import skewed_prior
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant.losses import MaxEntLoss
+from made.loss_check import assert_same, build_of, random_batch, random_soft_labels, value_and_gradient
+from made.loss_oracles import skewed_prior
 
 
 class Classifier(nn.Module):

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from check import build_of
 from torch import Tensor
 
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.losses import LOSSES, MaxEntLoss
+from made.loss_check import build_of
 
 PRIOR = [0.2, 0.3, 0.5]
 FORMS = ("mean", "variance", "mean_variance", "prior")

@@ -3,10 +3,14 @@
 import math
 
 import numpy as np
-import oracles
 import pytest
 import torch
-from check import (
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant.losses import LOSSES, MaxEntLoss
+from made import loss_oracles as oracles
+from made.loss_check import (
     ASPECTS,
     IGNORED,
     build_of,
@@ -16,11 +20,7 @@ from check import (
     random_soft_labels,
     value_and_gradient,
 )
-from oracles import ORACLES, Oracle, constraint_features, moment, skewed_prior, solved_multipliers
-from torch import Tensor
-from torch.nn import functional as F
-
-from calibrant.losses import LOSSES, MaxEntLoss
+from made.loss_oracles import ORACLES, Oracle, constraint_features, moment, skewed_prior, solved_multipliers
 
 FORMS = ("mean", "variance", "mean_variance", "prior")
 VALUES = [-1.0, 0.5, 3.0, 2.0, 7.0, 2.5]

@@ -103,7 +103,7 @@ def heading_levels(page: Any) -> list[int]:
 
 
 def unnamed(page: Any) -> list[str]:
-    """Pictures without alternative text, controls without a label, tables without a caption."""
+    """Images without alternative text, controls without a label, tables without a caption."""
     return page.evaluate(  # type: ignore[no-any-return]
         """() => [
           ...[...document.querySelectorAll("svg")].filter((svg) => !svg.closest("[role=img]")?.ariaLabel?.trim()),

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
-from metric_check import OF_LOGITS, OF_OUTCOMES
 
 import calibrant
 from calibrant import metrics
 from calibrant.errors import CalibrantError, InvalidInputError, UndefinedMetricError, UnknownNameError
 from calibrant.metrics import compare, score_multilabel
 from calibrant.predictions import Predictions
+from made.metric_check import OF_LOGITS, OF_OUTCOMES
 
 LOGITS = 2 * torch.randn(40, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 LABELS = torch.arange(40) % 3
@@ -137,7 +137,7 @@ def test_functions_refuse_what_is_no_number() -> None:
 
 def test_too_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory, and in a stream as soon as there are."""
-    monkeypatch.setattr("calibrant._checks.MOST_GROUPS", 5)
+    monkeypatch.setattr("calibrant.metrics.checks.MAX_GROUPS", 5)
     rows = Predictions.from_logits(LOGITS[:6], LABELS[:6], columns={"site": list(range(6))})
     calibrant.score([rows[:4], rows[1:5]], by="site", metrics=["accuracy"])
     for given in (rows, [rows[:4], rows[3:]]):

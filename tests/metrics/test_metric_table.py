@@ -11,7 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_check import (
+
+import calibrant
+from calibrant import metrics
+from calibrant.metrics import METRICS
+from made.metric_check import (
     ASPECTS,
     OF_OUTCOMES,
     Aspect,
@@ -23,11 +27,7 @@ from metric_check import (
     tolerance,
     wanted_value,
 )
-from metric_oracles import ORACLES, OUTCOME_ORACLES, OutcomeRow, binned, smooth, smoothed
-
-import calibrant
-from calibrant import metrics
-from calibrant.metrics import METRICS
+from made.metric_oracles import ORACLES, OUTCOME_ORACLES, OutcomeRow, binned, smooth, smoothed
 
 
 def test_every_metric_has_an_oracle() -> None:

@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from metric_check import Case, logits_of, parts_of, random_case, scored, streamed
 
 import calibrant
 from calibrant import Predictions, metrics
+from made.metric_check import Case, logits_of, parts_of, random_case, scored, streamed
 
 ECE, MCE, ADAPTIVE = (
     metrics.expected_calibration_error,

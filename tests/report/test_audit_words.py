@@ -68,7 +68,7 @@ CLASSES = (
     ClassRow("cat", 9, 9, 0.5, 0.8, 0.87, 0.1, 0.001),
     ClassRow("dog", 9, 9, 0.5, 0.83, 0.8, 0.1, 0.001),
 )
-FIT = "calibrant fit val.parquet --method"
+FIT = "calibrant fit val.parquet --calibrator"
 
 
 def sure(accuracy: float, interval: tuple[float, float]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from training_run import quick
 
 from calibrant.training import train
+from made.training import quick
 
 
 @pytest.fixture(scope="session")

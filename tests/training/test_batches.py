@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calibrant.data import Pictures
+from calibrant.data import ImageFiles
 from calibrant.errors import CorruptFileError
 from calibrant.training.batches import Epoch, normalised, read_batches
 
@@ -76,24 +76,24 @@ def test_bytes_become_numbers_around_zero() -> None:
     assert found.flatten().tolist() == pytest.approx([-2.0, -1.2, 2.0])
 
 
-def written(folder: Path, n_pictures: int) -> Pictures:
-    for number in range(n_pictures):
+def written(folder: Path, n_images: int) -> ImageFiles:
+    for number in range(n_images):
         Image.new("RGB", (8, 8), (10 * number, 0, 0)).save(folder / f"{number}.png")
-    return Pictures.of(folder, [f"{number}.png" for number in range(n_pictures)], 8)
+    return ImageFiles.of(folder, [f"{number}.png" for number in range(n_images)], 8)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_pictures_come_in_the_order_of_the_rows(tmp_path: Path, workers: int) -> None:
-    pictures = written(tmp_path, 6)
+def test_image_files_come_in_the_order_of_the_rows(tmp_path: Path, workers: int) -> None:
+    images = written(tmp_path, 6)
     rows = torch.tensor([5, 0, 3, 1, 4, 2]).split(2)
-    found = list(read_batches(pictures, rows, workers))
+    found = list(read_batches(images, rows, workers))
     assert [batch[:, 0, 0, 0].tolist() for batch in found] == [[50, 0], [30, 10], [40, 20]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_damaged_picture_is_named_in_one_line(tmp_path: Path, workers: int) -> None:
-    pictures = written(tmp_path, 4)
-    (tmp_path / "2.png").write_bytes(b"no picture")
-    with pytest.raises(CorruptFileError, match=r"2\.png cannot be read as a picture") as caught:
-        list(read_batches(pictures, torch.arange(4).split(2), workers))
+def test_a_damaged_image_is_named_in_one_line(tmp_path: Path, workers: int) -> None:
+    images = written(tmp_path, 4)
+    (tmp_path / "2.png").write_bytes(b"no image")
+    with pytest.raises(CorruptFileError, match=r"2\.png cannot be read as an image") as caught:
+        list(read_batches(images, torch.arange(4).split(2), workers))
     assert "\n" not in str(caught.value)

@@ -11,16 +11,16 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from training_run import log_of, quick, results_of
 
-from calibrant.data import Pictures, open_dataset
+from calibrant.data import ImageFiles, open_dataset
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.models import MLP, MODELS, read_tensors
 from calibrant.training import Settings, predict, predict_run, train
 from calibrant.training.batches import read_batches
+from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import new_fabric
 from calibrant.training.predicting import chosen_names
-from calibrant.training.watch import Watch
+from made.training import log_of, quick, results_of
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def run(plain: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(plain, tmp_path / "run"))
 
 
-def write_pictures(root: Path, *folders: str, n: int = 12) -> None:
+def write_images(root: Path, *folders: str, n: int = 12) -> None:
     for folder in folders:
         for number in range(n):
             path = root / folder / "ab"[number % 2] / f"{number}.png"
@@ -91,27 +91,27 @@ class Dropping(MLP):
         return nn.functional.dropout(super().embed(images), 0.5, self.training)
 
 
-class Stop(Watch):
+class Stop(TrainingCallback):
     """Ends a run at a look."""
 
     def __init__(self, at: int) -> None:
         self.left = at
 
-    def look(self, **seen: Any) -> None:
+    def on_log(self, **seen: Any) -> None:
         self.left -= 1
         if self.left == 0:
             raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_dropout_of_pictures_goes_on_within_an_epoch(
+def test_dropout_of_images_goes_on_within_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     monkeypatch.setitem(MODELS, "dropping", Dropping)
-    write_pictures(tmp_path / "pictures", "train", n=24)
+    write_images(tmp_path / "images", "train", n=24)
     settings = Settings(
         data="image_folder",
-        root=str(tmp_path / "pictures"),
+        root=str(tmp_path / "images"),
         image_size=8,
         model="dropping",
         epochs=2,
@@ -122,7 +122,7 @@ def test_dropout_of_pictures_goes_on_within_an_epoch(
     )
     whole = train(settings, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train(settings, tmp_path / "run", watch=Stop(3))
+        train(settings, tmp_path / "run", callback=Stop(3))
     assert read_tensors(tmp_path / "run" / "checkpoint" / "last.safetensors")[1]["progress"]["step"] == 2
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
@@ -131,13 +131,13 @@ def test_batch_normalisation_goes_on_within_an_epoch(tmp_path: Path) -> None:
     settings = quick(model="small_resnet", epochs=1, batch_size=128, checkpoint_minutes=0.0, ema=0.9)
     whole = train(settings, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train(settings, tmp_path / "run", watch=Stop(4))
+        train(settings, tmp_path / "run", callback=Stop(4))
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
 
-def test_pictures_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_files_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
-        write_pictures(tmp_path / name, "train")
+        write_images(tmp_path / name, "train")
     settings = quick(data="image_folder", image_size=8, batch_size=4, epochs=1, shifts=("none",))
     monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "one"))
     train(settings, tmp_path / "run")
@@ -147,7 +147,7 @@ def test_pictures_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_names_of_a_users_own_tests_are_taken_whole(tmp_path: Path) -> None:
-    write_pictures(tmp_path, "train", "day+night", "all", "other")
+    write_images(tmp_path, "train", "day+night", "all", "other")
     data = open_dataset("image_folder", tmp_path, image_size=8)
     assert chosen_names(data, ["all"]) == ["all", "day+night", "other"]
     assert chosen_names(data, ["day+night"]) == ["day+night"]
@@ -160,13 +160,13 @@ def test_names_of_a_users_own_tests_are_taken_whole(tmp_path: Path) -> None:
 def test_the_watch_ends_also_where_nothing_began(tmp_path: Path) -> None:
     ended = []
 
-    class Heard(Watch):
-        def end(self) -> None:
+    class Heard(TrainingCallback):
+        def on_end(self) -> None:
             ended.append(True)
 
     for wrong in ({"shifts": ("fogg",)}, {"image_size": 16}, {"precision": "16", "device": "cpu"}):
         with pytest.raises(CalibrantError):
-            train(quick(**wrong), tmp_path / "run", watch=Heard())
+            train(quick(**wrong), tmp_path / "run", callback=Heard())
     assert len(ended) == 3
 
 
@@ -277,13 +277,13 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 
 
 def pictured(tmp_path: Path, **changes: Any) -> Settings:
-    """Settings of a run on pictures in the folder one."""
+    """Settings of a run on images in the folder one."""
     given = {"data": "image_folder", "root": str(tmp_path / "one"), "image_size": 8, "batch_size": 4, "workers": 0}
     return quick(**(given | {"shifts": ("none",)} | changes))
 
 
 def test_other_classes_are_not_predicted_under_their_names(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "one", "train", "test")
+    write_images(tmp_path / "one", "train", "test")
     run = train(pictured(tmp_path), tmp_path / "run")
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     for part in ("train", "test"):
@@ -292,36 +292,36 @@ def test_other_classes_are_not_predicted_under_their_names(tmp_path: Path) -> No
         predict_run(run, ["test"], root=str(tmp_path / "two"), output=tmp_path / "out")
 
 
-def test_a_run_does_not_go_on_with_other_pictures(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "one", "train")
+def test_a_run_does_not_go_on_with_other_images(tmp_path: Path) -> None:
+    write_images(tmp_path / "one", "train")
     settings = pictured(tmp_path, checkpoint_minutes=0.0)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, tmp_path / "run", watch=Stop(3))
+        train(settings, tmp_path / "run", callback=Stop(3))
     (tmp_path / "one" / "train" / "a" / "0.png").rename(tmp_path / "one" / "train" / "a" / "other.png")
     with pytest.raises(InvalidInputError, match=r"the training images of image_folder in .* are not those"):
         train(settings, tmp_path / "run")
 
 
 def test_wrong_tests_are_refused_before_the_training(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "one", "train", "hospital")
-    for picture in (tmp_path / "one" / "hospital").rglob("*.png"):
-        picture.unlink()
-    with pytest.raises(CalibrantError, match="no picture in"):
+    write_images(tmp_path / "one", "train", "hospital")
+    for image in (tmp_path / "one" / "hospital").rglob("*.png"):
+        image.unlink()
+    with pytest.raises(CalibrantError, match="no image in"):
         train(pictured(tmp_path, shifts=("all",)), tmp_path / "run")
     assert not (tmp_path / "run" / "log.jsonl").exists()
 
 
 def test_a_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
-    class Deadly(Pictures):
+    class Deadly(ImageFiles):
         def __getitem__(self, rows: Tensor) -> Tensor:
             os.kill(os.getpid(), signal.SIGKILL)
             raise AssertionError
 
-    write_pictures(tmp_path, "train")
+    write_images(tmp_path, "train")
     names = [f"train/a/{number}.png" for number in (0, 2)]
-    pictures = Deadly(tmp_path, Pictures.of(tmp_path, names, 8).names, 8)
-    with pytest.raises(NoDataError, match=r"a process that decodes pictures has ended \(.*\): try fewer workers"):
-        list(read_batches(pictures, torch.arange(2).split(1), 1))
+    images = Deadly(tmp_path, ImageFiles.of(tmp_path, names, 8).names, 8)
+    with pytest.raises(NoDataError, match=r"a process that decodes images has ended \(.*\): try fewer workers"):
+        list(read_batches(images, torch.arange(2).split(1), 1))
 
 
 def test_parts_of_wilds_can_be_put_under_a_corruption() -> None:

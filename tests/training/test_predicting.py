@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from training_run import quick, results_of, times_of
 
 import calibrant as cb
 from calibrant.data import open_dataset
 from calibrant.errors import CalibrantError, NoDataError, UnknownNameError
 from calibrant.models import build_model
 from calibrant.training import predict, predict_run, train
+from made.training import quick, results_of, times_of
 
 
 @pytest.fixture(scope="module")

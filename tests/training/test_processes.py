@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from training_run import (
+
+import calibrant as cb
+from calibrant.data import open_dataset
+from calibrant.errors import InvalidInputError
+from calibrant.training import Settings, train
+from made.training import (
     Ended,
     at_moment,
     command,
@@ -23,11 +28,6 @@ from training_run import (
     times_of,
     weights_of,
 )
-
-import calibrant as cb
-from calibrant.data import open_dataset
-from calibrant.errors import InvalidInputError
-from calibrant.training import Settings, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

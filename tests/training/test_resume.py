@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_run import (
+
+from calibrant.errors import CalibrantError, NoDataError
+from calibrant.training import Settings, train
+from made.training import (
     at_moment,
     command,
     flags,
@@ -24,9 +27,6 @@ from training_run import (
     start,
     timeless,
 )
-
-from calibrant.errors import CalibrantError, NoDataError
-from calibrant.training import Settings, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from training_run import quick, weights_of
 
 from calibrant.errors import CalibrantError
 from calibrant.training import train
+from made.training import quick, weights_of
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parts that do not divide": ({"batch_size": 63, "accumulate": 2}, "batch_size must be a multiple of 2 .*, got 63"),

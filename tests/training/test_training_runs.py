@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from training_run import log_of, quick, results_of, timeless, times_of, weights_of
 
 import calibrant as cb
 from calibrant import metrics
@@ -22,6 +21,7 @@ from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.losses import LOSSES
 from calibrant.models import build_model
 from calibrant.training import train
+from made.training import log_of, quick, results_of, timeless, times_of, weights_of
 
 N_TRAIN, N_VAL, N_TEST = 997, 200, 600
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant._checks import check_choice, check_level, check_whole
+from calibrant._checks import check_integer, check_level
 from calibrant._files import without_secrets
+from calibrant._names import check_choice
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
 from calibrant.audits.curves import sure_rows
@@ -20,7 +21,7 @@ from calibrant.audits.gather import Gathered, column_names, gather_rows, id_colu
 from calibrant.audits.groups import GroupFindings, find_groups
 from calibrant.audits.record import audit_record
 from calibrant.audits.temperature import TemperatureEffect, temperature_effect
-from calibrant.audits.verdict import Verdict, judge, strict
+from calibrant.audits.verdict import Verdict, assess, strict
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scorecard import Scorecard
@@ -29,7 +30,7 @@ from calibrant.parallel import BytesDone, one_thread
 from calibrant.predictions import Paths, Predictions
 from calibrant.scan import Scan
 
-__all__ = ["Advice", "Audit", "Gate", "Verdict", "audit", "judge"]
+__all__ = ["Advice", "Audit", "Gate", "Verdict", "assess", "audit"]
 
 SHIFT = "corruption"  # the column of predictions under shift
 
@@ -156,8 +157,8 @@ def audit(
     ('few', ['accuracy < 0.9'])
     """
     check_level(level)
-    check_whole("seed", seed, 0)
-    check_whole("n_bins", n_bins, 1)
+    check_integer("seed", seed, 0)
+    check_integer("n_bins", n_bins, 1)
     if cluster is not None and other is None:
         raise InvalidInputError("cluster needs another model: the intervals of one model take rows as independent")
     conditions = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
@@ -169,7 +170,7 @@ def audit(
         comparison = {}
         if rival is not None:
             comparison = _compared(this, rival, columns, compared, cluster=cluster, level=level, **common)
-        verdict = judge(rows.card, level=level, seed=seed)
+        verdict = assess(rows.card, level=level, seed=seed)
         groups = {found.by: find_groups(found, level=level, seed=seed) for found in rows.groups}
         classes = class_rows(rows)
         effect = temperature_effect(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Self
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS

@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._arrays import UNKNOWN
-from calibrant._checks import check_all_labelled, check_choice
+from calibrant._checks import check_all_labelled
 from calibrant._files import without_secrets
+from calibrant._names import check_choice
 from calibrant._parquet import Part
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import MOST_CELLS
+from calibrant.metrics.cells import MAX_CELLS
 from calibrant.metrics.outcomes import Outcomes, outcomes, rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.scoring import Groups, score_batch
@@ -248,8 +249,8 @@ class _Collected:
         self.sample = sample if self.sample is None else self.sample + sample
 
     def _score(self, rows: Predictions, scored: tuple[Outcomes, Tally | None]) -> None:
-        most = MOST_CELLS if self.stream else None
-        card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, most_cells=most, scored=scored)
+        most = MAX_CELLS if self.stream else None
+        card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, max_cells=most, scored=scored)
         groups = [
             score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
         ]

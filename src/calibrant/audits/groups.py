@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.audits.verdict import Verdict, accuracy_limits, alpha, calibration_tests, judge, summed
+from calibrant.audits.verdict import Verdict, accuracy_limits, alpha, assess, calibration_tests, summed
 from calibrant.metrics.exact import combined_p_value, holm
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
@@ -53,7 +53,7 @@ def find_groups(cards: Groups, *, level: float, seed: int) -> GroupFindings:
     off = dict(zip(cards, holm([min(1.0, 2 * p_gap) for _, p_gap in tested.values()]), strict=True))
 
     def judged(value: Any) -> Group:
-        verdict = judge(cards[value], level=level, seed=seed, p_values=tested[value])
+        verdict = assess(cards[value], level=level, seed=seed, p_values=tested[value])
         p_holm = corrected[value]
         return Group(value, cards[value], verdict, p_holm, p_holm <= limit, off[value] <= limit)
 

@@ -91,7 +91,7 @@ def strict(level: float) -> float:
     return max(level, 1 - MAX_ALPHA)
 
 
-def judge(
+def assess(
     card: Scorecard, *, level: float = 0.95, seed: int = 0, p_values: tuple[float, float] | None = None
 ) -> Verdict:
     """The verdict of a scorecard.

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import (
-    check_all_labelled,
-    check_class_names,
+from calibrant._checks import check_all_labelled, check_class_names, check_integer
+from calibrant.calibrators.checks import (
     check_feature_count,
     check_known_features,
     check_predictions,
     check_same_classes,
-    check_whole,
 )
 from calibrant.calibrators.leakage import Rows
 from calibrant.calibrators.maps import divided
@@ -180,7 +178,7 @@ class Calibrator(ABC):
 
     def probe(self) -> None:
         """Raises where the parameters do not make a map of these classes."""
-        rows = torch.zeros(2, check_whole("n_classes", self.n_classes, 2), dtype=torch.float64)
+        rows = torch.zeros(2, check_integer("n_classes", self.n_classes, 2), dtype=torch.float64)
         inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
         calibrated = self.module()(*(inputs[name] for name in self.inputs))
         if calibrated.shape != rows.shape or not bool(calibrated.isfinite().all()):

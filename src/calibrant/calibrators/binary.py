@@ -8,8 +8,9 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_likely_labels, check_number, check_positive, check_two_classes
+from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_likely_labels, check_two_classes
 from calibrant.calibrators.modules import MIN_ODDS, LogOdds
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
@@ -72,8 +73,8 @@ class BetaCalibration(BinaryCalibrator):
     c: float
 
     def __post_init__(self) -> None:
-        check_number("a", self.a, least=0.0)
-        check_number("b", self.b, least=0.0)
+        check_number("a", self.a, minimum=0.0)
+        check_number("b", self.b, minimum=0.0)
 
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:

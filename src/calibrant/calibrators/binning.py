@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor, nn
 
-from calibrant._checks import check_rising, check_shape, check_whole, check_within
+from calibrant._checks import check_integer
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ClassMaps
 from calibrant.predictions import Predictions
 
@@ -33,8 +34,8 @@ class StepCalibrator(Calibrator):
     def __post_init__(self) -> None:
         check_shape("edges", self.edges, (self.n_classes, None))
         check_shape("values", self.values, (self.n_classes, self.edges.shape[1] + 1))
-        check_rising("edges", self.edges)
-        check_within("values", self.values, 0.0, 1.0)
+        check_increasing("edges", self.edges)
+        check_in_range("values", self.values, 0.0, 1.0)
 
     @classmethod
     def of_steps(cls, validation: Predictions, steps: list[Step]) -> Self:
@@ -64,7 +65,7 @@ class HistogramBinning(StepCalibrator):
         A bin of equal width that no row is in keeps its middle.
         """
         check_validation(validation)
-        check_whole("n_bins", n_bins, 1)
+        check_integer("n_bins", n_bins, 1)
         prior = 1 / validation.n_classes
 
         def step(probs: Floats, happened: Floats) -> Step:

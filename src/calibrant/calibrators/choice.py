@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_folds
+from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_folds
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions

@@ -11,17 +11,15 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import (
-    check_feature_count,
-    check_known_features,
-    check_number,
-    check_positive,
-    check_predictions,
-    check_rising,
-    check_shape,
-    check_whole,
-)
+from calibrant._checks import check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import (
+    check_feature_count,
+    check_increasing,
+    check_known_features,
+    check_predictions,
+    check_shape,
+)
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DividedByDistance, DividedByScore
@@ -57,7 +55,7 @@ class ConditionalTemperature(Calibrator):
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, (None,))
         check_shape("scales", self.scales, tuple(self.knots.shape))
-        check_rising("knots", self.knots)
+        check_increasing("knots", self.knots)
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
@@ -69,7 +67,7 @@ class ConditionalTemperature(Calibrator):
         of the first two is not looked at. Raises: NotConvergedError where there is no best temperature.
         """
         check_validation(validation)
-        check_whole("n_knots", n_knots, 2)
+        check_integer("n_knots", n_knots, 2)
         values = score_values(validation, score)
         rows = Likelihood(validation.logits, validation.labels)
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
@@ -110,8 +108,8 @@ class DensityAwareScaling(Calibrator):
 
     def __post_init__(self) -> None:
         check_positive("w0", self.w0)
-        check_number("w1", self.w1, least=0.0)
-        check_whole("k", self.k, 1)
+        check_number("w1", self.w1, minimum=0.0)
+        check_integer("k", self.k, 1)
         if self.bank.ndim != 2 or self.k >= len(self.bank):
             raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
 
@@ -220,7 +218,7 @@ def feature_bank(method: str, reference: Predictions, argument: str) -> tuple[Te
 def neighbour_count(k: int | None, n_rows: int, argument: str) -> int:
     """How many neighbours of a bank count."""
     usual = min(MAX_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * n_rows))
-    chosen = usual if k is None else check_whole("k", k, 1)
+    chosen = usual if k is None else check_integer("k", k, 1)
     if chosen >= n_rows:
         raise InvalidInputError(f"k must be less than the {n_rows} rows of {argument}, got {chosen}")
     return chosen

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_rising, check_shape, check_within
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import Floats, class_probs
+from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ClassMaps
 from calibrant.predictions import Predictions
 
@@ -26,9 +26,9 @@ class IncreasingCalibrator(Calibrator):
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, (1 if self.keeps_argmax else self.n_classes, None))
         check_shape("values", self.values, tuple(self.knots.shape))
-        check_rising("knots", self.knots)
-        check_rising("values", self.values)
-        check_within("values", self.values, 0.0, 1.0 + SLOPE)
+        check_increasing("knots", self.knots)
+        check_increasing("values", self.values)
+        check_in_range("values", self.values, 0.0, 1.0 + SLOPE)
 
     @classmethod
     def of_maps(cls, validation: Predictions, maps: list[tuple[Floats, Floats]]) -> Self:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_likely_labels
+from calibrant.calibrators.checks import check_likely_labels
 
 SMALL_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
 FEW_CLASSES = 16  # a reduction over fewer than these runs faster when the classes come first
-LEAST = -1e15  # stands for −inf, so that 0 · u stays 0
+LOWEST = -1e15  # stands for −inf, so that 0 · u stays 0
 Terms = tuple[Tensor, Tensor, Tensor]  # L(β) of each row, its slope and its curvature, float64
 
 
@@ -58,7 +58,7 @@ class Likelihood:
     def _shifted(self) -> dict[torch.dtype, Tensor]:
         """All of u, in both precisions."""
         logits = (self.logits.T.contiguous() if self._class_dim == 0 else self.logits).double()
-        u = (logits - logits.amax(self._class_dim, keepdim=True)).clamp_(min=LEAST)
+        u = (logits - logits.amax(self._class_dim, keepdim=True)).clamp_(min=LOWEST)
         return {torch.float64: u, torch.float32: u.float()}
 
     def _buffer(self, n_rows: int, dtype: torch.dtype) -> Tensor:
@@ -71,7 +71,7 @@ class Likelihood:
         u = buffer.narrow(1 - self._class_dim, 0, len(logits))
         u.copy_(logits.T if self._class_dim == 0 else logits)
         u -= self.top[rows].to(u.dtype).unsqueeze(self._class_dim)
-        return u.clamp_(min=LEAST) if self._has_zeros else u
+        return u.clamp_(min=LOWEST) if self._has_zeros else u
 
     def terms(self, scale: float | Tensor, dtype: torch.dtype = torch.float64) -> Terms:
         """For each row; a scale for all rows or for each."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_integer_labels, check_tensor, check_whole
+from calibrant._checks import check_integer, check_integer_labels, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -34,7 +34,7 @@ def perturb_gaussian(
     check_tensor("images", images)
     check_tensor("labels", labels)
     for name, value in (("n_levels", n_levels), ("batch_size", batch_size)):
-        check_whole(name, value, 1)
+        check_integer(name, value, 1)
     if isinstance(model, nn.Module) and model.training:
         raise InvalidInputError("model must be in evaluation mode: call model.eval() first")
     if not images.is_floating_point() or len(images) == 0:
@@ -42,7 +42,7 @@ def perturb_gaussian(
     labels = check_integer_labels("labels", labels, (len(images),))
 
     def predicted(noise: float, rows: slice) -> Predictions:
-        return _predict(model, images[rows], labels[rows], noise, check_whole("seed", seed, 0), batch_size)
+        return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0), batch_size)
 
     few = slice(None, None, math.ceil(len(images) / SEARCH_ROWS))  # of all classes, also where they come in order
     clean = predicted(0.0, few)

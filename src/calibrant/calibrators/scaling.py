@@ -12,8 +12,9 @@ from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_likely_labels, check_positive, check_shape
+from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_likely_labels, check_shape
 from calibrant.calibrators.modules import Affine
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError

@@ -10,15 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import (
-    check_feature_count,
-    check_known_features,
-    check_names,
-    check_positive,
-    check_predictions,
-    check_shape,
-)
+from calibrant._checks import check_names, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
+from calibrant.calibrators.checks import check_feature_count, check_known_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, pooled_log_temperatures, shift_types, sorted_groups
 from calibrant.calibrators.maps import log_distance, mix_entropy, row_statistics
 from calibrant.calibrators.modules import DividedBySet

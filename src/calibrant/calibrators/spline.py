@@ -8,9 +8,10 @@ import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor, nn
 
-from calibrant._checks import check_positive, check_rising, check_shape, check_whole, check_within
+from calibrant._checks import check_integer, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import Floats, cumulative
+from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import TopMap
 from calibrant.calibrators.scale import natural_scale
 from calibrant.predictions import Predictions
@@ -38,15 +39,15 @@ class SplineCalibration(Calibrator):
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, (None,))
         check_shape("values", self.values, tuple(self.knots.shape))
-        check_rising("knots", self.knots)
-        check_within("values", self.values, 0.0, 1.0)
+        check_increasing("knots", self.knots)
+        check_in_range("values", self.values, 0.0, 1.0)
         check_positive("scale", self.scale)
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
         """A spline of ``n_knots`` evenly spaced knots, 6 in the published method."""
         check_validation(validation)
-        check_whole("n_knots", n_knots, 2)
+        check_integer("n_knots", n_knots, 2)
         confidence, predicted = validation.logits.double().softmax(1).max(1)
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()

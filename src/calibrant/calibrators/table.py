@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.binary import BetaCalibration, PlattScaling
 from calibrant.calibrators.binning import BayesianBinning, HistogramBinning

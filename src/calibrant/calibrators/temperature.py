@@ -9,21 +9,15 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from calibrant._checks import (
-    check_bounds,
-    check_choice,
-    check_counting,
-    check_grid,
-    check_number,
-    check_positive,
-    check_shape,
-    check_within,
-)
+from calibrant._checks import check_number, check_positive
+from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import Divided, Mixed, Unchanged
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import NotConvergedError
+from calibrant.metrics.checks import check_counting
 from calibrant.metrics.scorecard import row_weights
 from calibrant.predictions import Predictions
 
@@ -150,8 +144,8 @@ class EnsembleTemperature(Calibrator):
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
         check_shape("weights", self.weights, (3,))
-        check_within("weights", self.weights, 0.0, 1.0)
-        check_number("sum of weights", float(self.weights.sum()), least=1 - 1e-9, most=1 + 1e-9)
+        check_in_range("weights", self.weights, 0.0, 1.0)
+        check_number("sum of weights", float(self.weights.sum()), minimum=1 - 1e-9, maximum=1 + 1e-9)
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:

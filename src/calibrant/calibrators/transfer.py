@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_predictions, check_same_classes
 from calibrant.calibrators.base import check_validation
+from calibrant.calibrators.checks import check_predictions, check_same_classes
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.calibrators.temperature import OneTemperature

@@ -68,7 +68,7 @@ def audit(
     from rich.console import Console
 
     from calibrant import audits
-    from calibrant._checks import check_choice
+    from calibrant._names import check_choice
     from calibrant.metrics.table import METRICS
     from calibrant.predictions import Predictions
     from calibrant.report.audit import check_report

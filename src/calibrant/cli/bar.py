@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from calibrant.cli.output import shown
 from calibrant.experiments.folder import Outcome
 from calibrant.report.numbers import duration
-from calibrant.training.watch import Watch
+from calibrant.training.callback import TrainingCallback
 
 
 def _new_bar(console: Console) -> Progress:
@@ -16,7 +16,7 @@ def _new_bar(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-class TrainingBar(Watch):
+class TrainingBar(TrainingCallback):
     """Loss, accuracy, validation ECE, images per second and the time left; without a terminal, the lines alone."""
 
     def __init__(self, console: Console) -> None:
@@ -26,15 +26,15 @@ class TrainingBar(Watch):
         self.task = self.bar.add_task("reading the data", total=None)
         self.bar.start()
 
-    def begin(self, n_epochs: int, n_steps: int, done: int) -> None:
+    def on_start(self, n_epochs: int, n_steps: int, done: int) -> None:
         self.n_epochs = n_epochs
         self.bar.reset(self.task, total=n_steps, completed=done, description="first step")
 
-    def look(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
+    def on_log(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
         numbers = f"loss {loss:.3f}  accuracy {accuracy:.3f}  val ece {self.ece}  {images_per_second:,.0f} images/s"
         self.bar.update(self.task, advance=steps, description=f"epoch {epoch}/{self.n_epochs}  {numbers}")
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
         self.ece = f"{record['val_ece']:.4f}"
         trained = f"loss {record['train_loss']:.4f}  accuracy {record['train_accuracy']:.4f}"
         held_out = f"val accuracy {record['val_accuracy']:.4f}  ece {self.ece}  nll {record['val_nll']:.4f}"
@@ -43,10 +43,10 @@ class TrainingBar(Watch):
             f"epoch {record['epoch']}/{self.n_epochs}  {trained}  {held_out}  {pace}", highlight=False, soft_wrap=True
         )
 
-    def predicting(self, name: str, number: int, total: int) -> None:
+    def on_predict(self, name: str, number: int, total: int) -> None:
         self.bar.update(self.task, total=total, completed=number, description=f"predicting {name}")
 
-    def end(self) -> None:
+    def on_end(self) -> None:
         self.bar.stop()
 
 

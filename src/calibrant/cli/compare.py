@@ -19,7 +19,7 @@ def compare_calibrators(
     test: File,
     *,
     by: str | None = None,
-    methods: Words = (),
+    calibrators: Words = (),
     metrics: Words = ("nll", "ece"),
     shift: str = "corruption",
     level: float = 0.95,
@@ -39,7 +39,7 @@ def compare_calibrators(
         The same of other rows, to measure on.
     by
         A column of test to split by, such as severity.
-    methods
+    calibrators
         Names of calibrators, by default all that fit these data.
     metrics
         Names of metrics.
@@ -62,7 +62,7 @@ def compare_calibrators(
         found = compared(
             fitted_on,
             measured_on,
-            methods or None,
+            calibrators or None,
             by=by,
             metrics=metrics,
             shift=shift,

@@ -24,7 +24,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
-        "calibrant compare-calibrators val.parquet test.parquet --methods spline": "one of them",
+        "calibrant compare-calibrators val.parquet test.parquet --calibrators spline": "one of them",
     },
     "corrupt": {
         "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of images",
@@ -53,8 +53,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "fit": {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
-        "calibrant fit val.parquet --method spline --n-knots 8 -o s.json": "another method, an option of it",
-        "calibrant fit val.parquet --method temperature_grid -o g.json": "as the paper does it",
+        "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another method, an option of it",
+        "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "as the paper does it",
     },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",

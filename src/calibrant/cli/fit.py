@@ -49,7 +49,7 @@ class FitOptions(TypedDict, total=False):
 
 def fit(
     *paths: File,
-    method: str = "temperature",
+    calibrator: str = "temperature",
     output: Output,
     features: File | None = None,
     as_json: Json = False,
@@ -65,7 +65,7 @@ def fit(
     ----------
     paths
         Parquet files, folders, globs or fsspec URLs of predictions.
-    method
+    calibrator
         The calibrator.
     output
         The JSON file to write.
@@ -80,20 +80,20 @@ def fit(
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
-    cls = calibrator_class(method, options)
-    with working(f"fitting {method}"):
+    cls = calibrator_class(calibrator, options)
+    with working(f"fitting {calibrator}"):
         others = {name: Predictions.load(options[name]) for name in ("target", "reference") if name in options}
         validation = Predictions.load(paths)
         if features is not None:
             validation = validation.with_features(read_features(features))
-        calibrator = cls.fit(validation, **(dict[str, Any](options) | others))
-        calibrator.save(output)
+        fitted = cls.fit(validation, **(dict[str, Any](options) | others))
+        fitted.save(output)
     if as_json:
-        print(json.dumps(finite(calibrator.summary() | {"output": output}), indent=2, allow_nan=False))
+        print(json.dumps(finite(fitted.summary() | {"output": output}), indent=2, allow_nan=False))
         return
     from rich.console import Console
 
-    print(as_text(table_of(calibrator, output), Console().width), end="")
+    print(as_text(table_of(fitted, output), Console().width), end="")
 
 
 def table_of(calibrator: "Calibrator", output: str) -> Table:

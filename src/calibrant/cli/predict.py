@@ -36,7 +36,7 @@ def predict(
     root
         The folder of the data sets, by default CALIBRANT_DATA or data.
     image_size
-        The side in pixels to which pictures in files are brought, for a model of your own.
+        The side in pixels to which images in files are brought, for a model of your own.
     features
         Store the penultimate features.
     device

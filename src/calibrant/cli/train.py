@@ -77,13 +77,13 @@ def train(
     run = RunFolder(Path(output or f"runs/{run_key(chosen).name}"))
 
     from calibrant.cli.bar import TrainingBar
+    from calibrant.training.callback import TrainingCallback
     from calibrant.training.engine import is_main_process
     from calibrant.training.run import train as train_run
-    from calibrant.training.watch import Watch
 
     console = Console(stderr=as_json)
     quiet = not is_main_process() or (as_json and not console.is_terminal)
-    train_run(chosen, run.path, watch=Watch() if quiet else TrainingBar(console))
+    train_run(chosen, run.path, callback=TrainingCallback() if quiet else TrainingBar(console))
     if is_main_process():
         _show(console, run, as_json=as_json)
 

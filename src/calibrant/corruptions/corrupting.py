@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_choice, check_images, check_keys, check_path, check_whole
+from calibrant._checks import check_integer, check_path
+from calibrant._names import check_choice
+from calibrant.corruptions.checks import check_images, check_keys
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
-from calibrant.corruptions.frost import pictures
+from calibrant.corruptions.frost import images
 from calibrant.corruptions.table import CORRUPTIONS
 from calibrant.shifts import SEVERITIES
 
@@ -57,19 +59,19 @@ class Corrupt:
     def __post_init__(self) -> None:
         checked = {
             "name": str(check_choice("corruption", self.name, CORRUPTIONS)),
-            "severity": check_whole("severity", self.severity, SEVERITIES[0], SEVERITIES[-1]),
-            "seed": check_whole("seed", self.seed, 0),
+            "severity": check_integer("severity", self.severity, SEVERITIES[0], SEVERITIES[-1]),
+            "seed": check_integer("seed", self.seed, 0),
         }
         if self.parameters is not None:
             checked["parameters"] = check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
         if self.save_quality is not None:
-            checked["save_quality"] = check_whole("save_quality", self.save_quality, 1, 95)
+            checked["save_quality"] = check_integer("save_quality", self.save_quality, 1, 95)
         if self.frost_dir is not None:
             checked["frost_dir"] = check_path("frost_dir", self.frost_dir)
         for option, value in checked.items():
             object.__setattr__(self, option, value)
         if self.name == "frost" and self.frost_dir is not None:
-            pictures(self._photographs)  # says now what is wrong with the folder
+            images(self._photographs)  # says now what is wrong with the folder
 
     @property
     def _photographs(self) -> str | None:
@@ -148,12 +150,12 @@ def _keep_memory() -> None:
 def _like(images: Images, corrupted: Tensor) -> Images:
     """Corrupted images, uint8, in the kind, shape and type of the original ones."""
     if not isinstance(images, Tensor):
-        return to_picture(corrupted[0])
+        return to_pillow(corrupted[0])
     corrupted = corrupted.view(images.shape).to(images.device)
     return corrupted if images.dtype == torch.uint8 else corrupted.to(images.dtype).div_(255)
 
 
-def to_picture(image: Tensor) -> "Image.Image":
+def to_pillow(image: Tensor) -> "Image.Image":
     """An image, uint8 (c, h, w), as one of Pillow's."""
     from PIL import Image
 

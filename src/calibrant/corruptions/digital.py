@@ -68,6 +68,6 @@ def _through_jpeg(pixels: np.ndarray, planes: np.ndarray, quality: int, *, optim
     """Pixels (h, w, c), encoded and decoded, into planes (c, h, w)."""
     height, width, channels = pixels.shape
     mode = "RGB" if channels == 3 else "L"
-    picture, file = Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1), io.BytesIO()
-    picture.save(file, "JPEG", quality=quality, optimize=optimize)
+    image, file = Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1), io.BytesIO()
+    image.save(file, "JPEG", quality=quality, optimize=optimize)
     planes.transpose(1, 2, 0)[:] = np.asarray(Image.open(file)).reshape(pixels.shape)

@@ -1,4 +1,4 @@
-"""Folders of pictures: the same tree, corrupted."""
+"""Folders of images: the same tree, corrupted."""
 
 import os
 import struct
@@ -15,10 +15,10 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_images
 from calibrant._files import first_line, make_folder, replacing
 from calibrant._progress import Advance, ProgressBar, no_bar
-from calibrant.corruptions.corrupting import Corrupt, Options, to_picture
+from calibrant.corruptions.checks import check_images
+from calibrant.corruptions.corrupting import Corrupt, Options, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
 from calibrant.corruptions.targets import claim, thread_count
 from calibrant.errors import InvalidInputError, NoDataError
@@ -108,7 +108,7 @@ def find_images(source: Path) -> dict[str, Path]:
 
 
 def target_names(keys: list[str], suffix: str) -> dict[str, str]:
-    """Where each picture goes: its own path, the suffix replaced, or appended where two pictures would meet."""
+    """Where each image goes: its own path, the suffix replaced, or appended where two images would meet."""
     suffixes = {known for known, format in Image.registered_extensions().items() if format in FORMATS}
     paths = {key: PurePosixPath(key) for key in keys}
     known = {key: path.suffix.lower() in suffixes for key, path in paths.items()}
@@ -123,16 +123,16 @@ def target_names(keys: list[str], suffix: str) -> dict[str, str]:
 
 
 def _write_all(
-    pictures: dict[str, Path], names: dict[str, str], places: dict[Path, Corrupt], n_threads: int, advance: Advance
+    paths: dict[str, Path], names: dict[str, str], places: dict[Path, Corrupt], n_threads: int, advance: Advance
 ) -> CorruptedFiles:
     outcome = CorruptedFiles()
     with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for batch in _batches(pictures):
+        for batch in _batches(paths):
             missing = {key: [place for place in places if not (place / names[key]).is_file()] for key in batch}
             there = sum(len(places) - len(wanted) for wanted in missing.values())
             outcome.kept += there
             advance(there)
-            images = _read_all({key: pictures[key] for key in missing if missing[key]}, outcome, pool)
+            images = _read_all({key: paths[key] for key in missing if missing[key]}, outcome, pool)
             advance(sum(len(missing[key]) for key in missing if key not in images and missing[key]))
             for place, corruption in places.items():
                 wanted = {key: image for key, image in images.items() if place in missing[key]}
@@ -143,11 +143,11 @@ def _write_all(
     return outcome
 
 
-def _batches(pictures: dict[str, Path]) -> Iterator[list[str]]:
+def _batches(paths: dict[str, Path]) -> Iterator[list[str]]:
     """The keys, as many at a time as there is memory for: 64, or fewer large ones."""
     batch: list[str] = []
     n_bytes = 0
-    for key, path in pictures.items():
+    for key, path in paths.items():
         batch.append(key)
         n_bytes += path.stat().st_size if path.exists() else 0
         if len(batch) == BATCH or n_bytes > LARGE:
@@ -159,7 +159,7 @@ def _batches(pictures: dict[str, Path]) -> Iterator[list[str]]:
 
 def _read_all(paths: dict[str, Path], outcome: CorruptedFiles, pool: ThreadPoolExecutor) -> dict[str, Tensor]:
     images = {}
-    for key, image in zip(paths, pool.map(read_picture, paths.values()), strict=True):
+    for key, image in zip(paths, pool.map(read_image, paths.values()), strict=True):
         if isinstance(image, str):
             outcome.left_out[key] = image
         else:
@@ -167,17 +167,17 @@ def _read_all(paths: dict[str, Path], outcome: CorruptedFiles, pool: ThreadPoolE
     return images
 
 
-def read_picture(path: Path) -> Tensor | str:
+def read_image(path: Path) -> Tensor | str:
     """An image, uint8 (c, h, w), or why there is none."""
     try:
-        with Image.open(path, formats=sorted(FORMATS)) as picture:
-            if picture.mode not in AS_GREY | AS_COLOUR:
-                return f"pictures of mode {picture.mode} do not have 8 bits a channel"
-            if max(picture.size) > MAX_SIDE:
+        with Image.open(path, formats=sorted(FORMATS)) as image:
+            if image.mode not in AS_GREY | AS_COLOUR:
+                return f"images of mode {image.mode} do not have 8 bits a channel"
+            if max(image.size) > MAX_SIDE:
                 return f"more than {MAX_SIDE:,} pixels a side"
-            return check_images(picture.convert("L" if picture.mode in AS_GREY else "RGB"))[0]
+            return check_images(image.convert("L" if image.mode in AS_GREY else "RGB"))[0]
     except UnidentifiedImageError:
-        return "not a picture"
+        return "not an image"
     except (OSError, SyntaxError, ValueError, RuntimeError, EOFError, struct.error) as error:  # Pillow's, if damaged
         return first_line(error).replace(str(path), path.name)
     except Image.DecompressionBombError as error:
@@ -202,7 +202,7 @@ def _write_group(place: Path, corruption: Corrupt, names: dict[str, str], images
         make_folder(path.parent)
         with replacing(path) as file:
             if quality is None:
-                to_picture(image).save(file, "PNG")
+                to_pillow(image).save(file, "PNG")
             else:
-                to_picture(image).save(file, "JPEG", quality=quality, optimize=True)
+                to_pillow(image).save(file, "JPEG", quality=quality, optimize=True)
     return len(images)

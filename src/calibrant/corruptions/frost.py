@@ -16,39 +16,39 @@ PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.j
 
 
 class Frost(NamedTuple):
-    """Pictures of frost, each as likely as the others."""
+    """Images of frost, each as likely as the others."""
 
-    pixels: Tensor  # uint8, the pictures one after the other, each (3, height, width)
+    pixels: Tensor  # uint8, the images one after the other, each (3, height, width)
     sizes: Tensor  # int64 (n, 2): height and width of each
 
 
 @lru_cache(maxsize=4)
-def pictures(folder: str | None = None) -> Frost:
+def images(folder: str | None = None) -> Frost:
     """The original photographs, from the folder where they lie, read once in a process; else ice that is grown.
 
     Raises:
-        NoDataError: the folder has no readable picture of one of the five names.
+        NoDataError: the folder has no readable image of one of the five names.
     """
     found = [grown(number) for number in DRAWN] if folder is None else [_read(folder, name) for name in PHOTOGRAPHS]
-    planes = [torch.from_numpy(picture.transpose(2, 0, 1).copy()).flatten() for picture in found]
-    return Frost(torch.cat(planes), torch.tensor([picture.shape[:2] for picture in found], device="cpu"))
+    planes = [torch.from_numpy(image.transpose(2, 0, 1).copy()).flatten() for image in found]
+    return Frost(torch.cat(planes), torch.tensor([image.shape[:2] for image in found], device="cpu"))
 
 
 def _read(folder: str, name: str) -> np.ndarray:
     try:
-        with Image.open(Path(folder) / name) as picture:
-            return np.asarray(picture.convert("RGB"))
+        with Image.open(Path(folder) / name) as image:
+            return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError):  # Pillow reports some broken files as bad syntax
         wanted = ", ".join(PHOTOGRAPHS)
-        raise NoDataError(f"no readable picture {name} in the folder {folder}; it must hold {wanted}") from None
+        raise NoDataError(f"no readable image {name} in the folder {folder}; it must hold {wanted}") from None
 
 
 def places(
     frosted: Frost, numbers: Tensor, uniforms: Tensor, scale: float, height: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each image the scale of picture numbers[i], and the top and left of a window in the picture so scaled.
+    """For each image the scale of image numbers[i], and the top and left of a window in the image so scaled.
 
-    uniforms (n, 2) in (0, 1) say where. A picture that would leave the window no play is enlarged until it has one
+    uniforms (n, 2) in (0, 1) say where. An image that would leave the window no play is enlarged until it has one
     pixel of it. As in the original, the last row and the last column of windows are never drawn.
     """
     sizes = frosted.sizes.to(numbers.device)
@@ -62,7 +62,7 @@ def places(
 def windows(
     frosted: Frost, numbers: Tensor, scales: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
 ) -> Tensor:
-    """Windows, uint8 (n, 3, height, width), of scaled pictures: linear between pixel centres, not smoothed before.
+    """Windows, uint8 (n, 3, height, width), of scaled images: linear between pixel centres, not smoothed before.
 
     So OpenCV resizes, and so the photographs of the published sets were shrunk. Only what a window shows is scaled.
     """
@@ -86,7 +86,7 @@ def windows(
 
 
 def _between(starts: Tensor, scales: Tensor, sizes: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For count lines from each start the picture's lines at either side, and how far beyond the first they are."""
+    """For count lines from each start the image's lines at either side, and how far beyond the first they are."""
     lines = starts[:, None] + torch.arange(count, device=starts.device, dtype=torch.float64)
     last = sizes[:, None] - 1
     centres = ((lines + 0.5) / scales[:, None] - 0.5).clamp_(min=0).minimum(last)

@@ -1,4 +1,4 @@
-"""Ferns and stars of ice on a window, grown by rule: pictures with the statistics of the photographs they replace."""
+"""Ferns and stars of ice on a window, grown by rule: images with the statistics of the photographs they replace."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from calibrant.corruptions.colour import LUMA
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
-Picture = NDArray[np.uint8]  # (height, width, 3)
+RGBImage = NDArray[np.uint8]  # (height, width, 3)
 
 STEP = 0.5  # pixels between the points of a stroke
 PERCENTILES = np.array((0.02, 1, 10, 50, 90, 99, 99.98))
@@ -106,7 +106,7 @@ PATTERNS = (
         swirl=0.6,
     ),
 )
-DRAWN = (0, 1, 1, 2, 3)  # the second and third photograph are the same picture
+DRAWN = (0, 1, 1, 2, 3)  # the second and third photograph are the same image
 
 
 class Strokes(NamedTuple):
@@ -130,8 +130,8 @@ class Strokes(NamedTuple):
 
 
 @lru_cache
-def grown(number: int) -> Picture:
-    """The picture of one pattern; the same bytes in every process."""
+def grown(number: int) -> RGBImage:
+    """The image of one pattern; the same bytes in every process."""
     pattern = PATTERNS[number]
     rng = np.random.default_rng(number)
     luma = np.log1p(_density(pattern, rng))
@@ -142,7 +142,7 @@ def grown(number: int) -> Picture:
     return _coloured(luma, _cloud(rng, pattern.size, slope=2.5), pattern)
 
 
-def _coloured(luma: Array, hue: Array, pattern: Pattern) -> Picture:
+def _coloured(luma: Array, hue: Array, pattern: Pattern) -> RGBImage:
     """Three channels with the means, deviations and correlations of the pattern; ``hue`` leaves the luma as it is.
 
     Each channel is a vector in the plane of luma (real) and hue (imaginary): its length is the deviation, the angles
@@ -153,8 +153,8 @@ def _coloured(luma: Array, hue: Array, pattern: Pattern) -> Picture:
     vectors = np.array(pattern.std) * np.exp(-1j * np.arccos((1, *pattern.correlation)))
     vectors *= np.exp(-1j * np.angle(np.array(LUMA) @ vectors))
     levels = pattern.mean + luma[..., None] * vectors.real + hue[..., None] / hue.std() * vectors.imag
-    picture: Picture = np.floor(levels.clip(0, 255) + 0.5).astype(np.uint8)
-    return picture
+    image: RGBImage = np.floor(levels.clip(0, 255) + 0.5).astype(np.uint8)
+    return image
 
 
 def _with_percentiles(values: Array, wanted: tuple[float, ...]) -> Array:

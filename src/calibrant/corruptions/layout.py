@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_images
 from calibrant._files import first_line, replacing
 from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, Options, corrupt
 from calibrant.corruptions.folders import CorruptedFiles
 from calibrant.corruptions.table import CORRUPTIONS

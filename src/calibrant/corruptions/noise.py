@@ -12,7 +12,7 @@ from calibrant.corruptions.draws import uniforms_of
 CELL_BITS = 11  # the guide that shortens the search in a cumulative distribution has 2¹¹ cells
 WORD_BITS = 32 - CELL_BITS  # so many bits of a word say where in its cell it lies
 COUNT_SHIFT = WORD_BITS + 1
-MOST_COUNTED = 2 ** (31 - COUNT_SHIFT) - 1
+MAX_COUNTED = 2 ** (31 - COUNT_SHIFT) - 1
 
 
 def gaussian_noise(images: Tensor, scale: float, normals: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, 
     low, growth = at_edges[:, :-1], np.diff(at_edges, axis=1)
     inside = np.take_along_axis(begins, np.minimum(low, len(counts) - 1), axis=1) - edges[:-1]
     guide = low * 2**COUNT_SHIFT + np.where(growth == 1, inside, 2**WORD_BITS).astype(np.int64)
-    guide = np.where((growth > 1) | (low >= MOST_COUNTED), -1, guide)
+    guide = np.where((growth > 1) | (low >= MAX_COUNTED), -1, guide)
     levels = np.minimum(255 * counts / photons, 255).astype(np.uint8)
     lifted_steps = (steps + np.arange(256)[:, None]).ravel()
     tables = guide.astype(np.int32).ravel(), lifted_steps, levels

@@ -7,8 +7,8 @@ from typing import Unpack
 from PIL import Image, ImageDraw, ImageFont
 
 from calibrant._files import replacing
-from calibrant.corruptions.corrupting import Options, corrupt, to_picture
-from calibrant.corruptions.folders import read_picture
+from calibrant.corruptions.corrupting import Options, corrupt, to_pillow
+from calibrant.corruptions.folders import read_image
 from calibrant.corruptions.table import CORRUPTIONS
 from calibrant.errors import NoDataError
 from calibrant.shifts import SEVERITIES
@@ -23,19 +23,19 @@ def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **o
     Raises:
         NoDataError: the file cannot be read as an image.
     """
-    image = read_picture(Path(path))
+    image = read_image(Path(path))
     if isinstance(image, str):
         raise NoDataError(f"{path} cannot be drawn: {image}")
-    sheet = contact_sheet(to_picture(image), **options)
+    sheet = contact_sheet(to_pillow(image), **options)
     with replacing(target) as file:
         sheet.save(file, "PNG")
     return sheet
 
 
-def contact_sheet(picture: Image.Image, **options: Unpack[Options]) -> Image.Image:
+def contact_sheet(image: Image.Image, **options: Unpack[Options]) -> Image.Image:
     """A row for each corruption, a column for each severity, the image itself on the left."""
-    picture = _square(picture.convert("L" if picture.mode == "L" else "RGB"))
-    side = max(SMALLEST, picture.width)
+    image = _square(image.convert("L" if image.mode == "L" else "RGB"))
+    side = max(SMALLEST, image.width)
     letters = max(11, side // 7)
     font = ImageFont.load_default(letters)
     label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * letters
@@ -47,16 +47,16 @@ def contact_sheet(picture: Image.Image, **options: Unpack[Options]) -> Image.Ima
     for row, name in enumerate(CORRUPTIONS):
         top = head + row * step
         draw.text((GAP, top + side / 2), name, "black", font, anchor="lm")
-        tiles = [picture, *(corrupt(picture, name, severity, **options) for severity in SEVERITIES)]
+        tiles = [image, *(corrupt(image, name, severity, **options) for severity in SEVERITIES)]
         for column, image in enumerate(tiles):
             method = Image.Resampling.NEAREST if side > image.width else Image.Resampling.LANCZOS
             sheet.paste(image.resize((side, side), method), (label + column * step, top))
     return sheet
 
 
-def _square(picture: Image.Image) -> Image.Image:
-    """The middle of a picture, at most 224 pixels a side."""
-    side = min(picture.size)
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    square = picture.crop((left, top, left + side, top + side))
+def _square(image: Image.Image) -> Image.Image:
+    """The middle of an image, at most 224 pixels a side."""
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = image.crop((left, top, left + side, top + side))
     return square.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS) if side > LARGEST else square

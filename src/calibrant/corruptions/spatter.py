@@ -13,7 +13,7 @@ from calibrant.corruptions.noise import to_bytes
 
 WATER = (175, 238, 238)
 MUD = (63, 42, 20)
-LEAST_COVER = 0.8  # mud that covers less is left out
+MIN_COVER = 0.8  # mud that covers less is left out
 
 
 def spatter(
@@ -44,7 +44,7 @@ def spatter(
 def _behind_mud(images: Tensor, drops: Tensor, sigma: float) -> Tensor:
     """Intensities where mud takes the place of the image, in float64 as its colour is in the published code."""
     cover = smoothed(drops.double(), sigma).float()[:, None]
-    cover.masked_fill_(cover < LEAST_COVER, 0)
+    cover.masked_fill_(cover < MIN_COVER, 0)
     seen = _intensities(images).mul_(1 - cover)
     return (cover * _colour(MUD, torch.float64, images.device)).add_(seen)
 

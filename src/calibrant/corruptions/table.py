@@ -82,7 +82,7 @@ def _frost(
     images: Tensor, draws: Draws, weight: float, share: float, scale: float, folder: str | None = None
 ) -> Tensor:
     height, width = images.shape[2:]
-    frosted = frost.pictures(folder)
+    frosted = frost.images(folder)
     numbers = draws.integers("window", 0, len(frosted.sizes))
     places = frost.places(frosted, numbers, draws.uniforms("place", 2), scale, height, width)
     return weather.frost(images, weight, share, frost.windows(frosted, numbers, *places, height, width))

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import check_whole
+from calibrant._checks import check_integer
 from calibrant._files import make_folder, replacing
 from calibrant.corruptions.corrupting import Corrupt, Options
 from calibrant.errors import CorruptFileError, InvalidInputError
@@ -38,4 +38,4 @@ def claim(target: Path, made_of: dict[str, Any], options: Corrupt) -> None:
 
 def thread_count(jobs: int | None) -> int:
     """As many threads as are asked for; by default one for each processor."""
-    return os.cpu_count() or 1 if jobs is None else check_whole("jobs", jobs, 1)
+    return os.cpu_count() or 1 if jobs is None else check_integer("jobs", jobs, 1)

@@ -6,7 +6,7 @@ from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_idx, read_mnist_files
-from calibrant.data.pictures import Pictures, read_picture
+from calibrant.data.image_files import ImageFiles, read_image
 from calibrant.data.sources import DatasetInfo
 from calibrant.data.splits import class_prior, validation_rows
 from calibrant.data.table import DATASETS, open_dataset
@@ -19,8 +19,8 @@ __all__ = [
     "ArrayData",
     "DataSet",
     "DatasetInfo",
+    "ImageFiles",
     "ImageFolder",
-    "Pictures",
     "Split",
     "TinyImageNet",
     "WildsData",
@@ -29,7 +29,7 @@ __all__ = [
     "read_cifar",
     "read_fashion_mnist_mini",
     "read_idx",
+    "read_image",
     "read_mnist_files",
-    "read_picture",
     "validation_rows",
 ]

@@ -11,10 +11,11 @@ from typing import ClassVar
 import pyarrow as pa
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
 from calibrant._files import data_folder
+from calibrant._names import check_choice
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
-from calibrant.data.pictures import Pictures
+from calibrant.data.image_files import ImageFiles
 from calibrant.data.splits import class_prior, validation_rows
 from calibrant.errors import NoDataError
 from calibrant.shifts import SEVERITIES, Shift
@@ -30,7 +31,7 @@ class Split:
     ``images[rows]`` is uint8 (n, c, h, w): they are a tensor, or in files that are read as they are asked for.
     """
 
-    images: Tensor | Pictures
+    images: Tensor | ImageFiles
     labels: Tensor
     columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
@@ -39,9 +40,9 @@ class Split:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the labels, in their order, and of the names of pictures in files."""
+        """A hash of the labels, in their order, and of the names of images in files."""
         found = blake2b(self.labels.numpy().tobytes(), digest_size=8)
-        for name in self.images.names if isinstance(self.images, Pictures) else ():
+        for name in self.images.names if isinstance(self.images, ImageFiles) else ():
             found.update(name.as_buffer())
         return found.hexdigest()
 
@@ -57,7 +58,7 @@ class Split:
             return self
         taken = validation_rows(self.labels, n_rows).nonzero()[:, 0]
         if isinstance(self.images, Tensor):
-            images: Tensor | Pictures = self.images[taken]
+            images: Tensor | ImageFiles = self.images[taken]
         else:
             before = self.images.taken
             images = replace(self.images, taken=taken if before is None else before[taken])
@@ -67,7 +68,7 @@ class Split:
     def under(self, shift: Shift) -> "Split":
         """The same rows under a corruption; the key of each image is its row."""
         if isinstance(self.images, Tensor):
-            images: Tensor | Pictures = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
+            images: Tensor | ImageFiles = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         else:
             images = replace(self.images, corruption=Corrupt(shift.corruption, shift.severity, seed=SHIFT_SEED))
         return replace(self, images=images).called(shift, "generated")
@@ -90,7 +91,7 @@ class DataSet(ABC):
     """A data set in a folder; nothing is read before a split is asked for.
 
     root: the folder; by default the environment variable CALIBRANT_DATA, or data. image_size: the side to which
-    pictures in files are brought, where not that of the data set.
+    images in files are brought, where not that of the data set.
     """
 
     splits: tuple[str, ...] = ("train", "val", "test")
@@ -104,7 +105,7 @@ class DataSet(ABC):
     def __init__(self, name: str, root: str | os.PathLike[str] | None = None, *, image_size: int) -> None:
         self.name = name
         self.root = data_folder(root)
-        self.image_size = check_whole("image_size", image_size, 8)
+        self.image_size = check_integer("image_size", image_size, 8)
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Pictures in folders of their class: which there are, in which order, and their labels."""
+"""Images in folders of their class: which there are, in which order, and their labels."""
 
 import os
 from collections.abc import Sequence
@@ -9,41 +9,41 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from calibrant.data.pictures import Pictures
+from calibrant.data.image_files import ImageFiles
 from calibrant.errors import InvalidInputError, NoDataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
-def pictures_by_class(
+def images_by_class(
     root: Path, folders: Sequence[Path], size: int, *, remedy: str, every_class: bool = True
-) -> tuple[Pictures, Tensor]:
-    """The pictures below one folder for each class, class after class, and their labels; names are paths below root.
+) -> tuple[ImageFiles, Tensor]:
+    """The images below one folder for each class, class after class, and their labels; names are paths below root.
 
-    every_class: whether a class without a picture is refused, or only that none has one. remedy: what to do then.
+    every_class: whether a class without an image is refused, or only that none has one. remedy: what to do then.
     """
-    listed = [pictures_below(folder) for folder in folders]
-    lacking = [folder for folder, pictures in zip(folders, listed, strict=True) if not pictures]
+    listed = [images_below(folder) for folder in folders]
+    lacking = [folder for folder, images in zip(folders, listed, strict=True) if not images]
     if lacking and (every_class or len(lacking) == len(folders)):
-        raise NoDataError(f"no picture in {lacking[0] if every_class else lacking[0].parent}: {remedy}")
-    names = [path.relative_to(root).as_posix() for pictures in listed for path in pictures]
-    counts = torch.tensor([len(pictures) for pictures in listed])
+        raise NoDataError(f"no image in {lacking[0] if every_class else lacking[0].parent}: {remedy}")
+    names = [path.relative_to(root).as_posix() for images in listed for path in images]
+    counts = torch.tensor([len(images) for images in listed])
     labels = torch.arange(len(folders)).repeat_interleave(counts)
-    return Pictures(root, _as_text(root, names), size), labels
+    return ImageFiles(root, _as_text(root, names), size), labels
 
 
-def pictures_below(folder: Path) -> list[PurePath]:
-    """The pictures in a folder and in those below it, sorted as text, if it is there; hidden ones are left out.
+def images_below(folder: Path) -> list[PurePath]:
+    """The images in a folder and in those below it, sorted as text, if it is there; hidden ones are left out.
 
-    A folder below that is a symbolic link is not entered, lest it lead round in a circle; pictures may be links.
+    A folder below that is a symbolic link is not entered, lest it lead round in a circle; images may be links.
     """
     found: list[PurePath] = []
     if not folder.is_dir():
         return found
     for place, folders, files in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        pictures = [name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
-        found += [PurePath(place, name) for name in pictures]
+        images = [name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
+        found += [PurePath(place, name) for name in images]
     return sorted(found, key=PurePath.as_posix)
 
 
@@ -62,7 +62,7 @@ def _as_text(root: Path, names: Sequence[str]) -> pa.StringArray:
     try:
         return pa.array(names, pa.string())
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"names of pictures in {root} must be UTF-8, got {error.object!r}") from None
+        raise InvalidInputError(f"names of images in {root} must be UTF-8, got {error.object!r}") from None
 
 
 def _unreadable(error: OSError) -> NoReturn:

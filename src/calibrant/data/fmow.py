@@ -24,13 +24,13 @@ CLASSES = tuple(
     """.split()  # noqa: SIM905  (a list of sixty quoted names is harder to read)
 )
 VAL_YEAR, TEST_YEAR = 2013, 2016  # the first years of the two splits out of distribution
-SEQUESTERED = "seq"  # pictures of the challenge that WILDS holds back; their rows number the files all the same
+SEQUESTERED = "seq"  # images of the challenge that WILDS holds back; their rows number the files all the same
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|\+00:00)?$"
 OTHER_REGION = "Other"
 
 
 def read_fmow(folder: Path, class_names: Sequence[str]) -> pa.Table:
-    """Every picture, with its region, year and country_code; those whose year contradicts their split are in none."""
+    """Every image, with its region, year and country_code; those whose year contradicts their split are in none."""
     file = read_csv_columns(folder / "rgb_metadata.csv", ("split", "category", "country_code", "timestamp"))
     written = np.array(file.text("split").to_pylist())
     file.require("split", np.isin(written, ("train", "val", "test", SEQUESTERED)), "train, val, test or seq")

@@ -1,4 +1,4 @@
-"""A user's own folder of pictures: train/<class>/..., with val, test and shifted tests beside it."""
+"""A user's own folder of images: train/<class>/..., with val, test and shifted tests beside it."""
 
 import os
 from functools import cached_property
@@ -6,7 +6,7 @@ from functools import cached_property
 from torch import Tensor, bincount
 
 from calibrant.data.base import CORRUPTED, DataSet, Split
-from calibrant.data.class_folders import SUFFIXES, pictures_by_class, visible_folders
+from calibrant.data.class_folders import SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import Shift
@@ -17,7 +17,7 @@ OFFICIAL = ("train", "val", "test")
 
 
 class ImageFolder(DataSet):
-    """Pictures in root/train/<class>/, root/val/<class>/, root/test/<class>/, at any depth below their class.
+    """Images in root/train/<class>/, root/val/<class>/, root/test/<class>/, at any depth below their class.
 
     The classes are the folders in train, sorted; elsewhere some may be missing. Without val, a tenth of train is held
     out, the same one for ever. Every other folder in root is a shifted test of its name, as root/hospital_b/<class>/;
@@ -34,7 +34,7 @@ class ImageFolder(DataSet):
     def class_names(self) -> tuple[str, ...]:
         found = visible_folders(self.root / "train")
         if not found:
-            raise NoDataError(f"no folder of a class in {self.root / 'train'}: put pictures in train/<class>/ there")
+            raise NoDataError(f"no folder of a class in {self.root / 'train'}: put images in train/<class>/ there")
         if len(found) == 1:
             raise InvalidInputError(f"{self.root / 'train'} must have folders of at least 2 classes, got {found[0]!r}")
         return tuple(found)
@@ -61,7 +61,7 @@ class ImageFolder(DataSet):
                 where = self.root / name / foreign[0]
                 raise InvalidInputError(f"{where} must be named as one of the classes in {self.root / 'train'}")
             if not classes:
-                hide = "put pictures in <class>/ there, or hide it by a dot before its name"
+                hide = "put images in <class>/ there, or hide it by a dot before its name"
                 raise NoDataError(f"no folder of a class in {self.root / name}: {hide}")
         return tuple(found)
 
@@ -70,25 +70,25 @@ class ImageFolder(DataSet):
             everything, held_out = self._training_part
             return everything.where(held_out if name == "val" else ~held_out)
         if name in self._folders:
-            return self._pictures_in(name)
+            return self._images_in(name)
         return self._read("test").under(Shift.parse(name))
 
     @cached_property
     def _training_part(self) -> tuple[Split, Tensor]:
-        """The pictures in train, and which of them are held out."""
-        everything = self._pictures_in("train")
+        """The images in train, and which of them are held out."""
+        everything = self._images_in("train")
         if "val" in self._folders:
             return everything, everything.labels < 0
         held_out = validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
         left = bincount(everything.labels[~held_out], minlength=self.n_classes)
         if not left.all():
             lone = self.root / "train" / self.class_names[int(left.argmin())]
-            raise InvalidInputError(f"{lone} must have a picture more: its only one is held out, as there is no val")
+            raise InvalidInputError(f"{lone} must have an image more: its only one is held out, as there is no val")
         return everything, held_out
 
-    def _pictures_in(self, name: str) -> Split:
+    def _images_in(self, name: str) -> Split:
         folders = [self.root / name / one for one in self.class_names]
         remedy = f"put files {', '.join(SUFFIXES)} there"
         every = name == "train"
-        images, labels = pictures_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=every)
+        images, labels = images_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=every)
         return Split(images, labels, {"file": images.names})

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.data import cifar, fashion, fmow, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData

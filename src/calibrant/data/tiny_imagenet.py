@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from calibrant.data.base import DataSet, Split
-from calibrant.data.class_folders import pictures_by_class, visible_folders
-from calibrant.data.pictures import Pictures
+from calibrant.data.class_folders import images_by_class, visible_folders
+from calibrant.data.image_files import ImageFiles
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import Shift
@@ -19,17 +19,17 @@ from calibrant.shifts import Shift
 FOLDER, CORRUPTED_FOLDER = "tiny-imagenet-200", "Tiny-ImageNet-C"
 CORRECTED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
 NATIVE_SIZE = 64
-VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training pictures
+VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training images
 WNID = re.compile(r"n\d{8}")
 ANNOTATION = re.compile(r"(val_(\d+)\.JPEG)\t(n\d{8})(\t.*)?")  # then the corners of a box
 
 
 class TinyImageNet(DataSet):
-    """The official training pictures, of which 5 % are held out as "val"; the official val pictures are "test".
+    """The official training images, of which 5 % are held out as "val"; the official val images are "test".
 
     Classes are in the order of their WordNet ids, in every folder. The shifted tests are those of Tiny-ImageNet-C where
-    its folders are there: its pictures were cropped from ImageNet anew, so they are not the test pictures, and no row
-    has a clean twin. Else the test pictures are corrupted as they are asked for.
+    its folders are there: its images were cropped from ImageNet anew, so they are not the test images, and no row
+    has a clean twin. Else the test images are corrupted as they are asked for.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
@@ -64,13 +64,13 @@ class TinyImageNet(DataSet):
 
     @cached_property
     def _training_part(self) -> tuple[Split, Tensor]:
-        """The official training pictures, and which of them are held out."""
-        everything = self._pictures_in(self.folder / "train", FOLDER)
+        """The official training images, and which of them are held out."""
+        everything = self._images_in(self.folder / "train", FOLDER)
         return everything, validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
 
     @cached_property
     def _test_part(self) -> Split:
-        """The official val pictures, in the order of their numbers."""
+        """The official val images, in the order of their numbers."""
         file = "val/val_annotations.txt"
         label_of = {wnid: label for label, wnid in enumerate(self.wnids)}
         rows = []
@@ -83,7 +83,7 @@ class TinyImageNet(DataSet):
         if not rows:
             raise CorruptFileError(f"{self.folder / file} is empty")
         _, names, labels = zip(*sorted(rows), strict=True)
-        return Split(Pictures.of(self.root, names, self.image_size), torch.tensor(labels))
+        return Split(ImageFiles.of(self.root, names, self.image_size), torch.tensor(labels))
 
     def _shifted(self, shift: Shift) -> Split:
         folder = self.root / CORRUPTED_FOLDER / shift.corruption / str(shift.severity)
@@ -93,12 +93,12 @@ class TinyImageNet(DataSet):
         if foreign:
             what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
             raise CorruptFileError(f"{folder} has {what}: put the corrected copy there, {CORRECTED}")
-        return self._pictures_in(folder, CORRUPTED_FOLDER).called(shift, "published")
+        return self._images_in(folder, CORRUPTED_FOLDER).called(shift, "published")
 
-    def _pictures_in(self, folder: Path, archive: str) -> Split:
+    def _images_in(self, folder: Path, archive: str) -> Split:
         folders = [folder / wnid for wnid in self.wnids]
         remedy = f"unpack {archive} in {self.root} again"
-        return Split(*pictures_by_class(self.root, folders, self.image_size, remedy=remedy))
+        return Split(*images_by_class(self.root, folders, self.image_size, remedy=remedy))
 
     def _lines(self, file: str) -> list[str]:
         path = self.folder / file

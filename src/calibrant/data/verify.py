@@ -1,4 +1,4 @@
-"""What of a data set is there, and whether it is what was published: files, rows, pictures."""
+"""What of a data set is there, and whether it is what was published: files, rows, images."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from calibrant._files import data_folder
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.data.base import CORRUPTED, DataSet
-from calibrant.data.pictures import Pictures, read_picture
+from calibrant.data.image_files import ImageFiles, read_image
 from calibrant.data.sources import DatasetInfo, Wanted
 from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
@@ -156,20 +156,20 @@ def _splits(data: DataSet, info: DatasetInfo, deep: bool, bar: ProgressBar) -> I
             yield Finding(f"{name} rows", str(error), expected, False)
             continue
         yield Finding(f"{name} rows", len(split), expected, expected in (None, len(split)))
-        if isinstance(split.images, Pictures):
-            yield _pictures(f"{name} pictures", split.images, deep, bar)
+        if isinstance(split.images, ImageFiles):
+            yield _images(f"{name} images", split.images, deep, bar)
 
 
-def _pictures(what: str, pictures: Pictures, deep: bool, bar: ProgressBar) -> Finding:
-    paths = (pictures.folder / name.as_py() for name in pictures.names)
-    good, first = _sound(what, paths, len(pictures), (pictures.size, pictures.channels) if deep else None, bar)
-    return Finding(what, good, len(pictures), good == len(pictures), first)
+def _images(what: str, images: ImageFiles, deep: bool, bar: ProgressBar) -> Finding:
+    paths = (images.folder / name.as_py() for name in images.names)
+    good, first = _sound(what, paths, len(images), (images.size, images.channels) if deep else None, bar)
+    return Finding(what, good, len(images), good == len(images), first)
 
 
 def _sound(
     what: str, paths: Iterable[Path], total: int, decoded: tuple[int, int] | None, bar: ProgressBar
 ) -> tuple[int, str]:
-    """How many of the pictures are there, or can be decoded to this size, and what is wrong with the first other."""
+    """How many of the images are there, or can be decoded to this size, and what is wrong with the first other."""
     good, first = 0, ""
     with bar(what, total) as advance:
         for path in paths:
@@ -183,21 +183,21 @@ def _fault(path: Path, decoded: tuple[int, int] | None) -> str:
     if decoded is None:
         return "" if path.is_file() else f"{path} is not there"
     try:
-        read_picture(path, *decoded)
+        read_image(path, *decoded)
     except CalibrantError as error:
         return str(error)
     return ""
 
 
 def _cells(place: Path, corruption: str, info: DatasetInfo, deep: bool, bar: ProgressBar) -> Finding:
-    """The pictures of a corruption in place/corruption/severity/class, all severities."""
+    """The images of a corruption in place/corruption/severity/class, all severities."""
     classes = [path for s in SEVERITIES for path in (place / corruption / str(s)).glob("*") if path.is_dir()]
     files = [path for folder in classes for path in sorted(folder.iterdir())]
     what = f"{place.name}/{corruption}"
     good, first = _sound(what, files, len(files), (info.image_size or 64, 3) if deep else None, bar)
     wanted_files, wanted_classes = len(SEVERITIES) * (info.per_cell or 0), len(SEVERITIES) * (info.n_classes or 0)
     found, expected = (
-        f"{n_files:,} pictures in {n_folders:,} folders"
+        f"{n_files:,} images in {n_folders:,} folders"
         for n_files, n_folders in ((good, len(classes)), (wanted_files, wanted_classes))
     )
     return Finding(what, found, expected, found == expected and not first, first)

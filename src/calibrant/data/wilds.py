@@ -12,11 +12,11 @@ import torch
 
 from calibrant.data.base import DataSet, Split
 from calibrant.data.csv_columns import read_csv_columns
-from calibrant.data.pictures import Pictures
+from calibrant.data.image_files import ImageFiles
 from calibrant.errors import CorruptFileError, NoDataError
 
 CAMELYON17_CLASSES = ("normal", "tumor")
-UNUSED_CATEGORY = 99_999  # iWildCam lists categories that no picture shows
+UNUSED_CATEGORY = 99_999  # iWildCam lists categories that no image shows
 SPLITS = ("train", "id_val", "id_test")
 SHIFTS = ("val", "test")
 VAL_HOSPITAL, TEST_HOSPITAL = 1, 2
@@ -26,9 +26,9 @@ class WildsData(DataSet):
     """A data set of WILDS in its folder below the root, as camelyon17_v1.0.
 
     The splits have the names that WILDS gave them: "val" and "test" are out of distribution, of other hospitals,
-    cameras or years than the training pictures, "id_val" and "id_test" are not. Choices are made on "val".
+    cameras or years than the training images, "id_val" and "id_test" are not. Choices are made on "val".
 
-    files: those of the metadata, which read(folder, class_names) reads: a row for each picture, with its path below
+    files: those of the metadata, which read(folder, class_names) reads: a row for each image, with its path below
     the folder, its label, its split ("" for none) and any other columns. class_names: as they are, or read(folder).
     """
 
@@ -75,7 +75,7 @@ class WildsData(DataSet):
             raise CorruptFileError(f"{self.folder / self.files[0]} has no rows of the split {name!r}")
         columns = {column: pa.concat_arrays(rows[column].chunks) for column in rows.column_names if column != "split"}
         paths, labels = columns.pop("path"), columns.pop("label")
-        return Split(Pictures(self.folder, paths, self.image_size), torch.from_numpy(np.array(labels)), columns)
+        return Split(ImageFiles(self.folder, paths, self.image_size), torch.from_numpy(np.array(labels)), columns)
 
 
 def read_camelyon17(folder: Path, class_names: Sequence[str]) -> pa.Table:
@@ -96,7 +96,7 @@ def read_camelyon17(folder: Path, class_names: Sequence[str]) -> pa.Table:
 
 
 def read_iwildcam(folder: Path, class_names: Sequence[str]) -> pa.Table:
-    """Every picture of a camera trap, with its location, sequence and time as written."""
+    """Every image of a camera trap, with its location, sequence and time as written."""
     wanted = ("split", "location_remapped", "sequence_remapped", "y", "datetime", "filename")
     file = read_csv_columns(folder / "metadata.csv", wanted)
     labels, splits = file.whole("y"), np.array(file.text("split").to_pylist())
@@ -116,7 +116,7 @@ def read_iwildcam(folder: Path, class_names: Sequence[str]) -> pa.Table:
 
 
 def read_iwildcam_classes(folder: Path) -> tuple[str, ...]:
-    """The categories that pictures show, 182 in the official file."""
+    """The categories that images show, 182 in the official file."""
     file = read_csv_columns(folder / "categories.csv", ("y", "name"))
     labels, names = file.whole("y"), file.text("name").to_pylist()
     used = np.flatnonzero(labels != UNUSED_CATEGORY)

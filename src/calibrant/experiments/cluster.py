@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from calibrant._checks import check_number, check_positive, check_whole
+from calibrant._checks import check_integer, check_number, check_positive
 from calibrant._files import data_folder, first_line, make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import Outcome
-from calibrant.experiments.work import Report, Task, work
+from calibrant.experiments.work import RunProgress, Task, work
 from calibrant.parallel import ray_session
 
 GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
@@ -38,13 +38,13 @@ class RayBackend:
 
     def __post_init__(self) -> None:
         check_positive("cpus", self.cpus)
-        check_whole("retries", self.retries, 0)
+        check_integer("retries", self.retries, 0)
         if self.gpus is not None:
-            check_number("gpus", self.gpus, least=0)
+            check_number("gpus", self.gpus, minimum=0)
             if self.gpus > 1 and not float(self.gpus).is_integer():
                 raise InvalidInputError(f"gpus must be a share of one, or a whole number, got {self.gpus}")
 
-    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
+    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
         with ray_session(self.address) as ray:
             do, began = self._remote(ray), time.perf_counter()
             pending: dict[Any, Task] = {}
@@ -65,8 +65,8 @@ class RayBackend:
         there = ray.cluster_resources()
         gpus = float(there.get("GPU", 0) >= 1) if self.gpus is None else self.gpus
         if self.address == "local":  # Ray would wait for ever; a cluster may yet grow
-            check_number("cpus", self.cpus, least=0, most=there.get("CPU", 0))
-            check_number("gpus", gpus, least=0, most=there.get("GPU", 0))
+            check_number("cpus", self.cpus, minimum=0, maximum=there.get("CPU", 0))
+            check_number("gpus", gpus, minimum=0, maximum=there.get("GPU", 0))
         # a node that is told to go stops its runs by a signal: that is a lost node, and no failure
         return ray.remote(
             num_cpus=self.cpus, num_gpus=gpus, max_retries=self.retries, retry_exceptions=[InterruptedRunError]

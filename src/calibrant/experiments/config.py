@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from calibrant._checks import check_choice
 from calibrant._files import read_toml
+from calibrant._names import check_choice
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.experiments.folder import EXPERIMENT
 from calibrant.runs import RunKey

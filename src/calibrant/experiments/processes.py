@@ -13,11 +13,11 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from calibrant._checks import check_whole
+from calibrant._checks import check_integer
 from calibrant._files import make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.experiments.folder import Outcome
-from calibrant.experiments.work import Report, Task, work
+from calibrant.experiments.work import RunProgress, Task, work
 from calibrant.runs import RunFolder
 from calibrant.training.batches import default_workers
 
@@ -34,10 +34,10 @@ class Processes:
     gpus: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("jobs", self.jobs, 1)
-        check_whole("threads", self.threads, 1)
+        check_integer("jobs", self.jobs, 1)
+        check_integer("threads", self.threads, 1)
 
-    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
+    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
         left, attempts = deque(map(self._sharing, tasks)), dict.fromkeys((task.name for task in tasks), 0)
         workers: list[Worker] = []
         try:
@@ -94,7 +94,7 @@ class Worker:
         with suppress(OSError):  # that it has died just now is heard of
             self.pipe.send(task)
 
-    def hear(self, report: Report) -> Outcome | None:
+    def hear(self, report: RunProgress) -> Outcome | None:
         """What the process has to say: how far it is, or the outcome, which also is that it has died."""
         assert self.task is not None
         run = self.task.name

@@ -12,15 +12,16 @@ from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
 from calibrant._files import alone, make_folder
+from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
 from calibrant.experiments.evaluate import Measures, is_evaluated
 from calibrant.experiments.folder import ExperimentFolder, Outcome
-from calibrant.experiments.work import Backend, Report, Task, in_this_process
+from calibrant.experiments.work import Backend, RunProgress, Task, in_this_process
 from calibrant.metrics.table import check_metrics
 from calibrant.runs import CURVES, ROWS, RunKey
 from calibrant.training.folder import check_same
@@ -161,7 +162,7 @@ def choose_backend(plan: Plan, *, jobs: int | None = None, ray: str | None = Non
     from calibrant.experiments.processes import Processes
 
     if jobs is not None:
-        check_whole("jobs", jobs, 1)
+        check_integer("jobs", jobs, 1)
     if ray is not None:
         from calibrant.experiments.cluster import RayBackend
 
@@ -178,7 +179,7 @@ def carry_out(
     *,
     redo: bool = False,
     backend: Backend = in_this_process,
-    report: Report = lambda run, share: None,
+    report: RunProgress = lambda run, share: None,
     ended: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Result:
     """Do what is left of a plan.

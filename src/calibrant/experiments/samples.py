@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
+from calibrant._names import check_choice
 from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
 from calibrant.shifts import Shift
@@ -46,7 +47,7 @@ def sample_images(
     known = sorted(pc.unique(rows["data"]).to_pylist())
     names = [check_choice("data of the experiment", name, known) for name in data] or known
     if severity is not None:
-        check_whole("severity", severity, 1, 5)
+        check_integer("severity", severity, 1, 5)
     images: Images = {}
     for name in names:
         tests = _shown_tests(rows, name, severity or MIDDLE)

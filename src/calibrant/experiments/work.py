@@ -13,12 +13,12 @@ from calibrant.experiments.evaluate import Measures, evaluate, is_evaluated
 from calibrant.experiments.folder import Outcome
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey
+from calibrant.training.callback import TrainingCallback
 from calibrant.training.settings import Settings
-from calibrant.training.watch import Watch
 
 TRAINING = 0.8  # the share of a run that training is taken for, of what a watcher is told
 
-Report = Callable[[str, float], None]  # the run, and how much of it is done
+RunProgress = Callable[[str, float], None]  # the run, and how much of it is done
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class Task:
 class Backend(Protocol):
     """Does tasks in any order and yields each outcome as it comes; when it is closed, what runs is stopped."""
 
-    def __call__(self, tasks: Sequence[Task], report: Report) -> Generator[Outcome]: ...
+    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]: ...
 
 
-def in_this_process(tasks: Sequence[Task], report: Report) -> Generator[Outcome]:
+def in_this_process(tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
     """The plainest of the back-ends: one run after the other."""
-    from calibrant.training.engine import heeding_signals
+    from calibrant.training.engine import handle_signals
 
-    with heeding_signals() as request:
+    with handle_signals() as request:
         for task in tasks:
             if request.asked:
                 raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")
             yield work(task, report)
 
 
-def work(task: Task, report: Report | None = None) -> Outcome:
+def work(task: Task, report: RunProgress | None = None) -> Outcome:
     """Do a run, or what is left of it. A failure is told and kept in its error.log, so that other runs can go on.
 
     Raises: InterruptedRunError where a signal asked to stop.
@@ -72,15 +72,15 @@ def work(task: Task, report: Report | None = None) -> Outcome:
     return Outcome(task.name, failure, time.perf_counter() - began, notes)
 
 
-def _do(task: Task, report: Report | None) -> tuple[str, ...]:
+def _do(task: Task, report: RunProgress | None) -> tuple[str, ...]:
     from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
 
     if task.redo:
         remove_damaged(task.folder)
     elif task.folder.is_done and is_evaluated(task.key, task.folder, task.measures):
         return ()
-    watch = None if report is None else Share(task.name, report)
-    train(task.settings, task.folder.path, scored=False, watch=watch)
+    callback = None if report is None else Share(task.name, report)
+    train(task.settings, task.folder.path, scored=False, callback=callback)
     try:
         return evaluate(task.key, task.settings, task.folder, task.measures)
     except CorruptFileError as error:
@@ -111,19 +111,19 @@ def _can_be_read(path: Path) -> bool:
     return True
 
 
-class Share(Watch):
+class Share(TrainingCallback):
     """Tells how much of a run is done."""
 
-    def __init__(self, run: str, report: Report) -> None:
+    def __init__(self, run: str, report: RunProgress) -> None:
         self.run, self.report = run, report
         self.n_steps, self.steps = 1, 0
 
-    def begin(self, n_epochs: int, n_steps: int, done: int) -> None:
+    def on_start(self, n_epochs: int, n_steps: int, done: int) -> None:
         self.n_steps, self.steps = n_steps, done
 
-    def look(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
+    def on_log(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
         self.steps += steps
         self.report(self.run, TRAINING * self.steps / self.n_steps)
 
-    def predicting(self, name: str, number: int, total: int) -> None:
+    def on_predict(self, name: str, number: int, total: int) -> None:
         self.report(self.run, TRAINING + (1 - TRAINING) * number / total)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from calibrant._checks import check_choice, check_path, check_tensor, check_whole
+from calibrant._checks import check_integer, check_path, check_tensor
 from calibrant._files import filesystem_of, first_line
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.integrations.transformers import HEADLINE, defined_scores  # which needs no transformers
 from calibrant.metrics.table import check_metrics
@@ -108,7 +109,7 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
         super().__init__()
         self.folder = None if folder is None else check_path("folder", folder)
         self.metrics = None if metrics is None else check_metrics(metrics, 2)  # with two classes all are allowed
-        self.n_bins = check_whole("n_bins", n_bins, 1)
+        self.n_bins = check_integer("n_bins", n_bins, 1)
         self.name = name
         self.columns = tuple(columns)
         self.class_names = class_names

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.integrations.grid import N_GRID, grid_numbers, occupied
 from calibrant.metrics.events import Events
@@ -60,9 +61,9 @@ class CalibrationScore(Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.n_classes = check_whole("n_classes", n_classes, 2)
+        self.n_classes = check_integer("n_classes", n_classes, 2)
         self.names = check_metrics(metrics, n_classes)
-        self.n_bins = check_whole("n_bins", n_bins, 1)
+        self.n_bins = check_integer("n_bins", n_bins, 1)
         self.inputs = check_choice("inputs", inputs, CONSTRUCTORS)
         self.ignore_index = ignore_index
         self.add_state("n_rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")

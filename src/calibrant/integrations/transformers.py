@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import floats
-from calibrant._checks import check_tensor, check_whole
+from calibrant._checks import check_integer, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
@@ -115,7 +115,7 @@ def compute_metrics(
     none, is left out.
     """
     names = None if metrics is None else check_metrics(metrics, 2)  # with two classes every metric is allowed
-    check_whole("n_bins", n_bins, 1)
+    check_integer("n_bins", n_bins, 1)
 
     def scores(output: Output) -> dict[str, float]:
         return defined_scores(predictions(output), names, n_bins)

@@ -33,7 +33,7 @@ def _cross_entropy(log_p: Tensor) -> tuple[Tensor, Tensor]:
 
 def focal(gamma: float) -> Curve:
     r""":math:`-(1-p)^\gamma \log p`, with :math:`q = p - 1` below."""
-    return partial(_focal, gamma=check_number("gamma", gamma, least=0))
+    return partial(_focal, gamma=check_number("gamma", gamma, minimum=0))
 
 
 def _focal(log_p: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
@@ -48,7 +48,7 @@ def _focal(log_p: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
 
 def inverse_focal(gamma: float) -> Curve:
     r""":math:`-(1+p)^\gamma \log p`."""
-    return partial(_inverse_focal, gamma=check_number("gamma", gamma, least=0))
+    return partial(_inverse_focal, gamma=check_number("gamma", gamma, minimum=0))
 
 
 def _inverse_focal(log_p: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
@@ -71,9 +71,9 @@ def step_focal(gamma_low: float, gamma_high: float, threshold: float) -> Curve:
     r"""Focal loss whose :math:`\gamma` is larger where p is small, and a constant to the gradient (FLSD)."""
     return partial(
         _step_focal,
-        gamma_low=check_number("gamma", gamma_low, least=0),
-        gamma_high=check_number("gamma", gamma_high, least=0),
-        threshold=check_number("threshold", threshold, least=0, most=1),
+        gamma_low=check_number("gamma", gamma_low, minimum=0),
+        gamma_high=check_number("gamma", gamma_high, minimum=0),
+        threshold=check_number("threshold", threshold, minimum=0, maximum=1),
     )
 
 

@@ -8,24 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import (
-    check_choice,
-    check_class_weights,
-    check_counts,
-    check_flag,
-    check_no_class_values,
-    check_prior,
-    check_tensor,
-    check_train_labels,
-)
+from calibrant._checks import check_tensor
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.losses import batchwise
+from calibrant.losses.checks import check_bool, check_class_weights, check_train_labels
 from calibrant.losses.curves import FOCAL_GAMMA, focal
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
 from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, Options
 from calibrant.losses.penalties import PENALTIES, MomentPenalty, OneHotPenalty, Penalty
 from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
+from calibrant.maxent.checks import check_counts, check_no_class_values, check_prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class MaxEntLoss(CurveLoss):
                 'positive, as with five classes or more: use gibbs "normalized", or penalty "signed_as_printed" to '
                 "have the printed equations"
             )
-        check_flag("local", local)
+        check_bool("local", local)
         prior = check_prior(prior)
         if self.class_weights is not None:
             check_class_weights(self.class_weights, len(prior))

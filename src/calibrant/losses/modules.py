@@ -8,19 +8,10 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import (
-    check_choice,
-    check_class_weights,
-    check_fraction,
-    check_label_range,
-    check_logits,
-    check_number,
-    check_positive,
-    check_shapes,
-    check_soft_labels,
-    check_tensor,
-)
+from calibrant._checks import check_fraction, check_label_range, check_number, check_positive, check_tensor
+from calibrant._names import check_choice
 from calibrant.losses import avuc, batchwise, curves, functional
+from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels
 from calibrant.losses.curves import Curve
 from calibrant.losses.fused import full_precision, fused_sum, transformed
 from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
@@ -261,7 +252,7 @@ class DualFocalLoss(Loss):
 
     def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.gamma = check_number("gamma", gamma, least=0)
+        self.gamma = check_number("gamma", gamma, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
         return functional.dual_focal(batch.logits, batch.labels, gamma=self.gamma)
@@ -277,8 +268,8 @@ class MarginSmoothingLoss(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.margin = check_number("margin", margin, least=0)
-        self.weight = check_number("weight", weight, least=0)
+        self.margin = check_number("margin", margin, minimum=0)
+        self.weight = check_number("weight", weight, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
         return functional.margin_smoothing(batch.logits, batch.labels, margin=self.margin, weight=self.weight)
@@ -293,8 +284,8 @@ class AvUCLoss(Loss):
 
     def __init__(self, beta: float = 3.0, threshold: float | None = None, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.beta = check_number("beta", beta, least=0)
-        self.threshold = None if threshold is None else check_number("threshold", threshold, least=0)
+        self.beta = check_number("beta", beta, minimum=0)
+        self.threshold = None if threshold is None else check_number("threshold", threshold, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
         if self.beta == 0:
@@ -315,7 +306,7 @@ class SoftAvUCLoss(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        self.beta = check_number("beta", beta, least=0)
+        self.beta = check_number("beta", beta, minimum=0)
         self.temperature = check_positive("temperature", temperature)
         self.kappa = check_positive("kappa", check_fraction("kappa", kappa))
         self.curve = curves.focal(gamma)
@@ -331,8 +322,8 @@ class MMCELoss(Loss):
 
     def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.weight = check_number("weight", weight, least=0)
-        self.width = check_number("width", width, least=0.02)  # below, exp(confidence / width) overflows
+        self.weight = check_number("weight", weight, minimum=0)
+        self.width = check_number("width", width, minimum=0.02)  # below, exp(confidence / width) overflows
 
     def per_sample(self, batch: Batch) -> Tensor:
         seen = batch.outcomes()
@@ -344,7 +335,7 @@ class MDCALoss(Loss):
 
     def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self.weight = check_number("weight", weight, least=0)
+        self.weight = check_number("weight", weight, minimum=0)
         self.curve = curves.focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_choice, check_class_values, check_features, check_fraction, check_prior
+from calibrant._checks import check_fraction
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
+from calibrant.maxent.checks import check_class_values, check_features, check_prior
 
 FORMS = ("mean", "variance", "mean_variance", "prior")
 

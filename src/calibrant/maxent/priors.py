@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from calibrant._checks import check_counts, check_prior
 from calibrant.errors import CorruptFileError, NoDataError
+from calibrant.maxent.checks import check_counts, check_prior
 
 
 def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[list[str], Tensor]:

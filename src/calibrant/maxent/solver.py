@@ -6,15 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import (
-    check_choice,
-    check_features,
-    check_fraction,
-    check_no_class_values,
-    check_prior,
-    check_targets,
-)
+from calibrant._checks import check_fraction
+from calibrant._names import check_choice
 from calibrant.errors import NotConvergedError
+from calibrant.maxent.checks import check_features, check_no_class_values, check_prior, check_targets
 from calibrant.maxent.constraints import Constraints, centered_moments, class_features, constraints
 from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem, solve_dual
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_outcomes
 from calibrant.metrics.cells import cells_of, equal_mass
+from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.tally import Tally, tally
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from calibrant.metrics.tally import Tally, tally
 
-MOST_CELLS = 2**18  # of a stream
-MOST_GROUP_CELLS = 2**15  # of each group in a stream
+MAX_CELLS = 2**18  # of a stream
+MAX_GROUP_CELLS = 2**15  # of each group in a stream
 TIE_BITS = {torch.float32: 18, torch.float64: 42}  # bits of a confidence that the rounding of a softmax leaves alone
 SCALE_BITS = 62  # of a number on the scale
 _SCALE = 2.0**60

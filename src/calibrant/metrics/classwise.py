@@ -7,8 +7,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_scored, check_whole
+from calibrant._checks import check_integer
 from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.checks import check_scored
 from calibrant.metrics.exact import binomial_chance, share_limits
 from calibrant.metrics.intervals import (
     ABSOLUTE_SUM,
@@ -40,7 +41,7 @@ def classwise_calibration_error(
     tensor(0.5000, dtype=torch.float64)
     """
     logits, labels, weights = check_scored(logits, labels, weights)
-    _, classes = outcomes(logits, labels, n_bins=check_whole("n_bins", n_bins, 1), weights=weights)
+    _, classes = outcomes(logits, labels, n_bins=check_integer("n_bins", n_bins, 1), weights=weights)
     assert classes is not None
     return cece(classes)
 

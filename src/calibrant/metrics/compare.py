@@ -18,15 +18,10 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import (
-    check_all_labelled,
-    check_choice,
-    check_counting,
-    check_level,
-    check_same_rows,
-    check_whole,
-)
+from calibrant._checks import check_all_labelled, check_integer, check_level
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
+from calibrant.metrics.checks import check_counting, check_same_rows
 from calibrant.metrics.exact import holm
 from calibrant.metrics.outcomes import outcomes
 from calibrant.metrics.rows import RowGaps, ScoredRows
@@ -94,9 +89,9 @@ def compare(
     -0.13
     """
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
-    check_whole("n_bins", n_bins, 1)
+    check_integer("n_bins", n_bins, 1)
     check_level(level)
-    check_whole("seed", seed, 0)
+    check_integer("seed", seed, 0)
     check_all_labelled(a.labels == UNKNOWN)
     comparable = [name for name in METRICS if METRICS[name].comparable]
     names = check_metrics(comparable if metrics is None else metrics, a.n_classes)

@@ -8,8 +8,8 @@ import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from calibrant._checks import check_scored
 from calibrant.errors import UndefinedMetricError
+from calibrant.metrics.checks import check_scored
 from calibrant.metrics.exact import share_limits
 from calibrant.metrics.outcomes import Outcomes, outcomes
 

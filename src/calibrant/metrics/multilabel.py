@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_class_names, check_multilabel
+from calibrant._checks import check_class_names
+from calibrant.metrics.checks import check_multilabel
 from calibrant.metrics.events import Events
 from calibrant.metrics.means import Means
 from calibrant.metrics.scorecard import Scorecard

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_labelled, check_probabilities
+from calibrant._checks import check_probabilities
 from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.checks import check_labelled
 from calibrant.metrics.tally import Tally
 
 BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not

@@ -11,9 +11,9 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from calibrant._checks import check_outcomes
 from calibrant.metrics.bins import debiased
 from calibrant.metrics.cells import Cells, cells_of, equal_mass, equal_mass_numbers
+from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.tally import Tally
 
 

@@ -8,16 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN
-from calibrant._checks import (
-    check_all_labelled,
-    check_choice,
-    check_counting,
-    check_level,
-    check_row_weights,
-    check_whole,
-)
+from calibrant._checks import check_all_labelled, check_integer, check_level
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.bins import ReliabilityCurve, reliability
+from calibrant.metrics.checks import check_counting, check_row_weights
 from calibrant.metrics.events import Events, events, plus
 from calibrant.metrics.means import Means, means
 from calibrant.metrics.outcomes import Outcomes, outcomes
@@ -55,15 +50,15 @@ class Scorecard:
         metrics: Iterable[str] | None = None,
         n_bins: int = 15,
         weights: str | None = None,
-        most_cells: int | None = None,
+        max_cells: int | None = None,
         scored: tuple[Outcomes, Tally | None] | None = None,
     ) -> Self:
-        """The scorecard of predictions in memory; with ``most_cells``, of bounded size.
+        """The scorecard of predictions in memory; with ``max_cells``, of bounded size.
 
         scored: their outcomes and class bins, where these are known and all rows count.
         """
         names = check_metrics(metrics, predictions.n_classes)
-        check_whole("n_bins", n_bins, 1)
+        check_integer("n_bins", n_bins, 1)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
         check_all_labelled(predictions.labels == UNKNOWN)
@@ -82,10 +77,8 @@ class Scorecard:
             predictions.n_classes,
             n_bins,
             means(rows, w) if "means" in parts else None,
-            events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, most_cells),
-            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, most_cells)
-            if is_binary(names)
-            else None,
+            events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, max_cells),
+            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, max_cells) if is_binary(names) else None,
             classes,
         )
 
@@ -130,7 +123,7 @@ class Scorecard:
     def interval(self, name: str, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Limits between which the metric's true value lies, `level` of the time. Raises: UndefinedMetricError."""
         check_level(level)
-        return self._metric(name).interval(self, level, check_whole("seed", seed, 0))
+        return self._metric(name).interval(self, level, check_integer("seed", seed, 0))
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
@@ -140,7 +133,7 @@ class Scorecard:
         floor = self._metric(name).floor
         if floor is None:
             raise InvalidInputError(f"{name} has no noise floor: it is no calibration error")
-        return floor(self, check_whole("seed", seed, 0))
+        return floor(self, check_integer("seed", seed, 0))
 
     def error_bound(self, name: str) -> float:
         """How far a value that comes from a stream's histogram may be from the exact one; 0.0 where it is exact.

@@ -8,8 +8,8 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_outcomes
 from calibrant.metrics.cells import Cells, cells_of
+from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.tally import Floats, Tally
 
 N_POINTS = 2**13  # of the even grid over [0, 1] on which the residuals are smoothed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import classwise, intervals, ranking, rows
 from calibrant.metrics.bins import debiased, ece, mce, over, rmsce, under

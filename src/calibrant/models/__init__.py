@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
+from calibrant._names import check_choice
 from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet, densenet121
 from calibrant.models.own import import_model
@@ -55,8 +56,8 @@ def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3
     >>> n_parameters(model), model(torch.zeros(2, 3, 32, 32)).shape, model.embed(torch.zeros(2, 3, 32, 32)).shape
     (11173962, torch.Size([2, 10]), torch.Size([2, 512]))
     """
-    n_classes, channels = check_whole("n_classes", n_classes, 2), check_whole("channels", channels, 1)
-    image_size = check_whole("image_size", image_size, 8)
+    n_classes, channels = check_integer("n_classes", n_classes, 2), check_integer("channels", channels, 1)
+    image_size = check_integer("image_size", image_size, 8)
     if check_model(name).startswith(PREFIX):
         return TimmClassifier(name.removeprefix(PREFIX), n_classes, image_size=image_size, channels=channels)
     return MODELS[name](n_classes, image_size=image_size, channels=channels)

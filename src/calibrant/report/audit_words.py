@@ -31,7 +31,7 @@ POOLED = (
     "These files are of several shifts. If they show the same images, the rows are not independent, and the numbers "
     "of all of them together are less certain than the intervals say; audit each file by itself, or read the groups."
 )
-FIT = "calibrant fit val.parquet --method"
+FIT = "calibrant fit val.parquet --calibrator"
 
 
 def summary(audit: Audit, names: Sequence[str]) -> list[str]:

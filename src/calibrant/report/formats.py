@@ -11,6 +11,7 @@ from itertools import chain
 
 from rich.cells import cell_len
 
+from calibrant._names import check_choice
 from calibrant.errors import printable
 from calibrant.report.table import BEST, Cell, Column, Table
 
@@ -22,10 +23,7 @@ MAX_PARTS, BETWEEN = 3, "\n\\par\\medskip\n"  # of a table in one float, and wha
 
 def render(table: Table, format: str, *, width: int = 100) -> str:
     """The table in a format of FORMATS. width: characters of a line of text."""
-    if format not in FORMATS:
-        from calibrant._checks import check_choice  # it loads torch, here for the message alone
-
-        check_choice("format", format, FORMATS)
+    check_choice("format", format, FORMATS)
     return as_text(table, width) if format == "text" else FORMATS[format](table)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, error_text, mean_text, span

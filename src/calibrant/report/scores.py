@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
-from calibrant._checks import check_choice, check_whole
+from calibrant._checks import check_integer
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError, printable
 from calibrant.experiments.folder import RAW
 from calibrant.report.style import place_of
@@ -253,7 +254,7 @@ def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
     """The rows of the tests of one severity, 0 being the unshifted one; of all shifted tests where none is named."""
     if severity is None:
         return table.filter(table["shifted"])
-    check_whole("severity", severity, 0, MAX_SEVERITY)
+    check_integer("severity", severity, 0, MAX_SEVERITY)
     return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
 
 

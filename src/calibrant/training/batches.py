@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from calibrant._files import first_line
-from calibrant.data import Pictures
+from calibrant.data import ImageFiles
 from calibrant.errors import CalibrantError, NoDataError
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 
 
 def numbered_seed(seed: int, number: int) -> int:
@@ -71,10 +71,10 @@ def normalised(images: Tensor, mean: float, std: float) -> Tensor:
 
 
 def default_workers(processes: int = 1) -> int:
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 0
+    return min(MAX_WORKERS, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 0
 
 
-def read_batches(images: Tensor | Pictures, rows: Sequence[Tensor], workers: int) -> Iterator[Tensor]:
+def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: int) -> Iterator[Tensor]:
     """The images of each batch of rows; those in files are decoded ahead, by worker processes where there are any."""
     if isinstance(images, Tensor):
         yield from (images[batch.to(images.device)] for batch in rows)
@@ -90,19 +90,17 @@ def read_batches(images: Tensor | Pictures, rows: Sequence[Tensor], workers: int
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        raise NoDataError(
-            f"a process that decodes pictures has ended ({first_line(error)}): try fewer workers"
-        ) from None
+        raise NoDataError(f"a process that decodes images has ended ({first_line(error)}): try fewer workers") from None
 
 
 class _Decoding(Dataset[Tensor | CalibrantError]):
-    """Batches of pictures by their rows; an error travels as a value, so that its one line arrives as it is."""
+    """Batches of images by their rows; an error travels as a value, so that its one line arrives as it is."""
 
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
+    def __init__(self, images: ImageFiles) -> None:
+        self.images = images
 
     def __getitem__(self, rows: Tensor) -> Tensor | CalibrantError:
         try:
-            return self.pictures[rows]
+            return self.images[rows]
         except CalibrantError as error:
             return error

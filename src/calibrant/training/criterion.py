@@ -4,7 +4,7 @@ import inspect
 
 from torch import Tensor
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.losses import LOSSES, Loss
 from calibrant.training.settings import Settings
 

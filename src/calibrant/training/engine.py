@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from lightning_fabric import Fabric
 
-from calibrant._checks import check_choice
 from calibrant._files import make_folder
+from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -117,7 +117,7 @@ class StopRequest:
 
 
 @contextmanager
-def heeding_signals() -> Iterator[StopRequest]:
+def handle_signals() -> Iterator[StopRequest]:
     """Ctrl-C and SIGTERM ask to stop at the next step; where signals cannot be had, as in threads, nothing does."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

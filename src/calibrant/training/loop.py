@@ -22,13 +22,13 @@ from calibrant.models import load_weights, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder
 from calibrant.training.batches import Epoch, default_workers, normalised, numbered_seed, read_batches
+from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import Learner, Progress
 from calibrant.training.criterion import build_criterion, warmup_criterion
 from calibrant.training.engine import StopRequest, seed_device
 from calibrant.training.outputs import outputs
 from calibrant.training.predicting import describe, new_model
 from calibrant.training.settings import Settings
-from calibrant.training.watch import Watch
 
 LOOK = 25  # steps between looks at the loss where looking costs: on a GPU, and with many processes
 
@@ -43,11 +43,11 @@ class Fit:
         folder: RunFolder,
         fabric: Fabric,
         *,
-        watch: Watch,
+        callback: TrainingCallback,
         request: StopRequest,
     ) -> None:
         self.settings, self.data, self.folder, self.fabric = settings, data, folder, fabric
-        self.watch, self.request = watch, request
+        self.callback, self.request = callback, request
         self.train, self.validation = data.split("train"), data.split(data.validation)
         for name, split in (("train", self.train), (data.validation, self.validation)):
             if len(split) == 0:
@@ -80,7 +80,9 @@ class Fit:
             self.folder.rewrite_log(progress.log)
         for logger in self.fabric.loggers:
             logger.log_hyperparams(settings.identity)
-        self.watch.begin(settings.epochs, settings.epochs * self.n_steps, progress.epoch * self.n_steps + progress.step)
+        self.callback.on_start(
+            settings.epochs, settings.epochs * self.n_steps, progress.epoch * self.n_steps + progress.step
+        )
         while progress.epoch < settings.epochs and not self._is_stale():
             self._train_epoch()
             self._end_epoch()
@@ -179,7 +181,7 @@ class Fit:
             progress.n_correct += int(n_correct)
             progress.n_seen += self.settings.batch_size
         progress.step = step
-        self.watch.look(
+        self.callback.on_log(
             epoch=progress.epoch + 1,
             steps=len(steps),
             loss=progress.loss_sum / progress.n_seen,
@@ -221,7 +223,7 @@ class Fit:
         self.fabric.log_dict(
             {name: value for name, value in record.items() if isinstance(value, float)}, progress.epoch
         )
-        self.watch.epoch(record)
+        self.callback.on_epoch_end(record)
 
     def _record(self) -> dict[str, Any]:
         """What is known of an epoch at its end."""

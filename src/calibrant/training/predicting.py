@@ -10,8 +10,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from calibrant._checks import check_choice
 from calibrant._files import make_folder
+from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
 from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
@@ -25,7 +25,7 @@ from calibrant.training.folder import read_run_settings
 from calibrant.training.outputs import Model, outputs
 from calibrant.training.settings import Settings
 
-Report = Callable[[str, int, int], None]  # the split that is predicted next, its number, and how many there are
+PredictProgress = Callable[[str, int, int], None]  # the next split, its number, and how many there are
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Predictor:
         )
 
     def write(
-        self, names: Iterable[str], folder: Path, *, skip: bool = False, report: Report | None = None
+        self, names: Iterable[str], folder: Path, *, skip: bool = False, report: PredictProgress | None = None
     ) -> list[Path]:
         """A file for each name, all of which are returned; with skip, those that are there already stay."""
         make_folder(folder)

@@ -12,17 +12,17 @@ from calibrant.data import CORRUPTED, DataSet, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import RunFolder
-from calibrant.training.engine import StopRequest, heeding_signals, new_fabric, own_state
+from calibrant.training.callback import TrainingCallback
+from calibrant.training.engine import StopRequest, handle_signals, new_fabric, own_state
 from calibrant.training.folder import opened
 from calibrant.training.loop import Fit
-from calibrant.training.predicting import Predictor, Report, chosen_names, describe, new_model
+from calibrant.training.predicting import Predictor, PredictProgress, chosen_names, describe, new_model
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_settings, run_key
-from calibrant.training.watch import Watch
 
 
 def train(
-    settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, watch: Watch | None = None
+    settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, callback: TrainingCallback | None = None
 ) -> Path:
     """Train a model and write its predictions of the clean and the shifted tests; returns the folder.
 
@@ -35,7 +35,7 @@ def train(
         folder: Where the files of the run go.
         scored: Whether the predictions are scored, into metrics.parquet; an experiment does that itself, with
             calibrators.
-        watch: Told how far the run is.
+        callback: Told how far the run is.
 
     Raises:
         InvalidInputError: A setting is not possible, or the folder is that of another run.
@@ -43,27 +43,27 @@ def train(
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal asked to stop.
     """
-    run, watch = RunFolder(Path(folder)), watch or Watch()
+    run, callback = RunFolder(Path(folder)), callback or TrainingCallback()
     try:
         check_settings(settings)
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
         shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
         names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
-        with _opened(run, settings, fabric), heeding_signals() as request, own_state():
+        with _opened(run, settings, fabric), handle_signals() as request, own_state():
             if not fabric.broadcast(run.is_done):
                 _check_splits(data, names)
                 if not run.weights.is_file():
-                    Fit(settings, data, run, fabric, watch=watch, request=request).run()
+                    Fit(settings, data, run, fabric, callback=callback, request=request).run()
                     fabric.barrier()
-                _predict(settings, data, run, fabric, names, partial(_tell, watch, request))
+                _predict(settings, data, run, fabric, names, partial(_tell, callback, request))
                 if fabric.is_global_zero:
                     if scored:
                         write_metrics(run, names, data, run_key(settings))
                     run.done.touch()
         return run.path
     finally:
-        watch.end()
+        callback.on_end()
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _check_splits(data: DataSet, names: Iterable[str]) -> None:
 
 
 def _predict(
-    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], report: Report
+    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], report: PredictProgress
 ) -> None:
     """Write the predictions that are still missing."""
     model = new_model(settings, data)
@@ -101,7 +101,7 @@ def _predict(
     predictor.write(names, run.predictions, skip=True, report=report)
 
 
-def _tell(watch: Watch, request: StopRequest, name: str, number: int, total: int) -> None:
+def _tell(callback: TrainingCallback, request: StopRequest, name: str, number: int, total: int) -> None:
     if request.asked:
         raise InterruptedRunError(f"stopped before predicting {name}; the same command resumes there")
-    watch.predicting(name, number, total)
+    callback.on_predict(name, number, total)

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant._files import data_folder, read_toml
+from calibrant._names import suggestion
 from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
 from calibrant.runs import RunKey
 from calibrant.training.recipes import RECIPES, SMALL
-from calibrant.training.toml import one_line, suggestion
+from calibrant.training.toml import one_line
 
 Whole = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -34,7 +35,7 @@ class Settings(BaseModel):
     root: str | None = None
     """The folder of the data sets, by default CALIBRANT_DATA or data."""
     image_size: Annotated[int, Field(ge=8)] | None = None
-    """The side in pixels to which pictures in files are brought."""
+    """The side in pixels to which images in files are brought."""
     model: str = "small_resnet"
     """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, or timm:NAME."""
     weights: str | None = None
@@ -88,7 +89,7 @@ class Settings(BaseModel):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto takes a GPU where there is one."""
     workers: Annotated[int, Field(ge=0)] | None = None
-    """Processes that decode pictures, by default as many as there are cores, at most 8."""
+    """Processes that decode images, by default as many as there are cores, at most 8."""
     checkpoint_minutes: NotNegative = 10.0
     """A checkpoint is written after each epoch, and within one after so many minutes."""
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
@@ -111,7 +112,7 @@ class Settings(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides what comes of the run; of a user's own pictures, the folder too."""
+        """All that decides what comes of the run; of a user's own images, the folder too."""
         decides = self.model_dump(mode="json", exclude=set(FREE))
         return decides | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
@@ -151,7 +152,7 @@ def check_settings(settings: Settings) -> None:
     """That data set, model and loss are ones there are, and that the loss takes its options."""
     import torch
 
-    from calibrant._checks import check_choice
+    from calibrant._names import check_choice
     from calibrant.data import DATASETS
     from calibrant.models import check_model
     from calibrant.training.criterion import build_criterion, loss_options
@@ -161,8 +162,8 @@ def check_settings(settings: Settings) -> None:
     known = loss_options(settings.loss)
     for name in settings.loss_options:
         if name not in known:
-            hint = suggestion(name, known) if known else "; it has none"
-            raise UnknownNameError(f"unknown option {name!r} of the loss {settings.loss}{hint}")
+            hint = suggestion(name, known) if known else "it has none"
+            raise UnknownNameError(f"unknown option {name!r} of the loss {settings.loss}; {hint}")
     try:
         build_criterion(settings, torch.full((3,), 1 / 3))
     except InvalidInputError as error:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from pydantic import ValidationError
 
+from calibrant._names import suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
 
 TRIED = re.compile(r"(str|int|float|bool)$")
@@ -33,7 +33,7 @@ def one_line(
         keys = list(first["loc"])
         path = _path(keys)
         table = str(keys[0]) if len(keys) > 1 else ""
-        return UnknownNameError(f"{prefix}unknown setting {path!r}{suggestion(str(keys[-1]), known[table])}")
+        return UnknownNameError(f"{prefix}unknown setting {path!r}; {suggestion(str(keys[-1]), known[table])}")
     rule = first["msg"]
     for theirs, ours in WORDS.items():
         rule = re.sub(theirs, ours, rule)
@@ -42,8 +42,3 @@ def one_line(
 
 def _path(keys: Iterable[int | str]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from calibrant._checks import check_choice
+from calibrant._names import check_choice
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW, ExperimentFolder
 from calibrant.report.charts import Joined, with_notes

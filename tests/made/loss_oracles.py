@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize
 
 Oracle = Callable[["Batch", Any], list[float]]
-LEAST_SHARE = 1e-12  # the logarithm of a smaller share is cut off somewhere: no number of the definition
+MIN_SHARE = 1e-12  # the logarithm of a smaller share is cut off somewhere: no number of the definition
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def avuc(beta: float = 3.0, threshold: float | None = None) -> Oracle:
             thresholds = np.linspace(min(entropies), max(entropies), 21)
             curve = [accuracy_versus_uncertainty(batch, float(t)) for t in thresholds]
             score = math.fsum((left + right) / 2 / 20 for left, right in pairwise(curve))
-        return -math.log(score) if score > LEAST_SHARE else math.inf
+        return -math.log(score) if score > MIN_SHARE else math.inf
 
     return with_term(focal(0.0), beta, term)
 
@@ -230,7 +230,7 @@ def soft_avuc(beta: float = 1.0, temperature: float = 0.01, kappa: float = 0.1, 
             doubtful = batch.weights[i] * degree * math.tanh(entropy)
             good += certain if batch.right(i) else doubtful
             bad += doubtful if batch.right(i) else certain
-        return math.log(1 + bad / good) if good > LEAST_SHARE * bad else math.inf
+        return math.log(1 + bad / good) if good > MIN_SHARE * bad else math.inf
 
     return with_term(focal(gamma), beta, term)
 

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import ORACLES, Batch, Oracle, batch_of, reduced, skewed_prior
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
 from calibrant.losses import LOSSES
+from made.loss_oracles import ORACLES, Batch, Oracle, batch_of, reduced, skewed_prior
 
 Build = Callable[..., nn.Module]  # build(n_classes, **options)
 Aspect = Callable[[str, Build], None]

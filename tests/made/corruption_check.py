@@ -360,8 +360,8 @@ def digest(name: str, photograph: Tensor) -> str:
 
 
 def digest_of_frost() -> str:
-    """Of the pictures of frost that are grown."""
-    return hashlib.sha256(frost.pictures().pixels.numpy().tobytes()).hexdigest()
+    """Of the images of frost that are grown."""
+    return hashlib.sha256(frost.images().pixels.numpy().tobytes()).hexdigest()
 
 
 def devices_under_another_default() -> list[str]:

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from painted import paint
+from made.image_files import paint
 
 # A folder of one's own
 
@@ -30,7 +30,7 @@ WNIDS = ("n02012849", "n01443537", "n03126707", "n09999999")  # in the order of 
 SORTED = ("n01443537", "n02012849", "n03126707", "n09999999")
 WORDS = "n00001740\tentity\nn01443537\tgoldfish, Carassius auratus\nn02012849\tcrane\nn03126707\tcrane, hoist\n"
 TINY_PER_CLASS = 15
-VAL = ((10, 0), (2, 3), (0, 1), (1, 0))  # number and class of each official val picture, as they are listed
+VAL = ((10, 0), (2, 3), (0, 1), (1, 0))  # number and class of each official val image, as they are listed
 TINY_C = "Tiny-ImageNet-C"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of one colour, written and told apart again."""
+"""Images of one colour, written and told apart again."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def paint(path: Path, colour: int | tuple[int, ...], mode: str = "RGB", side: in
 
 
 def colours(split: Split) -> list[list[int]]:
-    """Red, green and blue of each picture, which is of one colour."""
+    """Red, green and blue of each image, which is of one colour."""
     images = split.images[torch.arange(len(split))]
     assert images.dtype == torch.uint8
     assert (images == images[:, :, :1, :1]).all()

@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_oracles import ORACLES, class_rows
 from torch import Tensor
 
 import calibrant
 from calibrant import metrics
 from calibrant.errors import CalibrantError, InvalidInputError, UndefinedMetricError
 from calibrant.metrics import Scorecard
+from made.metric_oracles import ORACLES, class_rows
 
 Aspect = Callable[[str], None]
 

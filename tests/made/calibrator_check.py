@@ -15,7 +15,14 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 import torch
-from calibrator_data import (
+from torch import Tensor, nn
+
+import calibrant as cb
+from calibrant import Predictions
+from calibrant.calibrators import Calibrator
+from calibrant.calibrators.temperature import OneTemperature
+from calibrant.errors import CalibrantError, InvalidInputError
+from made.calibrator_data import (
     TYPES,
     bare,
     like,
@@ -25,13 +32,6 @@ from calibrator_data import (
     rounded_rows,
     shifted_rows,
 )
-from torch import Tensor, nn
-
-import calibrant as cb
-from calibrant import Predictions
-from calibrant.calibrators import Calibrator
-from calibrant.calibrators.temperature import OneTemperature
-from calibrant.errors import CalibrantError, InvalidInputError
 
 Aspect = Callable[[str], None]
 

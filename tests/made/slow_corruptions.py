@@ -286,8 +286,8 @@ def pillow(image: Pixels) -> Image.Image:
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
 
 
-def from_pillow(picture: Image.Image) -> Pixels:
-    array = np.array(picture)
+def from_pillow(image: Image.Image) -> Pixels:
+    array = np.array(image)
     return array[:, :, None] if array.ndim == 2 else array
 
 
@@ -295,10 +295,10 @@ def pixelate(image: Pixels, share: float) -> Pixels:
     """Box means, and each of them repeated; across first, then down, as every release of Pillow before 13 did."""
     height, width, _ = image.shape
     small_height, small_width = int(height * share), int(width * share)
-    picture = pillow(image)
+    image = pillow(image)
     for size in ((small_width, height), (small_width, small_height), (width, small_height), (width, height)):
-        picture = picture.resize(size, Image.Resampling.BOX)
-    return from_pillow(picture)
+        image = image.resize(size, Image.Resampling.BOX)
+    return from_pillow(image)
 
 
 def jpeg_compression(image: Pixels, quality: int) -> Pixels:

@@ -1,0 +1,20 @@
+"""Names from a fixed list: the check, with the nearest known name as a suggestion. It needs no torch."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from calibrant.errors import UnknownNameError
+
+
+def check_choice(argument: str, value: str, known: Iterable[str]) -> str:
+    known = list(known)
+    if value in known:
+        return value
+    raise UnknownNameError(f"unknown {argument} {value!r}; {suggestion(value, known)}")
+
+
+def suggestion(value: str, known: Iterable[str]) -> str:
+    """The nearest known name, or all of them."""
+    known = list(known)
+    near = get_close_matches(str(value), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

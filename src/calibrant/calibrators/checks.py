@@ -1,0 +1,96 @@
+"""Checks of what calibrators are fitted on and made of."""
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._checks import check_integer, check_positive, first_true, place_of_first
+from calibrant.errors import InvalidInputError
+
+
+def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
+    """A positive lower and a larger upper bound."""
+    pair = isinstance(bounds, Sequence) and len(bounds) == 2 and all(isinstance(bound, Real) for bound in bounds)
+    if not pair or not 0 < bounds[0] < bounds[1] < math.inf:
+        raise InvalidInputError(f"{argument} must be two positive numbers, the lower first, got {bounds!r}")
+    return float(bounds[0]), float(bounds[1])
+
+
+def check_grid(argument: str, values: Sequence[float]) -> list[float]:
+    """Positive numbers, at least one."""
+    if not isinstance(values, Sequence) or len(values) == 0:
+        raise InvalidInputError(f"{argument} must be positive numbers, got {values!r}")
+    return [check_positive(argument, value) for value in values]
+
+
+def check_predictions(argument: str, value: Any) -> Any:
+    """Predictions, or what else has logits and labels of rows."""
+    if not hasattr(value, "row_hashes"):
+        raise InvalidInputError(f"{argument} must be Predictions, got {type(value).__name__}")
+    return value
+
+
+def check_same_classes(
+    method: str, n_classes: int, got: int, names: Sequence[str] | None = None, got_names: Sequence[str] | None = None
+) -> None:
+    if got != n_classes:
+        raise InvalidInputError(f"predictions must have the {n_classes} classes that {method} was fitted on, got {got}")
+    if names is not None and got_names is not None and names != got_names:
+        pairs = zip(names, got_names, strict=True)
+        what = next(f"class {k} was {a!r} and is {b!r}" for k, (a, b) in enumerate(pairs) if a != b)
+        raise InvalidInputError(f"predictions must have the classes that {method} was fitted on; {what}")
+
+
+def check_two_classes(method: str, n_classes: int) -> None:
+    if n_classes != 2:
+        raise InvalidInputError(f"{method} is for two classes, validation has {n_classes}")
+
+
+def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Float64 numbers of this shape, any size where it says None."""
+    fits = values.ndim == len(shape) and all(s in (None, got) for s, got in zip(shape, values.shape, strict=True))
+    if not fits or values.dtype != torch.float64:
+        wanted = ", ".join("any" if s is None else str(s) for s in shape)
+        got = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise InvalidInputError(f"{argument} must be float64 of shape ({wanted}), got {got}")
+
+
+def check_increasing(argument: str, values: Tensor) -> None:
+    if bool((values.diff(dim=-1) < 0).any()):
+        raise InvalidInputError(f"{argument} must not fall")
+
+
+def check_in_range(argument: str, values: Tensor, low: float, high: float) -> None:
+    if values.numel() == 0 or float(values.min()) < low or float(values.max()) > high:
+        raise InvalidInputError(f"{argument} must lie in [{low:g}, {high:g}]")
+
+
+def check_feature_count(method: str, n_features: int, got: int) -> None:
+    if got != n_features:
+        raise InvalidInputError(f"features must be the {n_features} that {method} knows, got {got}")
+
+
+def check_folds(folds: int, n_rows: int) -> int:
+    check_integer("folds", folds, 2)
+    if folds > n_rows:
+        raise InvalidInputError(f"folds must be at most the {n_rows} rows, got {folds}")
+    return int(folds)
+
+
+def check_known_features(method: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
+    if features is None:
+        remedy = "give them with with_features(…), or --features FILE"
+        raise InvalidInputError(f"{argument} must have features for {method}; {remedy}")
+    return features
+
+
+def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
+    """Labels (n,) that none of the rows calls impossible."""
+    impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
+    if impossible.any():
+        got = f"0 for class {int(labels[first_true(impossible)])} at {place_of_first(impossible)}"
+        raise InvalidInputError(f"labels must have a probability above 0, got {got}")

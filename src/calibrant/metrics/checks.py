@@ -1,0 +1,131 @@
+"""Checks of the rows that metrics measure."""
+
+import torch
+from torch import Tensor
+
+from calibrant._checks import (
+    check_dense,
+    check_has_mass,
+    check_integer,
+    check_integer_labels,
+    check_label_range,
+    check_tensor,
+    check_values,
+    first_true,
+)
+from calibrant.errors import InvalidInputError
+
+MAX_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
+
+
+MAX_CELLS = 2**25
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    """On the CPU, out of the graph, half precision as float32."""
+    values = values.detach().cpu()
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
+    """So many groups that their sums fit into memory; ``n_cells`` is the number of bins of all classes."""
+    most = max(1, min(MAX_GROUPS, MAX_CELLS // n_cells))
+    if n_groups > most:
+        raise InvalidInputError(f"by must name a column of at most {most:,} values, got more in {by!r}")
+
+
+def check_row_weights(weights: Tensor, n: int) -> Tensor:
+    """How much each of n rows counts, float64."""
+    check_tensor("weights", weights)
+    if weights.shape != (n,) or weights.is_complex():
+        raise InvalidInputError(f"weights must be {n} numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
+    vector = weights.detach().double().cpu()
+    known = (vector >= 0) & vector.isfinite()
+    check_values("weights", "be finite and not negative", vector, known, "at row")
+    usual = (vector == 0) | ((vector >= 1e-100) & (vector <= 1e100))
+    check_values("weights", "be 0 or lie in [1e-100, 1e100]", vector, usual, "at row")
+    return vector
+
+
+def check_counting(weights: Tensor) -> Tensor:
+    """Which rows have a weight; some must."""
+    counts = weights > 0
+    if not counts.any():
+        raise InvalidInputError(f"weights must not be all 0, as those of all {len(weights)} rows are")
+    return counts
+
+
+def check_outcomes(
+    confidence: Tensor, correct: Tensor, weights: Tensor | None = None, n_bins: int = 1
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Confidences (n,) in [0, 1], at least float32, and whether each prediction was right; without rows of weight 0."""
+    check_tensor("confidence", confidence)
+    check_tensor("correct", correct)
+    check_integer("n_bins", n_bins, 1)
+    if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
+        shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
+    if correct.dtype != torch.bool or not confidence.is_floating_point():
+        what = f"{confidence.dtype} and {correct.dtype}"
+        raise InvalidInputError(f"confidence must be floating point and correct must be boolean, got {what}")
+    confidence = _at_least_float32(confidence)
+    low, high = confidence.aminmax()
+    if not (low >= 0 and high <= 1):
+        check_values("confidence", "lie in [0, 1]", confidence, (confidence >= 0) & (confidence <= 1), "at row")
+    return _counting_rows(confidence, correct.cpu(), weights)
+
+
+def _counting_rows(a: Tensor, b: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Without the rows of weight 0."""
+    if weights is None:
+        return a, b, None
+    weights = check_row_weights(weights, len(a))
+    counts = check_counting(weights)
+    return a[counts], b[counts], weights[counts]
+
+
+def check_labelled(argument: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers (n, k), at least float32, with labels (n,) that are classes."""
+    check_tensor(argument, values)
+    check_tensor("labels", labels)
+    check_dense(argument, values)
+    if values.ndim != 2 or not values.is_floating_point() or len(values) == 0:
+        what = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {what}")
+    labels = check_integer_labels("labels", labels.detach().cpu(), (len(values),))
+    check_label_range(labels, values.shape[1], None)
+    return _at_least_float32(values), labels
+
+
+def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Rows to be measured: logits (n, k), at least float32, with labels (n,) that are classes; without weight 0."""
+    logits, labels = check_labelled("logits", logits, labels)
+    check_has_mass("logits", logits)
+    return _counting_rows(logits, labels, weights)
+
+
+def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> None:
+    """Two models' predictions of the same rows have the same labels."""
+    if len(a) != len(b) or classes_a != classes_b:
+        got = f"{len(a)} rows of {classes_a} classes and {len(b)} of {classes_b}"
+        raise InvalidInputError(f"a and b must be predictions of the same rows, got {got}")
+    if not torch.equal(a, b):
+        place = first_true(a != b)
+        got = f"labels {int(a[place])} and {int(b[place])} at row {place[0]}"
+        raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
+
+
+def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Finite logits (n, k), at least float32, and labels (n, k) of 0 and 1."""
+    check_tensor("logits", logits)
+    check_tensor("labels", labels)
+    if logits.ndim != 2 or not logits.is_floating_point() or 0 in logits.shape:
+        got = f"{logits.dtype}, {tuple(logits.shape)}"
+        raise InvalidInputError(f"logits must be floating point of shape (n, k), got {got}")
+    labels = labels.detach().cpu()
+    if labels.is_floating_point() and bool(((labels == 0) | (labels == 1)).all()):
+        labels = labels.long()  # as the losses of multi-label models take them
+    labels = check_integer_labels("labels", labels, tuple(logits.shape))
+    check_label_range(labels, 2, None)
+    check_values("logits", "be finite", logits, logits.isfinite(), "at row", "class")
+    return _at_least_float32(logits), labels
