@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import calibrant as cb
-from calibrant.data import DATASETS, ArrayData, open_dataset, validation_rows
+from calibrant.data import DATASETS, ArrayData, corruption_shifts, open_dataset, validation_rows
+from calibrant.data.table import all_infos
 from calibrant.errors import CorruptFileError
 
 SPLITS = ("train", "val", "test")
@@ -56,6 +57,18 @@ def test_any_clean_split_can_be_put_under_a_corruption() -> None:
     assert torch.equal(shifted.images, cb.corrupt(clean.images, "snow", 2))
     assert torch.equal(shifted.labels, clean.labels)
     assert shifted.columns == {"corruption": ["snow"] * 200, "severity": [2] * 200, "origin": ["generated"] * 200}
+
+
+def test_a_corruption_of_ones_own_is_a_shifted_test_of_every_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is added after the data set was opened; the published sets stay as they are."""
+    data = open_dataset("digits")
+    invert = cb.corruptions.Corruption(lambda images, _draws, add: 255 - images + add, {"cifar": ((0,),) * 5})
+    monkeypatch.setitem(cb.CORRUPTIONS, "invert", invert)
+    assert {"invert-1", "invert-5"} <= {*data.shifts, *corruption_shifts()}
+    assert "invert-1" not in data.clean
+    for name, clean in (("invert-2", "test"), ("val+invert-2", "val")):
+        assert torch.equal(data.split(name).images, 255 - data.split(clean).images)
+    assert not any("invert" in file.path for info in all_infos().values() for file in info.leaves)
 
 
 def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:

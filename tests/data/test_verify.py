@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.corruptions import CORRUPTIONS
+from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data import DATASETS, ImageFiles, Split, open_dataset
 from calibrant.data.sources import MD5SUMS, Wanted, published_md5
 from calibrant.data.table import CORRUPTED_TESTS, all_infos
@@ -38,9 +38,9 @@ def test_sums_and_addresses_are_whole() -> None:
     assert len(set(published_md5().values())) == len(published_md5()) == 4 + 4 + 2 + 1 + 2 * 21 + 2
     for name in ("cifar10_c", "cifar100_c"):
         leaves = CORRUPTED_TESTS[name].leaves
-        assert {Path(one.path).stem for one in leaves} == {*CORRUPTIONS, "labels"}
+        assert {Path(one.path).stem for one in leaves} == {*PARAMETERS, "labels"}
         assert all(one.md5 and one.n_bytes == (50_128 if "labels" in one.path else 153_600_128) for one in leaves)
-    assert {Path(one.path).name for one in CORRUPTED_TESTS["tiny_imagenet_c"].leaves} == set(CORRUPTIONS)
+    assert {Path(one.path).name for one in CORRUPTED_TESTS["tiny_imagenet_c"].leaves} == set(PARAMETERS)
     sizes = {one.path.split("/")[1]: one.n_bytes for name in ("cifar10", "cifar100") for one in DATASETS[name].leaves}
     assert (sizes.pop("train.bin"), sizes.pop("test.bin")) == (153_700_000, 30_740_000)
     assert (len(sizes), set(sizes.values())) == (6, {30_730_000})
@@ -155,7 +155,7 @@ def test_every_image_that_is_named_must_be_there(tmp_path: Path, monkeypatch: py
 
 def test_the_cells_of_tiny_imagenet_c_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "Tiny-ImageNet-C"
-    for cell in [f"{name}/{severity}" for name in CORRUPTIONS for severity in SEVERITIES]:
+    for cell in [f"{name}/{severity}" for name in PARAMETERS for severity in SEVERITIES]:
         for i in range(2):
             paint(place / f"{cell}/n0{i}/{i}.png", (0, 0, 0), side=8)
     small = replace(CORRUPTED_TESTS["tiny_imagenet_c"], n_classes=2, per_cell=2)

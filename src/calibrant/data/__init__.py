@@ -1,7 +1,7 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
 from calibrant.data.arrays import ArrayData
-from calibrant.data.base import CORRUPTED, DataSet, Split
+from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.cifar import read_cifar
 from calibrant.data.fashion import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
@@ -14,7 +14,6 @@ from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
 
 __all__ = [
-    "CORRUPTED",
     "DATASETS",
     "ArrayData",
     "DataSet",
@@ -25,6 +24,7 @@ __all__ = [
     "TinyImageNet",
     "WildsData",
     "class_prior",
+    "corruption_shifts",
     "open_dataset",
     "read_cifar",
     "read_fashion_mnist_mini",

@@ -21,7 +21,17 @@ from calibrant.errors import NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
-CORRUPTED = tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
+
+
+def corruption_shifts() -> tuple[str, ...]:
+    """The shifted tests of every corruption in `CORRUPTIONS` at every severity, such as fog-3.
+
+    The table is read at each call: corruptions that a user added are among them.
+
+    Returns:
+        The names, by corruption and severity.
+    """
+    return tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,6 @@ class DataSet(ABC):
     """
 
     splits: tuple[str, ...] = ("train", "val", "test")
-    shifts: tuple[str, ...] = CORRUPTED  # the shifted tests, as fog-3
     validation: str = "val"  # the split that choices are made on
     can_be_fetched: ClassVar[bool] = True
     channels: int = 3
@@ -106,6 +115,11 @@ class DataSet(ABC):
         self.name = name
         self.root = data_folder(root)
         self.image_size = check_integer("image_size", image_size, 8)
+
+    @property
+    def shifts(self) -> tuple[str, ...]:
+        """The names of the shifted tests."""
+        return corruption_shifts()
 
     @property
     @abstractmethod
@@ -124,7 +138,8 @@ class DataSet(ABC):
     @property
     def clean(self) -> list[str]:
         """The splits and shifted tests that are not corrupted."""
-        return [name for name in (*self.splits, *self.shifts) if name not in CORRUPTED]
+        corrupted = corruption_shifts()
+        return [name for name in (*self.splits, *self.shifts) if name not in corrupted]
 
     def split(self, name: str) -> Split:
         """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``.
@@ -137,7 +152,7 @@ class DataSet(ABC):
             if not plus or name in self.shifts:
                 return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
             check_choice("split", part, self.clean)
-            return self._read(part).under(Shift.parse(check_choice("corruption", shift, CORRUPTED)))
+            return self._read(part).under(Shift.parse(check_choice("corruption", shift, corruption_shifts())))
         except NoDataError as error:
             hint = f"; calibrant data fetch {self.name} does it" if self.can_be_fetched else ""
             raise NoDataError(f"{error}{hint}") from None

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from torch import Tensor, bincount
 
-from calibrant.data.base import CORRUPTED, DataSet, Split
+from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.class_folders import SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
@@ -43,11 +43,11 @@ class ImageFolder(DataSet):
     def splits(self) -> tuple[str, ...]:  # type: ignore[override]
         return OFFICIAL if "test" in self._folders else OFFICIAL[:2]
 
-    @cached_property
-    def shifts(self) -> tuple[str, ...]:  # type: ignore[override]
+    @property
+    def shifts(self) -> tuple[str, ...]:
         """The user's own come first, also where one is called fog-3."""
         own = tuple(name for name in self._folders if name not in OFFICIAL)
-        generated = CORRUPTED if "test" in self._folders else ()
+        generated = corruption_shifts() if "test" in self._folders else ()
         return (*own, *(name for name in generated if name not in own))
 
     @cached_property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from calibrant.corruptions import CORRUPTIONS
+from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data.base import DataSet
 
 ARCHIVES = "archives"  # the folder below the root where archives wait to be unpacked
@@ -103,5 +103,5 @@ def zenodo(record: int, file: str, folder: str, leaves: Mapping[str, int | None]
 
 def cifar_c(record: int, folder: str) -> tuple[Download, ...]:
     """CIFAR-10-C or CIFAR-100-C: one array of 50,000 images for each corruption, behind a head of 128 bytes."""
-    sizes: dict[str, int | None] = {f"{name}.npy": 128 + 50_000 * 32 * 32 * 3 for name in CORRUPTIONS}
+    sizes: dict[str, int | None] = {f"{name}.npy": 128 + 50_000 * 32 * 32 * 3 for name in PARAMETERS}
     return (zenodo(record, f"{folder}.tar", folder, {**sizes, "labels.npy": 128 + 50_000}),)

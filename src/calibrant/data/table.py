@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant._names import check_choice
-from calibrant.corruptions import CORRUPTIONS
+from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data import cifar, fashion, fmow, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet
@@ -202,7 +202,7 @@ CORRUPTED_TESTS: dict[str, DatasetInfo] = {
         downloads=tuple(
             zenodo(8206060, f"{file}.tar", tiny_imagenet.CORRUPTED_FOLDER, dict.fromkeys(names))
             for file, names in {
-                "Tiny-ImageNet-C": [name for name in CORRUPTIONS if name not in EXTRA],
+                "Tiny-ImageNet-C": [name for name in PARAMETERS if name not in EXTRA],
                 "Tiny-ImageNet-C-extra": EXTRA,
             }.items()
         ),

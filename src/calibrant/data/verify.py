@@ -9,8 +9,8 @@ from typing import Any
 
 from calibrant._files import data_folder
 from calibrant._progress import Advance, ProgressBar, no_bar
-from calibrant.corruptions import CORRUPTIONS
-from calibrant.data.base import CORRUPTED, DataSet
+from calibrant.corruptions.severities import PARAMETERS
+from calibrant.data.base import DataSet
 from calibrant.data.image_files import ImageFiles, read_image
 from calibrant.data.sources import DatasetInfo, Wanted
 from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
@@ -113,7 +113,7 @@ def check_data(
             findings += _splits(open_dataset(name, root), info, deep, bar)
         if info.per_cell is not None:
             place = folder / str(info.downloads[0].folder)
-            findings += [_cells(place, corruption, info, deep, bar) for corruption in CORRUPTIONS]
+            findings += [_cells(place, corruption, info, deep, bar) for corruption in PARAMETERS]
     return findings
 
 
@@ -144,7 +144,7 @@ def _known(n_bytes: int | None, md5: str | None) -> str:
 def _splits(data: DataSet, info: DatasetInfo, deep: bool, bar: ProgressBar) -> Iterator[Finding]:
     official = {**info.splits, **info.shifts}
     try:
-        names = list(official) or [*data.splits, *(shift for shift in data.shifts if shift not in CORRUPTED)]
+        names = list(official) or data.clean
     except CalibrantError as error:  # a folder of one's own that is not there
         yield Finding("splits", str(error), None, False)
         return

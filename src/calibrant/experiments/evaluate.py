@@ -13,7 +13,7 @@ import torch
 
 import calibrant
 from calibrant.calibrators import CALIBRATORS, UnseenFits
-from calibrant.data import CORRUPTED, DataSet, open_dataset
+from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError
 from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import outcome_bins
@@ -55,7 +55,7 @@ class Measures:
         """The corruptions of validation images that any of the calibrators learns from."""
         learns = any(CALIBRATORS[name].fits_shifts for name in self.calibrators)
         wanted = self.calibration_shifts if learns else ()
-        return [shift for shift in CORRUPTED if Shift.parse(shift).corruption in wanted]
+        return [shift for shift in corruption_shifts() if Shift.parse(shift).corruption in wanted]
 
 
 def is_evaluated(key: RunKey, run: RunFolder, measures: Measures) -> bool:

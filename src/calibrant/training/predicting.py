@@ -13,7 +13,7 @@ from torch import nn
 from calibrant._files import make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
-from calibrant.data import CORRUPTED, DataSet, open_dataset
+from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, import_model, load_weights
 from calibrant.predictions import Predictions
@@ -212,7 +212,7 @@ def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> l
 def _family(data: DataSet, word: str, what: str) -> list[str]:
     """What is meant by fog, val+fog or val+fog-3."""
     part, plus, shift = word.rpartition("+")
-    shifts = CORRUPTED if plus else data.shifts
+    shifts = corruption_shifts() if plus else data.shifts
     families = sorted({_family_of(name) for name in shifts})
     if plus:
         check_choice(what, part, data.clean)
@@ -224,7 +224,7 @@ def _family(data: DataSet, word: str, what: str) -> list[str]:
 
 def _family_of(name: str) -> str:
     """The corruption of a shifted test; a test of the user's own is alone in its family."""
-    return Shift.parse(name).corruption if name in CORRUPTED else name
+    return Shift.parse(name).corruption if name in corruption_shifts() else name
 
 
 def new_model(settings: Settings, data: DataSet) -> Classifier:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from calibrant.data import CORRUPTED, DataSet, open_dataset
+from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import RunFolder
@@ -84,8 +84,9 @@ def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None
 
 def _check_splits(data: DataSet, names: Iterable[str]) -> None:
     """What is wrong with a split is told before the training, not after it."""
+    corrupted = corruption_shifts()
     for name in names:
-        if name not in CORRUPTED:
+        if name not in corrupted:
             data.split(name)
 
 
