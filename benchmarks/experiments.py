@@ -20,9 +20,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import carry_out, make_plan
-from calibrant.experiments.work import Backend, in_this_process, work
+from calibrant.experiments.processes import ProcessBackend
+from calibrant.experiments.run import plan_experiment, run_plan
+from calibrant.experiments.tasks import Backend, in_this_process, run_task
 
 FILE = """
 [settings]
@@ -41,8 +41,11 @@ def swept(file: Path, folder: Path, backend: Backend) -> tuple[float, float]:
     """Seconds of a whole sweep, from its file on, and of its runs."""
     seconds: list[float] = []
     began = time.perf_counter()
-    result = carry_out(
-        make_plan(file, output=folder), file, backend=backend, ended=lambda outcome: seconds.append(outcome.seconds)
+    result = run_plan(
+        plan_experiment(file, output=folder),
+        file,
+        backend=backend,
+        on_run_end=lambda outcome: seconds.append(outcome.seconds),
     )
     assert not result.missing
     return time.perf_counter() - began, sum(seconds)
@@ -50,8 +53,8 @@ def swept(file: Path, folder: Path, backend: Backend) -> tuple[float, float]:
 
 WAYS: dict[str, Backend] = {
     "in this process": in_this_process,
-    "in one process": Processes(1, 1),
-    "in two processes": Processes(2, 1),
+    "in one process": ProcessBackend(1, 1),
+    "in two processes": ProcessBackend(2, 1),
 }
 
 
@@ -66,7 +69,7 @@ def main() -> None:
         top, rounds = Path(name), []
         file = top / "bench.toml"
         file.write_text(FILE.format(root=top / "data", epochs=options.epochs, seeds=list(range(options.runs))))
-        work(make_plan(file, output=top / "warm").tasks()[0])  # the corrupted images are made once
+        run_task(plan_experiment(file, output=top / "warm").tasks()[0])  # the corrupted images are made once
         for number in range(options.rounds):
             rounds.append({way: swept(file, top / f"{way}-{number}", backend) for way, backend in WAYS.items()})
     show(rounds, options.runs)

@@ -26,9 +26,9 @@ from calibrant.data import ArrayData, DataSet, open_dataset
 from calibrant.models import build_model
 from calibrant.runs import RunFolder
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.checkpoint import Progress
+from calibrant.training.checkpoint import TrainingState
 from calibrant.training.engine import StopRequest, new_fabric
-from calibrant.training.loop import Fit
+from calibrant.training.loop import TrainingLoop
 from calibrant.training.settings import Settings
 
 PADDING = 4
@@ -48,13 +48,15 @@ def random_data(n_train: int) -> ArrayData:
     return ArrayData("random", class_names=names, native_size=32, channels=3, read=read, n_validation=100)
 
 
-def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[Fit, Callable[[], object]]:
+def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[TrainingLoop, Callable[[], object]]:
     """A run, and a function that trains one epoch of it, its first, again and again."""
     settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
-    fit = Fit(settings, data, RunFolder(folder), new_fabric("cpu"), callback=TrainingCallback(), request=StopRequest())
+    fit = TrainingLoop(
+        settings, data, RunFolder(folder), new_fabric("cpu"), callback=TrainingCallback(), request=StopRequest()
+    )
 
     def epoch() -> None:
-        fit.progress = Progress(fit.train.digest)
+        fit.progress = TrainingState(fit.train.digest)
         fit._train_epoch()
 
     return fit, epoch
@@ -79,7 +81,7 @@ def bare_epoch(data: ArrayData, batch: int, model_name: str) -> Callable[[], obj
 
 
 def moved(images: Tensor) -> Tensor:
-    """Crops of the padded images, half of them mirrored, normalised."""
+    """Crops of the padded images, half of them flipped, normalised."""
     padded = F.pad(images, (PADDING,) * 4)
     offsets = torch.randint(2 * PADDING + 1, (len(images), 2)).tolist()
     flips = (torch.rand(len(images)) < 0.5).tolist()
@@ -105,7 +107,7 @@ def images(folder: Path, n_images: int) -> DataSet:
     return open_dataset("image_folder", folder, image_size=64)
 
 
-def waiting(fit: Fit) -> str:
+def waiting(fit: TrainingLoop) -> str:
     return f"{fit.progress.waiting / fit.progress.seconds:.1%}"
 
 

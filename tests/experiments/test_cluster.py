@@ -20,16 +20,16 @@ from filelock import FileLock
 from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, UndefinedMetricError
 from calibrant.experiments import cluster
 from calibrant.experiments.cluster import RayBackend
-from calibrant.experiments.evaluate import Measures
-from calibrant.experiments.folder import Outcome
+from calibrant.experiments.evaluate import EvaluationConfig
+from calibrant.experiments.folder import RunOutcome
 from calibrant.experiments.run import run_experiment
-from calibrant.experiments.work import RunProgress, Task, work
+from calibrant.experiments.tasks import RunProgress, RunTask, run_task
 from calibrant.runs import RunFolder, RunKey
 from calibrant.training import Settings
 
 SECONDS_TO_START = 300  # after which something hangs
 MEMORY = 80 * 2**20
-MEASURES = Measures(("temperature",), (), ("accuracy", "ece"), ())
+MEASURES = EvaluationConfig(("temperature",), (), ("accuracy", "ece"), ())
 SWEEP = """
 metrics = ["accuracy", "ece", "nll"]
 intervals = ["ece"]
@@ -48,10 +48,10 @@ seed = [0, 1]
 """
 
 
-def a_task(tmp_path: Path, loss: str, **settings: Any) -> Task:
+def a_task(tmp_path: Path, loss: str, **settings: Any) -> RunTask:
     """A task by the name of a loss, which need not exist."""
     key = RunKey("digits", "mlp", loss)
-    return Task(key, Settings(data="digits", model="mlp", **settings), RunFolder(tmp_path / key.name), MEASURES)
+    return RunTask(key, Settings(data="digits", model="mlp", **settings), RunFolder(tmp_path / key.name), MEASURES)
 
 
 def unheard(run: str, share: float) -> None:
@@ -75,7 +75,7 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
 # What the nodes do in these tests: each attempt at a run leaves a line beside its folder
 
 
-def note(task: Task, line: str) -> int:
+def note(task: RunTask, line: str) -> int:
     """How many lines there are now."""
     path = Path(f"{task.folder.path}.notes")
     with path.open("a") as file:
@@ -83,17 +83,17 @@ def note(task: Task, line: str) -> int:
     return len(path.read_text().splitlines())
 
 
-def notes(task: Task) -> list[str]:
+def notes(task: RunTask) -> list[str]:
     path = Path(f"{task.folder.path}.notes")
     return path.read_text().splitlines() if path.exists() else []
 
 
-def at_once(task: Task) -> Outcome:
+def at_once(task: RunTask) -> RunOutcome:
     note(task, f"{os.getpid()} {torch.get_num_threads()} {task.settings.root}")
-    return Outcome(task.name, None, 1.5)
+    return RunOutcome(task.name, None, 1.5)
 
 
-def as_named(task: Task) -> Outcome:
+def as_named(task: RunTask) -> RunOutcome:
     """Ends as the name of the run says."""
     attempt = note(task, "begun")
     loss = task.key.loss
@@ -105,10 +105,10 @@ def as_named(task: Task) -> Outcome:
         raise KeyError("a\nb")
     if loss == "is refused":
         raise UndefinedMetricError("there is no error\x20in 3 rows")
-    return Outcome(task.name, None, 1.0)
+    return RunOutcome(task.name, None, 1.0)
 
 
-def trained(task: Task) -> Outcome:
+def trained(task: RunTask) -> RunOutcome:
     """Training that has begun when there is a note, and tells how it was stopped."""
     begun = False
 
@@ -118,13 +118,13 @@ def trained(task: Task) -> Outcome:
             begun = bool(note(task, "begun"))
 
     try:
-        return work(task, report)
+        return run_task(task, report)
     except InterruptedRunError as stop:
         note(task, str(stop))
         raise
 
 
-def stubborn(task: Task) -> Outcome:
+def stubborn(task: RunTask) -> RunOutcome:
     """Hears that it is asked to stop, from the moment that it has begun, and does not."""
     signal.signal(signal.SIGINT, lambda number, frame: note(task, "asked"))
     note(task, "begun")
@@ -132,7 +132,7 @@ def stubborn(task: Task) -> Outcome:
         Event().wait(0.1)
 
 
-def held_up(doomed: str, task: Task) -> Outcome:
+def held_up(doomed: str, task: RunTask) -> RunOutcome:
     """Halts half-way on one of the nodes; on the others, a second run begins when that has happened."""
     import ray
 
@@ -150,7 +150,7 @@ def held_up(doomed: str, task: Task) -> Outcome:
 
     if here != doomed and any(folder.glob("*/metrics.parquet")):
         wait_for((folder / "halted").exists, "run that halts")
-    return work(task, report)
+    return run_task(task, report)
 
 
 # Ray leaves its pipes and log files to the garbage collector, and announces changes of its own defaults.
@@ -197,7 +197,7 @@ def test_this_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
     mine = signal.signal(signal.SIGTERM, lambda number, frame: None)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        outcomes = RayBackend("local", work=at_once)([task], lambda *said: heard.append(said))
+        outcomes = RayBackend("local", run_task=at_once)([task], lambda *said: heard.append(said))
         found = [next(outcomes)]
         assert ray.is_initialized()
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -206,7 +206,7 @@ def test_this_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, mine)
-    assert found == [Outcome("digits-mlp-a-0", None, 1.5)]
+    assert found == [RunOutcome("digits-mlp-a-0", None, 1.5)]
     assert heard == [("digits-mlp-a-0", 1.0)]
     process, n_threads, root = notes(task)[0].split(" ", 2)
     assert int(process) != os.getpid()
@@ -247,8 +247,8 @@ class TestCluster:
         names = ("dies", "is interrupted once", "is mistaken", "is refused", "is well")
         tasks = {name: a_task(tmp_path, name) for name in names}
         dies, *others = tasks.values()  # each of its attempts takes a process with it, and Ray starts another one
-        outcomes = [*RayBackend("auto", retries=0, work=as_named)([dies], unheard)]
-        outcomes += RayBackend("auto", retries=1, work=as_named)(others, unheard)
+        outcomes = [*RayBackend("auto", retries=0, run_task=as_named)([dies], unheard)]
+        outcomes += RayBackend("auto", retries=1, run_task=as_named)(others, unheard)
         found = {outcome.run: outcome for outcome in outcomes}
         failures = {name: found[tasks[name].name].failure for name in names}
         assert str(failures.pop("dies")).startswith("Ray gave it up: WorkerCrashedError: ")
@@ -265,7 +265,7 @@ class TestCluster:
     def test_a_sweep_that_is_stopped_leaves_checkpoints(self, tmp_path: Path) -> None:
         quick = a_task(tmp_path, "quick", epochs=1, shifts=("none",))
         runs, waits = (a_task(tmp_path, name, epochs=10**6, shifts=("none",)) for name in ("runs", "waits"))
-        outcomes = RayBackend("auto", work=trained)([quick, runs, waits], unheard)
+        outcomes = RayBackend("auto", run_task=trained)([quick, runs, waits], unheard)
         first = next(outcomes)
         assert (first.run, first.failure) == (quick.name, None)
         wait_for(lambda: bool(notes(runs)), "run that begins")
@@ -285,9 +285,9 @@ class TestCluster:
             wait_for(lambda: len(notes(task)) > 1, "note that it was asked")
             return unfinished(ray, pending)
 
-        monkeypatch.setattr(cluster, "GRACE", 0.5)
+        monkeypatch.setattr(cluster, "STOP_SECONDS", 0.5)
         monkeypatch.setattr(cluster, "_unfinished", once_it_was_asked)
-        outcomes = RayBackend("auto", work=first_quick)([quick, task], unheard)
+        outcomes = RayBackend("auto", run_task=first_quick)([quick, task], unheard)
         next(outcomes)
         wait_for(lambda: bool(notes(task)), "run that begins")
         outcomes.close()  # type: ignore[attr-defined]
@@ -301,8 +301,8 @@ class TestCluster:
         doomed = nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
         folder = tmp_path / "ray"
 
-        def losing_a_node(tasks: Sequence[Task], report: RunProgress) -> Iterator[Outcome]:
-            outcomes = RayBackend("auto", work=partial(held_up, doomed.node_id))(tasks, report)
+        def losing_a_node(tasks: Sequence[RunTask], progress: RunProgress) -> Iterator[RunOutcome]:
+            outcomes = RayBackend("auto", run_task=partial(held_up, doomed.node_id))(tasks, progress)
             yield next(outcomes)
             wait_for((folder / "halted").exists, "run that halts")
             nodes.remove_node(doomed, allow_graceful=False)
@@ -321,7 +321,7 @@ class TestCluster:
             assert (folder / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
-def first_quick(task: Task) -> Outcome:
+def first_quick(task: RunTask) -> RunOutcome:
     return at_once(task) if task.key.loss == "quick" else stubborn(task)
 
 
@@ -330,37 +330,37 @@ def first_quick(task: Task) -> Outcome:
 
 def test_a_run_computes_with_its_processors(tmp_path: Path) -> None:
     try:
-        outcome = cluster._work(at_once, a_task(tmp_path, "a", root="x"), 2)
+        outcome = cluster._run_on_node(at_once, a_task(tmp_path, "a", root="x"), 2)
     finally:
         torch.set_num_threads(1)
-    assert outcome == Outcome("digits-mlp-a-0", None, 1.5)
+    assert outcome == RunOutcome("digits-mlp-a-0", None, 1.5)
     assert notes(a_task(tmp_path, "a"))[0].split()[1] == "2"
 
 
 def test_a_folder_that_another_node_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = a_task(tmp_path, "a", root="x")
     task.folder.path.mkdir()
-    monkeypatch.setattr(cluster, "LET_GO", 0.2)
+    monkeypatch.setattr(cluster, "LOCK_SECONDS", 0.2)
     with (
         FileLock(task.folder.path / ".node.lock", is_singleton=False),
         pytest.raises(InvalidInputError, match=r"digits-mlp-a-0 is still in use by another process after 0\.2 s$"),
     ):
-        cluster._work(at_once, task, 1)
+        cluster._run_on_node(at_once, task, 1)
     assert notes(task) == []
 
-    def held(task: Task) -> Outcome:
+    def held(task: RunTask) -> RunOutcome:
         with pytest.raises(InvalidInputError, match="still in use"):
-            cluster._work(at_once, task, 1)
-        return Outcome(task.name)
+            cluster._run_on_node(at_once, task, 1)
+        return RunOutcome(task.name)
 
-    assert cluster._work(held, task, 1) == Outcome(task.name)
+    assert cluster._run_on_node(held, task, 1) == RunOutcome(task.name)
 
 
 # Refusals
 
 
-def outcomes_at(address: str, tmp_path: Path, **options: Any) -> list[Outcome]:
-    return list(RayBackend(address, work=at_once, **options)([a_task(tmp_path, "a")], unheard))
+def outcomes_at(address: str, tmp_path: Path, **options: Any) -> list[RunOutcome]:
+    return list(RayBackend(address, run_task=at_once, **options)([a_task(tmp_path, "a")], unheard))
 
 
 def test_ray_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from PIL import Image
 
 from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments import processes, run_experiment
-from calibrant.experiments.folder import Outcome
-from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import Result, carry_out
-from calibrant.experiments.work import Backend, in_this_process
+from calibrant.experiments.folder import RunOutcome
+from calibrant.experiments.processes import ProcessBackend
+from calibrant.experiments.run import ExperimentResult, run_plan
+from calibrant.experiments.tasks import Backend, in_this_process
 from made.sweeps import (
     LONG,
     NAMES,
@@ -27,7 +27,7 @@ from made.sweeps import (
     SHIFTED,
     SHORT,
     TWO,
-    Forking,
+    ForkContext,
     Values,
     check_same,
     contents,
@@ -48,7 +48,7 @@ N_KILLS = 3
 
 @pytest.fixture
 def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    context = Forking()
+    context = ForkContext()
     monkeypatch.setattr(processes, "get_context", lambda method: context)
     yield
     assert active_children() == []
@@ -62,12 +62,18 @@ def one_line(message: object) -> str:
 
 def in_two(
     folder: Path,
-    report: Callable[[str, float], None] = lambda run, share: None,
-    ended: Callable[[Outcome], None] = lambda outcome: None,
+    progress: Callable[[str, float], None] = lambda run, share: None,
+    on_run_end: Callable[[RunOutcome], None] = lambda outcome: None,
     grids: tuple[Values, ...] = (TWO,),
-) -> Result:
+) -> ExperimentResult:
     plan = plan_of(folder, *grids, settings=LONG)
-    return carry_out(plan, folder.with_suffix(".toml"), backend=Processes(2, threads=1), report=report, ended=ended)
+    return run_plan(
+        plan,
+        folder.with_suffix(".toml"),
+        backend=ProcessBackend(2, threads=1),
+        progress=progress,
+        on_run_end=on_run_end,
+    )
 
 
 def kill_workers() -> None:
@@ -96,12 +102,12 @@ def test_a_driver_that_is_killed_again_and_again(whole: Path, tmp_path: Path) ->
 def test_a_run_whose_process_is_killed_goes_on(whole: Path, tmp_path: Path) -> None:
     kills: list[float] = []
 
-    def report(run: str, share: float) -> None:
+    def progress(run: str, share: float) -> None:
         if share > 0.2 and not kills:
             kills.append(share)
             kill_workers()
 
-    result = in_two(tmp_path / "sweep", report)
+    result = in_two(tmp_path / "sweep", progress)
     assert kills
     assert (result.n_done, result.failures, result.missing) == (2, (), ())
     check_same(tmp_path / "sweep", whole)
@@ -109,10 +115,10 @@ def test_a_run_whose_process_is_killed_goes_on(whole: Path, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("forking")
 def test_a_run_whose_process_is_killed_twice_has_failed(whole: Path, tmp_path: Path) -> None:
-    def report(run: str, share: float) -> None:
+    def progress(run: str, share: float) -> None:
         kill_workers()
 
-    result = in_two(tmp_path / "sweep", report)
+    result = in_two(tmp_path / "sweep", progress)
     assert {outcome.run: outcome.failure for outcome in result.failures} == dict.fromkeys(
         NAMES, "its process died (signal 9)"
     )
@@ -127,13 +133,13 @@ def test_a_process_that_is_killed_while_it_waits(whole: Path, tmp_path: Path) ->
     """The first has nothing more to do when both are killed; the run of the second then needs a process."""
     names: list[str] = []
 
-    def ended(outcome: Outcome) -> None:
+    def on_run_end(outcome: RunOutcome) -> None:
         names.append(outcome.run)
         if len(names) == 1:
             kill_workers()
 
     grids = ({"loss": "cross_entropy", "epochs": 1}, {"loss": "focal"})
-    result = in_two(tmp_path / "sweep", ended=ended, grids=grids)
+    result = in_two(tmp_path / "sweep", on_run_end=on_run_end, grids=grids)
     assert (result.n_done, result.failures, names) == (2, (), list(NAMES))
     rows, wanted = (
         read_rows(folder).filter(pc.field("loss") == "focal").combine_chunks() for folder in (tmp_path / "sweep", whole)
@@ -146,13 +152,13 @@ def test_a_process_that_is_killed_while_it_waits(whole: Path, tmp_path: Path) ->
 def test_workers_end_with_their_driver(whole: Path, tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "sweep"
 
-    def report(run: str, share: float) -> None:
+    def progress(run: str, share: float) -> None:
         if share > 0.2:
             os.kill(os.getpid(), number)
 
     def action() -> None:
         try:
-            in_two(folder, report)
+            in_two(folder, progress)
         except InterruptedRunError as error:
             print(one_line(error))
             raise SystemExit(130) from None
@@ -174,14 +180,14 @@ def test_workers_end_with_their_driver(whole: Path, tmp_path: Path, number: sign
 def test_a_process_that_is_asked_to_stop_takes_no_other_with_it(whole: Path, tmp_path: Path) -> None:
     asked: list[int] = []
 
-    def report(run: str, share: float) -> None:
+    def progress(run: str, share: float) -> None:
         if share > 0.2 and not asked:
             worker = active_children()[0]
             assert worker.pid is not None
             asked.append(worker.pid)
             os.kill(worker.pid, signal.SIGTERM)
 
-    result = in_two(tmp_path / "sweep", report)
+    result = in_two(tmp_path / "sweep", progress)
     assert asked
     assert (result.n_done, result.failures) == (2, ())
     check_same(tmp_path / "sweep", whole)
@@ -199,7 +205,7 @@ def test_image_files_in_files_are_decoded_beside_runs_in_processes(tmp_path: Pat
     settings = {"data": "image_folder", "root": str(tmp_path / "images"), "image_size": 16, "batch_size": 8}
     settings |= {"epochs": 1, "shifts": ["fog-3"], "workers": 1}
     plan = plan_of(tmp_path / "sweep", TWO, settings=settings, calibrators=[])
-    result = carry_out(plan, (tmp_path / "sweep.toml"), backend=Processes(2, threads=1))
+    result = run_plan(plan, (tmp_path / "sweep.toml"), backend=ProcessBackend(2, threads=1))
     assert (result.n_done, result.failures) == (2, ())
 
 
@@ -218,7 +224,7 @@ def test_a_second_sweep_in_a_folder_is_refused(short: Path) -> None:
 
 
 @pytest.mark.usefixtures("forking")
-@pytest.mark.parametrize("backend", [in_this_process, Processes(2, threads=1)], ids=["here", "processes"])
+@pytest.mark.parametrize("backend", [in_this_process, ProcessBackend(2, threads=1)], ids=["here", "processes"])
 def test_a_folder_that_is_a_file_fails_its_run_alone(tmp_path: Path, backend: Backend) -> None:
     folder = tmp_path / "sweep"
     folder.mkdir()
@@ -299,7 +305,7 @@ def test_a_full_disk_under_the_log(short: Path, tmp_path: Path) -> None:
 # Files that are damaged
 
 
-def again(folder: Path, *, redo: bool = False, **top: object) -> Result:
+def again(folder: Path, *, redo: bool = False, **top: object) -> ExperimentResult:
     file = write_sweep(folder.with_suffix(".toml"), TWO, **{**SHIFTED, **top})
     return run_experiment(file, output=folder, redo=redo)
 

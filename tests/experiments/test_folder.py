@@ -14,7 +14,7 @@ import pytest
 from calibrant._parquet import write_table
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, RunKey
-from calibrant.experiments.folder import Outcome
+from calibrant.experiments.folder import RunOutcome
 from calibrant.runs import CURVES, ROWS, keys_of
 from made.sweeps import NAMES, SHORT, TWO, read_rows, sweep
 
@@ -84,7 +84,7 @@ def test_broken_lines_of_a_log_are_counted_and_written_behind(tmp_path: Path) ->
     """The machine went down while a line was written."""
     folder = ExperimentFolder(tmp_path)
     assert folder.read_log() == ([], 0)
-    first, second = Outcome("a", "diverged", 1.5), Outcome("b", None, 2.25, ("no fit",))
+    first, second = RunOutcome("a", "diverged", 1.5), RunOutcome("b", None, 2.25, ("no fit",))
     folder.append_log(first)
     others = ['{"run": "b", "sec', "7", '{"run": 7, "seconds": 1}', '{"run": "b", "failure": 7, "seconds": 1}']
     others += ['{"run": "b", "seconds": NaN}', '{"run": "b", "seconds": true}', '{"run": "b"}', "[" * 100_000]

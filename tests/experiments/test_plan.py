@@ -11,12 +11,12 @@ import torch
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments import config, run_experiment
 from calibrant.experiments.cluster import RayBackend
-from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import choose_backend, make_plan
-from calibrant.experiments.work import in_this_process
+from calibrant.experiments.processes import ProcessBackend
+from calibrant.experiments.run import choose_backend, plan_experiment
+from calibrant.experiments.tasks import in_this_process
 from calibrant.runs import RunFolder
 from calibrant.training import Settings
-from calibrant.training.folder import digest_of, opened
+from calibrant.training.folder import config_digest, open_run_folder
 from made.sweeps import NAMES, SETTINGS, SHORT, TWO, plan_of, write_sweep
 
 MANY = (
@@ -27,13 +27,13 @@ MANY = (
 
 def begin(folder: Path, run: str, **settings: object) -> None:
     values: dict[str, Any] = {**SETTINGS, **settings}
-    with opened(RunFolder(folder / run), Settings(**values)):
+    with open_run_folder(RunFolder(folder / run), Settings(**values)):
         pass
 
 
 def states_of(folder: Path, *grids: dict[str, Any], **options: Any) -> list[str]:
     file = write_sweep(folder.parent / "other.toml", *grids, **options)
-    return list(make_plan(file, output=folder).states.values())
+    return list(plan_experiment(file, output=folder).states.values())
 
 
 def test_states_are_those_of_the_folders(short: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_folder_of_another_configuration_is_refused_before_anything_is_trained
         assert len(message.splitlines()) == 1
         assert str(short / NAMES[0]) in message
         assert re.findall(r"\b[0-9a-f]{12}\b", message) == [
-            digest_of(Settings(**{**SETTINGS, "epochs": epochs}).identity) for epochs in (1, 2)
+            config_digest(Settings(**{**SETTINGS, "epochs": epochs}).identity) for epochs in (1, 2)
         ]
     assert {path: path.stat().st_mtime_ns for path in short.rglob("*")} == before
 
@@ -129,11 +129,11 @@ def test_only_some_are_chosen(tmp_path: Path) -> None:
     ("n_cores", "n_gpus", "jobs", "expected"),
     [
         (1, 0, None, in_this_process),
-        (4, 0, None, Processes(4, 1, 0)),
-        (64, 0, None, Processes(8, 8, 0)),
-        (64, 2, None, Processes(2, 32, 2)),
-        (4, 0, 2, Processes(2, 2, 0)),
-        (4, 0, 30, Processes(10, 1, 0)),
+        (4, 0, None, ProcessBackend(4, 1, 0)),
+        (64, 0, None, ProcessBackend(8, 8, 0)),
+        (64, 2, None, ProcessBackend(2, 32, 2)),
+        (4, 0, 2, ProcessBackend(2, 2, 0)),
+        (4, 0, 30, ProcessBackend(10, 1, 0)),
         (4, 2, 1, in_this_process),
     ],
 )
@@ -149,9 +149,9 @@ def test_a_cluster_is_asked_for_what_the_file_says(short: Path, tmp_path: Path) 
     plan = plan_of(tmp_path / "sweep", *MANY, resources={"cpus": 2, "gpus": 0.5})
     assert choose_backend(plan, ray="auto") == RayBackend("auto", cpus=2, gpus=0.5)
     file = write_sweep(tmp_path / "done.toml", TWO, settings=SHORT)
-    done = make_plan(file, output=short)
+    done = plan_experiment(file, output=short)
     assert choose_backend(done, jobs=2) is in_this_process  # there is nothing to do
-    assert choose_backend(done, jobs=2, redo=True) == Processes(
+    assert choose_backend(done, jobs=2, redo=True) == ProcessBackend(
         2, max(1, (os.cpu_count() or 1) // 2), torch.cuda.device_count()
     )
 

@@ -13,12 +13,23 @@ from filelock import FileLock
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InterruptedRunError, NotConvergedError
-from calibrant.experiments import ExperimentFolder, processes, run_experiment
-from calibrant.experiments import work as work_module
-from calibrant.experiments.processes import Processes
-from calibrant.experiments.run import carry_out
+from calibrant.experiments import ExperimentFolder, processes, run_experiment, tasks
+from calibrant.experiments.processes import ProcessBackend
+from calibrant.experiments.run import run_plan
 from calibrant.training import results
-from made.sweeps import LONG, NAMES, SHORT, TWO, Forking, check_same, contents, plan_of, read_rows, sweep, write_sweep
+from made.sweeps import (
+    LONG,
+    NAMES,
+    SHORT,
+    TWO,
+    ForkContext,
+    check_same,
+    contents,
+    plan_of,
+    read_rows,
+    sweep,
+    write_sweep,
+)
 from made.training import Ended, at_moment, in_child, n_moments, some_moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -97,7 +108,7 @@ def test_rows_grow_with_each_run_that_has_ended(tmp_path: Path) -> None:
     """So that a report can be drawn anew; a run that failed adds none."""
     seen: list[tuple[str, list[str]]] = []
     plan = plan_of(tmp_path / "sweep", {"loss": "poly", "lr": 1e30}, TWO, settings=SHORT)
-    carry_out(plan, tmp_path / "sweep.toml", ended=lambda end: seen.append((end.run, runs_in(tmp_path / "sweep"))))
+    run_plan(plan, tmp_path / "sweep.toml", on_run_end=lambda end: seen.append((end.run, runs_in(tmp_path / "sweep"))))
     assert seen == [("digits-mlp-poly-0", []), (NAMES[0], [NAMES[0]]), (NAMES[1], list(NAMES))]
 
 
@@ -148,7 +159,7 @@ def test_a_mistake_of_ours_is_one_line_and_the_log_has_all_of_it(
     def mistaken(*_: object) -> None:
         raise KeyError("first\nsecond")
 
-    monkeypatch.setattr(work_module, "evaluate", mistaken)
+    monkeypatch.setattr(tasks, "evaluate", mistaken)
     (failed,) = sweep(tmp_path / "sweep", {"loss": "focal", "epochs": 1}).failures
     assert failed.failure == r"KeyError: 'first\nsecond'"
     assert "Traceback" in (tmp_path / "sweep" / NAMES[1] / "error.log").read_text()
@@ -166,7 +177,7 @@ def test_a_calibrator_that_has_no_fit_leaves_the_others_theirs(tmp_path: Path, m
     monkeypatch.setattr(TemperatureScaling, "fit", without_grid)
     outcomes = []
     plan = plan_of(tmp_path / "sweep", {"epochs": 1}, calibrators=["temperature", "temperature_grid"])
-    result = carry_out(plan, tmp_path / "sweep.toml", ended=outcomes.append)
+    result = run_plan(plan, tmp_path / "sweep.toml", on_run_end=outcomes.append)
     assert (result.n_done, result.failures) == (1, ())
     note = "temperature could not be fitted: there is no best temperature"
     assert [outcome.notes for outcome in outcomes] == [(note,)]
@@ -182,16 +193,16 @@ def test_a_calibrator_that_has_no_fit_leaves_the_others_theirs(tmp_path: Path, m
 def test_rows_of_processes(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     """One with libraries that it loads itself, and two at a time, which are spared that."""
     if jobs == 2:
-        context = Forking()
+        context = ForkContext()
         monkeypatch.setattr(processes, "get_context", lambda method: context)
     shares: dict[str, list[float]] = {name: [] for name in NAMES}
     outcomes = []
-    result = carry_out(
+    result = run_plan(
         plan_of(tmp_path / "sweep", TWO, settings=SHORT),
         tmp_path / "sweep.toml",
-        backend=Processes(jobs, threads=1),
-        report=lambda run, share: shares[run].append(share),
-        ended=outcomes.append,
+        backend=ProcessBackend(jobs, threads=1),
+        progress=lambda run, share: shares[run].append(share),
+        on_run_end=outcomes.append,
     )
     assert (result.n_done, result.failures, result.missing) == (2, (), ())
     assert {outcome.run for outcome in outcomes} == set(NAMES)
@@ -250,7 +261,7 @@ def test_a_stop_between_two_runs_is_heeded(tmp_path: Path, name: str) -> None:
     def action() -> None:
         from calibrant.training import run
 
-        home, last_step = (work_module, "evaluate") if name == "evaluate" else (run, "Predictor")
+        home, last_step = (tasks, "evaluate") if name == "evaluate" else (run, "Predictor")
         function = getattr(home, last_step)
 
         def asked(*given: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from calibrant.experiments import ExperimentFolder, run_experiment
-from calibrant.experiments.run import Plan, Result, make_plan
+from calibrant.experiments.run import ExperimentPlan, ExperimentResult, plan_experiment
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))  # for training_run, with its children and moments
 
@@ -49,13 +49,13 @@ def write_sweep(path: Path, *grids: Values, settings: Values | None = None, **to
     return path
 
 
-def sweep(folder: Path, *grids: Values, **options: Any) -> Result:
+def sweep(folder: Path, *grids: Values, **options: Any) -> ExperimentResult:
     """Run a sweep, whose file stands beside its folder."""
     return run_experiment(write_sweep(folder.with_suffix(".toml"), *grids, **options), output=folder)
 
 
-def plan_of(folder: Path, *grids: Values, only: Mapping[str, str] | None = None, **options: Any) -> Plan:
-    return make_plan(write_sweep(folder.with_suffix(".toml"), *grids, **options), output=folder, only=only)
+def plan_of(folder: Path, *grids: Values, only: Mapping[str, str] | None = None, **options: Any) -> ExperimentPlan:
+    return plan_experiment(write_sweep(folder.with_suffix(".toml"), *grids, **options), output=folder, only=only)
 
 
 # What a sweep leaves behind
@@ -102,8 +102,8 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
 # Processes that are forked where they would be spawned: they do the same, and need not load the libraries
 
 
-class Forking:
-    """What `get_context("spawn")` returns, as far as `Processes` asks; a fork must close what it should not have."""
+class ForkContext:
+    """What `get_context("spawn")` returns, as `ProcessBackend` uses it; a fork closes what it should not have."""
 
     def __init__(self) -> None:
         self.fork = get_context("fork")

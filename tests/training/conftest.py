@@ -22,12 +22,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs in float64: processors take sums in different orders, which in float32 shows after a few steps."""
 
-    def normalised(images: Tensor, mean: float, std: float) -> Tensor:
+    def normalise(images: Tensor, mean: float, std: float) -> Tensor:
         return (images.double() / 255 - mean) / std
 
     for module in ("loop", "outputs"):
-        monkeypatch.setattr(f"calibrant.training.{module}.normalised", normalised)
-    monkeypatch.setattr("calibrant.training.run.own_state", nullcontext)  # which would set float32
+        monkeypatch.setattr(f"calibrant.training.{module}.normalise", normalise)
+    monkeypatch.setattr("calibrant.training.run.reproducible_torch", nullcontext)  # which would set float32
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.data import ImageFiles
 from calibrant.errors import CorruptFileError
-from calibrant.training.batches import Epoch, normalised, read_batches
+from calibrant.training.batches import Epoch, normalise, read_batches
 
 N_ROWS = 50
 
@@ -18,14 +18,14 @@ def drawn(epoch: int = 0, seed: int = 0, padding: int = 2, flip: bool = True) ->
     return Epoch.draw(N_ROWS, seed=seed, epoch=epoch, padding=padding, flip=flip)
 
 
-def one_by_one(image: Tensor, offset: list[int], mirrored: bool, padding: int) -> Tensor:
+def one_by_one(image: Tensor, offset: list[int], flipped: bool, padding: int) -> Tensor:
     """A crop of an image with a black border, pixel by pixel."""
     _, height, width = image.shape
     found = torch.zeros_like(image)
     for y in range(height):
         for x in range(width):
             down = y + offset[0] - padding
-            across = (width - 1 - x if mirrored else x) + offset[1] - padding
+            across = (width - 1 - x if flipped else x) + offset[1] - padding
             if 0 <= down < height and 0 <= across < width:
                 found[:, y, x] = image[:, down, across]
     return found
@@ -40,9 +40,9 @@ def test_images_are_moved_and_mirrored(channels: int, padding: int) -> None:
     rows = plan.order[:20]
     moved = plan.augment(images[rows], rows, padding)
     for row, image in zip(rows.tolist(), moved, strict=True):
-        expected = one_by_one(images[row], plan.offsets[row].tolist(), bool(plan.mirrored[row]), padding)
+        expected = one_by_one(images[row], plan.offsets[row].tolist(), bool(plan.flipped[row]), padding)
         assert torch.equal(image, expected)
-    assert 0 < int(plan.mirrored.sum()) < N_ROWS
+    assert 0 < int(plan.flipped.sum()) < N_ROWS
     assert plan.offsets.unique().tolist() == list(range(2 * padding + 1))
 
 
@@ -72,7 +72,7 @@ def test_processes_and_parts_share_the_rows_of_a_step(world: int, accumulate: in
 
 
 def test_bytes_become_numbers_around_zero() -> None:
-    found = normalised(torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 1, 1, 3), 0.5, 0.25)
+    found = normalise(torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 1, 1, 3), 0.5, 0.25)
     assert found.flatten().tolist() == pytest.approx([-2.0, -1.2, 2.0])
 
 

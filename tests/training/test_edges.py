@@ -19,7 +19,7 @@ from calibrant.training import Settings, predict, predict_run, train
 from calibrant.training.batches import read_batches
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import new_fabric
-from calibrant.training.predicting import chosen_names
+from calibrant.training.predicting import select_splits
 from made.training import log_of, quick, results_of
 
 
@@ -149,12 +149,12 @@ def test_image_files_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pyte
 def test_names_of_a_users_own_tests_are_taken_whole(tmp_path: Path) -> None:
     write_images(tmp_path, "train", "day+night", "all", "other")
     data = open_dataset("image_folder", tmp_path, image_size=8)
-    assert chosen_names(data, ["all"]) == ["all", "day+night", "other"]
-    assert chosen_names(data, ["day+night"]) == ["day+night"]
+    assert select_splits(data, ["all"]) == ["all", "day+night", "other"]
+    assert select_splits(data, ["day+night"]) == ["day+night"]
     assert len(data.split("day+night")) == 12
-    assert chosen_names(data, ["val+fog"]) == [f"val+fog-{severity}" for severity in range(1, 6)]
+    assert select_splits(data, ["val+fog"]) == [f"val+fog-{severity}" for severity in range(1, 6)]
     with pytest.raises(UnknownNameError, match="unknown split 'dya'"):
-        chosen_names(data, ["dya+fog-1"])
+        select_splits(data, ["dya+fog-1"])
 
 
 def test_the_watch_ends_also_where_nothing_began(tmp_path: Path) -> None:
@@ -326,6 +326,6 @@ def test_a_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
 
 def test_parts_of_wilds_can_be_put_under_a_corruption() -> None:
     data = open_dataset("camelyon17")
-    assert chosen_names(data, ["val+fog-3"]) == ["val+fog-3"]
+    assert select_splits(data, ["val+fog-3"]) == ["val+fog-3"]
     with pytest.raises(UnknownNameError, match="unknown corruption 'fgo'"):
-        chosen_names(data, ["val+fgo"])
+        select_splits(data, ["val+fgo"])

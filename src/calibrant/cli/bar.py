@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.cli.output import shown
-from calibrant.experiments.folder import Outcome
+from calibrant.experiments.folder import RunOutcome
 from calibrant.report.numbers import duration
 from calibrant.training.callback import TrainingCallback
 
@@ -66,14 +66,14 @@ class SweepBar:
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
-    def report(self, run: str, share: float) -> None:
+    def progress(self, run: str, share: float) -> None:
         self.shares[run] = share
         description = f"{self.n_ended} of {self.total} runs, now {run}"
         self.bar.update(self.task, completed=sum(self.shares.values()), description=description)
 
-    def ended(self, outcome: Outcome) -> None:
+    def on_run_end(self, outcome: RunOutcome) -> None:
         self.n_ended += 1
-        self.report(outcome.run, 1.0)
+        self.progress(outcome.run, 1.0)
         how = f"failed: {outcome.failure}" if outcome.failure else f"done in {duration(outcome.seconds)}"
         line = f"{self.n_ended}/{self.total} {outcome.run} {'; '.join([how, *outcome.notes])}"
         self.console.print(shown(line), soft_wrap=True)

@@ -11,8 +11,8 @@ from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.experiments.folder import ExperimentFolder, Outcome
-    from calibrant.experiments.run import Plan, Result
+    from calibrant.experiments.folder import ExperimentFolder, RunOutcome
+    from calibrant.experiments.run import ExperimentPlan, ExperimentResult
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
     from rich.console import Console
 
     try:
-        from calibrant.experiments.run import carry_out, choose_backend, demo_file, make_plan
+        from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan
     except ImportError:
         raise NoDataError(
             "experiments need the extras report and train: pip install 'calibrant[report,train]'"
@@ -62,7 +62,7 @@ def run(
     console = Console()
     source = demo_file() if file is None else Path(file)
     with working("reading the plan"):
-        plan = make_plan(source, output=output, only=_axes(only))
+        plan = plan_experiment(source, output=output, only=_axes(only))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
     check_names(plan.experiment.figures)  # and that they can be drawn, before hours of training
     _show_plan(console, plan)
@@ -71,11 +71,11 @@ def run(
     draw_page = live_page(plan.folder)
     with SweepBar(console, len(plan.tasks(redo=redo))) as bar:
 
-        def ended(outcome: "Outcome") -> None:
-            bar.ended(outcome)
+        def on_run_end(outcome: "RunOutcome") -> None:
+            bar.on_run_end(outcome)
             draw_page()
 
-        result = carry_out(plan, source, redo=redo, backend=backend, report=bar.report, ended=ended)
+        result = run_plan(plan, source, redo=redo, backend=backend, progress=bar.progress, on_run_end=on_run_end)
     _show_result(console, plan, result)
 
 
@@ -89,7 +89,7 @@ def _axes(only: str) -> dict[str, str]:
     return axes
 
 
-def _show_plan(console: "Console", plan: "Plan") -> None:
+def _show_plan(console: "Console", plan: "ExperimentPlan") -> None:
     """The runs by data set, model and loss, and what is done of them."""
     names = ("data", "model", "loss", "smoothing", "seeds", "done", "left")
     table = new_table(plan.experiment.title or str(plan.folder.path), names, n_left=3)
@@ -109,7 +109,7 @@ def _show_plan(console: "Console", plan: "Plan") -> None:
     console.print(shown(summary), soft_wrap=True)
 
 
-def _show_result(console: "Console", plan: "Plan", result: "Result") -> None:
+def _show_result(console: "Console", plan: "ExperimentPlan", result: "ExperimentResult") -> None:
     """Table 1, the page of all tables and figures, and what is missing or failed."""
     folder = result.folder
     if result.n_done:

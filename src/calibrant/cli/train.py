@@ -15,7 +15,7 @@ from calibrant.runs import RunFolder
 try:
     from pydantic_core import PydanticUndefined
 
-    from calibrant.training.recipes import SMALL
+    from calibrant.training.recipes import SMALL_RECIPE
     from calibrant.training.settings import Settings, read_settings, run_key
 except ImportError:
     from calibrant.errors import NoDataError
@@ -32,7 +32,7 @@ def flag(name: str, field: "FieldInfo") -> Any:
     kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(field.annotation)]
     is_union = get_origin(field.annotation) in (Union, UnionType)
     options: dict[str, Any] = {"help": field.description}
-    if name not in SMALL and field.default not in (None, PydanticUndefined, False):
+    if name not in SMALL_RECIPE and field.default not in (None, PydanticUndefined, False):
         default = " ".join(field.default) if name == "shifts" else field.default
         options["help"] = f"{field.description} [default: {default}]"
     if int in (field.annotation, *kinds):
@@ -48,7 +48,7 @@ Flags = TypedDict(  # type: ignore[misc]
     {name: flag(name, field) for name, field in Settings.model_fields.items()},
     total=False,
 )
-COLUMNS = ("accuracy", "ece", "kse", "nll", "brier")
+SHOWN_METRICS = ("accuracy", "ece", "kse", "nll", "brier")
 
 
 def train(
@@ -96,7 +96,7 @@ def _show(console: "Console", run: RunFolder, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(finite({"folder": str(run.path), "scores": scores}), indent=2, allow_nan=False))
         return
-    table = new_table(str(run.path), ("", "tests", *COLUMNS), n_left=1)
+    table = new_table(str(run.path), ("", "tests", *SHOWN_METRICS), n_left=1)
     for name, found in scores.items():
-        table.add_row(shown(name), str(found["tests"]), *(number(found.get(metric)) for metric in COLUMNS))
+        table.add_row(shown(name), str(found["tests"]), *(number(found.get(metric)) for metric in SHOWN_METRICS))
     console.print(table)

@@ -14,12 +14,12 @@ from filelock import FileLock, Timeout
 from calibrant._checks import check_integer, check_number, check_positive
 from calibrant._files import data_folder, first_line, make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, NoDataError
-from calibrant.experiments.folder import Outcome
-from calibrant.experiments.work import RunProgress, Task, work
+from calibrant.experiments.folder import RunOutcome
+from calibrant.experiments.tasks import RunProgress, RunTask, run_task
 from calibrant.parallel import ray_session
 
-GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
-LET_GO = 60.0  # seconds in which a process on a lost node must let go of the folder
+STOP_SECONDS = 60.0  # seconds that a stopped run has to write its checkpoint
+LOCK_SECONDS = 60.0  # seconds in which a process on a lost node must let go of the folder
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RayBackend:
     cpus: float = 1  # of a run
     gpus: float | None = None  # of a run; None: one where the cluster has any
     retries: int = 3  # of a run whose node or process is lost
-    work: Callable[[Task], Outcome] = work
+    run_task: Callable[[RunTask], RunOutcome] = run_task
 
     def __post_init__(self) -> None:
         check_positive("cpus", self.cpus)
@@ -44,18 +44,18 @@ class RayBackend:
             if self.gpus > 1 and not float(self.gpus).is_integer():
                 raise InvalidInputError(f"gpus must be a share of one, or a whole number, got {self.gpus}")
 
-    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
+    def __call__(self, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
         with ray_session(self.address) as ray:
             do, began = self._remote(ray), time.perf_counter()
-            pending: dict[Any, Task] = {}
+            pending: dict[Any, RunTask] = {}
             try:
-                for task in map(_rooted, tasks):
-                    pending[do.options(name=task.name).remote(self.work, task, max(1, int(self.cpus)))] = task
+                for task in map(_with_absolute_root, tasks):
+                    pending[do.options(name=task.name).remote(self.run_task, task, max(1, int(self.cpus)))] = task
                 while pending:
                     (reference,), _ = ray.wait(list(pending), num_returns=1)
                     task = pending.pop(reference)
                     outcome = _outcome(ray, reference, task, began)
-                    report(task.name, 1.0)
+                    progress(task.name, 1.0)
                     yield outcome
             finally:
                 _stop(ray, list(pending))
@@ -70,31 +70,31 @@ class RayBackend:
         # a node that is told to go stops its runs by a signal: that is a lost node, and no failure
         return ray.remote(
             num_cpus=self.cpus, num_gpus=gpus, max_retries=self.retries, retry_exceptions=[InterruptedRunError]
-        )(_work)
+        )(_run_on_node)
 
 
-def _rooted(task: Task) -> Task:
+def _with_absolute_root(task: RunTask) -> RunTask:
     """The task with the folder of the data in full: nodes have another working directory."""
     root = os.path.abspath(data_folder(task.settings.root))
     return replace(task, settings=task.settings.model_copy(update={"root": root}))
 
 
-def _work(work: Callable[[Task], Outcome], task: Task, n_threads: int) -> Outcome:
+def _run_on_node(run_task: Callable[[RunTask], RunOutcome], task: RunTask, n_threads: int) -> RunOutcome:
     """What a node does."""
     torch.set_num_threads(n_threads)
-    with _held(task.folder.path):
-        return work(task)
+    with _lock_folder(task.folder.path):
+        return run_task(task)
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """The folder, once a process of a node that was lost has let go of it."""
     make_folder(folder)
     lock = FileLock(folder / ".node.lock")
     try:
-        lock.acquire(timeout=LET_GO)
+        lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
-        raise InvalidInputError(f"{folder} is still in use by another process after {LET_GO:g} s") from None
+        raise InvalidInputError(f"{folder} is still in use by another process after {LOCK_SECONDS:g} s") from None
     except OSError as error:
         raise NoDataError(f"{folder} cannot be written: {error.strerror}") from None
     try:
@@ -103,12 +103,12 @@ def _held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _outcome(ray: Any, reference: Any, task: Task, began: float) -> Outcome:
+def _outcome(ray: Any, reference: Any, task: RunTask, began: float) -> RunOutcome:
     """How a task ended; where Ray gave it up, or it raised, that is a failure, and the others go on."""
     try:
-        outcome: Outcome = ray.get(reference)
+        outcome: RunOutcome = ray.get(reference)
     except ray.exceptions.RayError as error:
-        return Outcome(task.name, _failure(ray, error), seconds=time.perf_counter() - began)
+        return RunOutcome(task.name, _failure(ray, error), seconds=time.perf_counter() - began)
     return outcome
 
 
@@ -136,5 +136,5 @@ def _stop(ray: Any, pending: list[Any]) -> None:
 
 def _unfinished(ray: Any, pending: list[Any]) -> list[Any]:
     """Those that have not ended after the time of grace."""
-    left: list[Any] = ray.wait(pending, num_returns=len(pending), timeout=GRACE)[1] if pending else []
+    left: list[Any] = ray.wait(pending, num_returns=len(pending), timeout=STOP_SECONDS)[1] if pending else []
     return left

@@ -14,22 +14,22 @@ from calibrant._names import check_choice
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.experiments.folder import EXPERIMENT
 from calibrant.runs import RunKey
-from calibrant.training.settings import Settings, check_settings, run_key, validated
-from calibrant.training.toml import one_line
+from calibrant.training.settings import Settings, check_settings, run_key, validate_settings
+from calibrant.training.toml import as_calibrant_error
 
 AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
 PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
 
-Words = Annotated[tuple[str, ...], Field(strict=False)]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
-class Table(BaseModel):
+class StrictModel(BaseModel):
     """A table of an experiment file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
@@ -38,16 +38,18 @@ def _optional(name: str, many: bool) -> Any:
     field = Settings.model_fields[name]
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     if many:
-        either = BeforeValidator(_listed, json_schema_input_type=kind | list[kind])
+        either = BeforeValidator(_as_list, json_schema_input_type=kind | list[kind])
         kind = Annotated[list[kind], Field(min_length=1), either]
     return (kind | None, Field(default=None, description=field.description))
 
 
-def _settings_table(name: str, axes: Iterable[str]) -> type[Table]:
-    return create_model(name, __base__=Table, **{key: _optional(key, key in axes) for key in Settings.model_fields})
+def _settings_table(name: str, axes: Iterable[str]) -> type[StrictModel]:
+    return create_model(
+        name, __base__=StrictModel, **{key: _optional(key, key in axes) for key in Settings.model_fields}
+    )
 
 
-class Common(_settings_table("OneOfEach", ())):  # type: ignore[misc]
+class CommonSettings(_settings_table("OneOfEach", ())):  # type: ignore[misc]
     """Training settings of every run; see `calibrant train --help`."""
 
 
@@ -60,11 +62,11 @@ class Grid(_settings_table("OneOrManyOfEach", AXES)):  # type: ignore[misc]
     def settings(self, common: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The settings of every run, those of the grid over the common ones."""
         given = {**common, **self.model_dump(exclude_unset=True, exclude={"variant"})}
-        axes = {name: _listed(given[name]) for name in AXES if name in given}
+        axes = {name: _as_list(given[name]) for name in AXES if name in given}
         return [{**given, **dict(zip(axes, values, strict=True))} for values in product(*axes.values())]
 
 
-class Resources(Table):
+class Resources(StrictModel):
     """What Ray keeps free for each run."""
 
     cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -73,25 +75,25 @@ class Resources(Table):
     """By default one where the cluster has any."""
 
 
-class Experiment(Table):
+class Experiment(StrictModel):
     """Which models are trained, and how they are measured."""
 
     title: str = ""
     """What tables and the report call it."""
     output: str | None = None
     """The folder of all that comes of it, by default runs/ and the name of the file."""
-    calibrators: Words = ("temperature",)
+    calibrators: Names = ("temperature",)
     """What mends the predictions, beside none: names as temperature, or temperature_grid for the paper's."""
-    calibration_shifts: Words = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    calibration_shifts: Names = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
     """The corruptions of validation images for calibrators that learn from shifted rows; on a test under one of them
     the calibrator is fitted without it."""
-    metrics: Words = PAPER_METRICS
+    metrics: Names = PAPER_METRICS
     """What is measured on every test."""
-    intervals: Words = ("accuracy", "ece")
+    intervals: Names = ("accuracy", "ece")
     """The metrics whose rows have a 95 % interval; each takes time."""
-    figures: Words = ("all",)
+    figures: Names = ("all",)
     """The figures of the report; all makes those that the rows suffice for."""
-    settings: Common = Field(default_factory=Common)
+    settings: CommonSettings = Field(default_factory=CommonSettings)
     """Training settings of every run."""
     grid: list[Grid] = Field(default_factory=list)
     """Training settings of some runs."""
@@ -104,12 +106,12 @@ class Experiment(Table):
         Raises:
             InvalidInputError: Two runs of different settings would have the same folder.
         """
-        return _expanded(self)
+        return _expand_grids(self)
 
 
-KNOWN = {
+KNOWN_KEYS = {
     "": Experiment.model_fields,
-    "settings": Common.model_fields,
+    "settings": CommonSettings.model_fields,
     "grid": Grid.model_fields,
     "resources": Resources.model_fields,
 }
@@ -124,7 +126,7 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
     try:
         experiment = Experiment.model_validate(read_toml(path))
     except ValidationError as error:
-        raise one_line(error, prefix, KNOWN) from None
+        raise as_calibrant_error(error, prefix, KNOWN_KEYS) from None
     try:
         _check_names(experiment)
         experiment.runs  # noqa: B018  (they are checked)
@@ -161,13 +163,13 @@ def _check_names(experiment: Experiment) -> None:
         )
 
 
-def _expanded(experiment: Experiment) -> dict[RunKey, Settings]:
+def _expand_grids(experiment: Experiment) -> dict[RunKey, Settings]:
     common = experiment.settings.model_dump(exclude_unset=True)
     runs: dict[str, tuple[RunKey, Settings]] = {}  # by name: two keys may spell the same
     for number, grid in enumerate(experiment.grid):
         checked: set[tuple[object, ...]] = set()  # the check builds the loss, which is the same for every seed
         for values in grid.settings(common):
-            settings = validated(values, f"grid[{number}].")
+            settings = validate_settings(values, f"grid[{number}].")
             key = run_key(settings, grid.variant)
             if key.kind not in checked:
                 check_settings(settings)

@@ -21,18 +21,18 @@ from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
 from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
 from calibrant.shifts import Shift
-from calibrant.training.predicting import Predictor, chosen_names
-from calibrant.training.results import columns_of, score_rows, write_rows
+from calibrant.training.predicting import Predictor, select_splits
+from calibrant.training.results import score_rows, split_columns, write_rows
 from calibrant.training.settings import Settings
 
-N_BINS = 10  # of the reliability diagrams, as in the paper's figures
+RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
 FORMAT = 3  # of the files, to be raised when what stands in them changes
 DIGEST = b"measures"  # in the metadata of the files: what they were measured by
 
 
 @dataclass(frozen=True)
-class Measures:
+class EvaluationConfig:
     """What runs are measured by; see :class:`Experiment`."""
 
     calibrators: tuple[str, ...]
@@ -41,7 +41,7 @@ class Measures:
     intervals: tuple[str, ...]
 
     @classmethod
-    def of(cls, experiment: Experiment) -> "Measures":
+    def of(cls, experiment: Experiment) -> "EvaluationConfig":
         intervals = tuple(name for name in experiment.intervals if name in experiment.metrics)
         return cls(experiment.calibrators, experiment.calibration_shifts, experiment.metrics, intervals)
 
@@ -58,7 +58,7 @@ class Measures:
         return [shift for shift in corruption_shifts() if Shift.parse(shift).corruption in wanted]
 
 
-def is_evaluated(key: RunKey, run: RunFolder, measures: Measures) -> bool:
+def is_evaluated(key: RunKey, run: RunFolder, measures: EvaluationConfig) -> bool:
     """Whether the files of the run are there and were measured by the same."""
     for path in (run.metrics, run.curves):
         if not path.is_file():
@@ -72,7 +72,7 @@ def is_evaluated(key: RunKey, run: RunFolder, measures: Measures) -> bool:
     return True
 
 
-def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Measures) -> tuple[str, ...]:
+def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: EvaluationConfig) -> tuple[str, ...]:
     """Measure every test of a finished run, and write its rows and curves; returns what could not be fitted, and why.
 
     The rows of a calibrator that has no fit, as a temperature where every validation row is correct, have no values.
@@ -81,7 +81,7 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Measures
     """
     data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
     validation = [data.validation, *(f"{data.validation}+{shift}" for shift in measures.corrupted_validation)]
-    tests = tests_of(data, settings)
+    tests = evaluated_tests(data, settings)
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], run.predictions, skip=True)
@@ -92,8 +92,8 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Measures
     for name in tests:
         test = Predictions.load(run.prediction(name))
         for calibrator in (RAW, *measures.calibrators):
-            calibrated = test if calibrator == RAW else _calibrated(fits, calibrator, test, failures)
-            shared = key.columns() | columns_of(name, test, data) | {"calibrator": calibrator}
+            calibrated = test if calibrator == RAW else _calibrate(fits, calibrator, test, failures)
+            shared = key.columns() | split_columns(name, test, data) | {"calibrator": calibrator}
             rows += [shared | found for found in _values(calibrated, measures, raw=calibrator == RAW)]
             curves += [] if calibrated is None else [shared | point for point in _points(calibrated)]
     metadata = {DIGEST: measures.digest(key)}
@@ -102,14 +102,14 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Measures
     return tuple(failures)
 
 
-def tests_of(data: DataSet, settings: Settings) -> list[str]:
+def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:
     """The test that is like the training images, which is the last of the splits, and the shifted ones."""
-    shifts = chosen_names(data, settings.shifts) if settings.shifts else []
+    shifts = select_splits(data, settings.shifts) if settings.shifts else []
     names = dict.fromkeys([data.splits[-1], *(name for name in shifts if name in data.shifts)])
     return [name for name in names if name not in (data.splits[0], data.validation)]
 
 
-def _calibrated(fits: UnseenFits, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
+def _calibrate(fits: UnseenFits, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
     """A test, calibrated by what has not seen its type of corruption; None, and the reason kept, where nothing fits."""
     fits.check_unlike(test)
     try:
@@ -119,7 +119,7 @@ def _calibrated(fits: UnseenFits, name: str, test: Predictions, failures: dict[s
         return None
 
 
-def _values(test: Predictions | None, measures: Measures, *, raw: bool) -> list[dict[str, Any]]:
+def _values(test: Predictions | None, measures: EvaluationConfig, *, raw: bool) -> list[dict[str, Any]]:
     metrics = dict.fromkeys((*measures.metrics, "confidence"))
     if test is None:
         return [{"metric": name, "value": None} for name in metrics]
@@ -131,7 +131,7 @@ def _values(test: Predictions | None, measures: Measures, *, raw: bool) -> list[
 def _points(test: Predictions) -> list[dict[str, Any]]:
     confidence, predicted = test.probs().max(dim=1)
     correct = predicted == test.labels
-    bins = outcome_bins(confidence, correct, N_BINS, equal_mass_bins=False, weights=None)
+    bins = outcome_bins(confidence, correct, RELIABILITY_BINS, equal_mass_bins=False, weights=None)
     (filled,) = bins.total.nonzero(as_tuple=True)  # the point of a bin is its number, also where others are empty
     found: list[tuple[Any, ...]] = [
         ("reliability", i, bins.mean_confidence[i], bins.accuracy[i], bins.total[i]) for i in filled.tolist()

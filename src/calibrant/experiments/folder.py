@@ -12,13 +12,13 @@ from calibrant._parquet import read_table, write_table
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_line, keys_of, read_lines
 
-__all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "Outcome", "RunFolder", "RunKey", "keys_of"]
+__all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "keys_of"]
 
 EXPERIMENT = "experiment.toml"  # the copy of the experiment file
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: a line of the experiment's log."""
 
     run: str
@@ -57,7 +57,7 @@ class ExperimentFolder:
 
     @property
     def log_file(self) -> Path:
-        """A line of JSON for every run that ended, see `Outcome`."""
+        """A line of JSON for every run that ended, see `RunOutcome`."""
         return self.path / "log.jsonl"
 
     @property
@@ -114,13 +114,13 @@ class ExperimentFolder:
 
     # The log
 
-    def read_log(self) -> tuple[list[Outcome], int]:
+    def read_log(self) -> tuple[list[RunOutcome], int]:
         """How runs ended, in the order in which they did, and how many lines are broken; no log has no lines."""
         records, n_broken = read_lines(self.log_file)
         outcomes = [outcome for record in records if (outcome := _outcome(record)) is not None]
         return outcomes, n_broken + len(records) - len(outcomes)
 
-    def append_log(self, outcome: Outcome) -> None:
+    def append_log(self, outcome: RunOutcome) -> None:
         """Add how a run ended."""
         append_line(self.log_file, asdict(outcome) | {"seconds": round(outcome.seconds, 3)})
 
@@ -188,11 +188,11 @@ class ExperimentFolder:
         return {name: self.run(name).read_environment() for name in names}
 
 
-def _outcome(record: dict[str, Any]) -> Outcome | None:
+def _outcome(record: dict[str, Any]) -> RunOutcome | None:
     """The outcome that a line of the log tells; None where it is something else."""
     run, failure, seconds = record.get("run"), record.get("failure"), record.get("seconds")
     if not isinstance(run, str) or not isinstance(failure, str | None):
         return None
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1e12:  # nor NaN
         return None
-    return Outcome(run, failure, float(seconds), tuple(map(str, record.get("notes") or ())))
+    return RunOutcome(run, failure, float(seconds), tuple(map(str, record.get("notes") or ())))

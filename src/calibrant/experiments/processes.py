@@ -16,17 +16,17 @@ from multiprocessing.context import SpawnProcess
 from calibrant._checks import check_integer
 from calibrant._files import make_folder
 from calibrant.errors import CalibrantError, InterruptedRunError
-from calibrant.experiments.folder import Outcome
-from calibrant.experiments.work import RunProgress, Task, work
+from calibrant.experiments.folder import RunOutcome
+from calibrant.experiments.tasks import RunProgress, RunTask, run_task
 from calibrant.runs import RunFolder
 from calibrant.training.batches import default_workers
 
-GRACE = 60.0  # seconds that a stopped run has to write its checkpoint
+STOP_SECONDS = 60.0  # seconds that a stopped run has to write its checkpoint
 ATTEMPTS = 2  # of a run whose process dies: it goes on from its checkpoint
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessBackend:
     """Does tasks in so many processes, each with so many threads, and where there are GPUs with one of them."""
 
     jobs: int
@@ -37,19 +37,19 @@ class Processes:
         check_integer("jobs", self.jobs, 1)
         check_integer("threads", self.threads, 1)
 
-    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
-        left, attempts = deque(map(self._sharing, tasks)), dict.fromkeys((task.name for task in tasks), 0)
-        workers: list[Worker] = []
+    def __call__(self, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
+        left, attempts = deque(map(self._with_workers, tasks)), dict.fromkeys((task.name for task in tasks), 0)
+        workers: list[WorkerProcess] = []
         try:
-            workers += (Worker(number, self) for number in range(min(self.jobs, len(tasks))))
+            workers += (WorkerProcess(number, self) for number in range(min(self.jobs, len(tasks))))
             while left or any(worker.task for worker in workers):
                 for worker in workers:
                     if left and not worker.task:
                         attempts[left[0].name] += 1
                         worker.begin(left.popleft())
-                for worker in _heard(workers):
+                for worker in _ready_workers(workers):
                     task = worker.task
-                    outcome = worker.hear(report)
+                    outcome = worker.receive(progress)
                     if worker.is_lost and task and attempts[task.name] < ATTEMPTS:
                         left.append(task)
                     elif outcome is not None:
@@ -57,7 +57,7 @@ class Processes:
         finally:
             _stop(workers)
 
-    def _sharing(self, task: Task) -> Task:
+    def _with_workers(self, task: RunTask) -> RunTask:
         """The task with as many processes that decode images as its share of the cores."""
         if task.settings.workers is not None:
             return task
@@ -65,12 +65,12 @@ class Processes:
 
 
 @dataclass
-class Worker:
+class WorkerProcess:
     """A process and what it is doing."""
 
     number: int
-    backend: Processes
-    task: Task | None = None
+    backend: ProcessBackend
+    task: RunTask | None = None
     is_lost: bool = False  # whether the process has died, or was stopped, in its last task
     process: SpawnProcess = field(init=False)
     pipe: Connection = field(init=False)
@@ -86,7 +86,7 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: RunTask) -> None:
         if not self.process.is_alive():
             self.pipe.close()
             self._start()
@@ -94,7 +94,7 @@ class Worker:
         with suppress(OSError):  # that it has died just now is heard of
             self.pipe.send(task)
 
-    def hear(self, report: RunProgress) -> Outcome | None:
+    def receive(self, progress: RunProgress) -> RunOutcome | None:
         """What the process has to say: how far it is, or the outcome, which also is that it has died."""
         assert self.task is not None
         run = self.task.name
@@ -106,10 +106,10 @@ class Worker:
             why = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
             said = f"its process died ({why})"
         if isinstance(said, float):
-            report(run, said)
+            progress(run, said)
             return None
-        self.task, self.is_lost = None, not isinstance(said, Outcome)
-        return said if isinstance(said, Outcome) else Outcome(run, said)
+        self.task, self.is_lost = None, not isinstance(said, RunOutcome)
+        return said if isinstance(said, RunOutcome) else RunOutcome(run, said)
 
 
 def _gpu(number: int, n_gpus: int) -> str | None:
@@ -120,20 +120,20 @@ def _gpu(number: int, n_gpus: int) -> str | None:
     return (visible or [str(i) for i in range(n_gpus)])[number % n_gpus]
 
 
-def _heard(workers: list[Worker]) -> list[Worker]:
+def _ready_workers(workers: list[WorkerProcess]) -> list[WorkerProcess]:
     busy = {worker.pipe: worker for worker in workers if worker.task}
     ready = wait(list(busy))
     return [worker for pipe, worker in busy.items() if pipe in ready]
 
 
-def _stop(workers: list[Worker]) -> None:
+def _stop(workers: list[WorkerProcess]) -> None:
     """Ask the processes to stop: those that train write their checkpoint first."""
     for worker in workers:
         with suppress(OSError):  # it may be dead
             worker.pipe.send(None)
         if worker.task and worker.process.is_alive():
             worker.process.terminate()
-    deadline = time.monotonic() + GRACE
+    deadline = time.monotonic() + STOP_SECONDS
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
@@ -148,7 +148,7 @@ def _serve(pipe: Connection, threads: int, gpu: str | None) -> None:
         os.setsid()  # Ctrl-C is for the parent, which then asks each process once
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(threads)
@@ -162,7 +162,7 @@ def _serve(pipe: Connection, threads: int, gpu: str | None) -> None:
         with suppress(OSError, CalibrantError):  # what is wrong with the folder is the outcome of the run
             _redirect_output(task.folder)
         try:
-            said: Outcome | str = work(task, partial(_tell, pipe))
+            said: RunOutcome | str = run_task(task, partial(_tell, pipe))
         except InterruptedRunError as error:
             said = str(error)
         try:
@@ -185,7 +185,7 @@ def _redirect_output(run: RunFolder) -> None:
     os.close(file)
 
 
-def _follow_parent() -> None:
+def _exit_with_parent() -> None:
     """Stop where the parent was killed: its runs would be nobody's."""
     parent = parent_process()
     if parent is not None:

@@ -19,31 +19,31 @@ from calibrant._parquet import read_table
 from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
-from calibrant.experiments.evaluate import Measures, is_evaluated
-from calibrant.experiments.folder import ExperimentFolder, Outcome
-from calibrant.experiments.work import Backend, RunProgress, Task, in_this_process
+from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
+from calibrant.experiments.folder import ExperimentFolder, RunOutcome
+from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
 from calibrant.runs import CURVES, ROWS, RunKey
-from calibrant.training.folder import check_same
-from calibrant.training.predicting import chosen_names
+from calibrant.training.folder import check_same_settings
+from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings
 
 MAX_JOBS = 8  # processes that are started unless told otherwise
 
-State = Literal["done", "begun", "to do"]
-Tables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
+RunState = Literal["done", "begun", "to do"]
+RunTables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """The runs of an experiment in its folder; those that are chosen are the ones to be done now."""
 
     experiment: Experiment
     folder: ExperimentFolder
-    states: Mapping[RunKey, State]
+    states: Mapping[RunKey, RunState]
     chosen: tuple[RunKey, ...]
 
-    def tasks(self, *, redo: bool = False) -> list[Task]:
+    def tasks(self, *, redo: bool = False) -> list[RunTask]:
         """What is to be done: begun runs, then all of one seed before the next, so that half of a sweep says something.
 
         Args:
@@ -52,17 +52,17 @@ class Plan:
         keys = [key for key in self.chosen if redo or self.states[key] != "done"]
         keys.sort(key=lambda key: (self.states[key] != "begun", key.seed))
         place = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
-        runs, measures = self.experiment.runs, Measures.of(self.experiment)
-        return [Task(key, runs[key], place.run(key.name), measures, redo) for key in keys]
+        runs, measures = self.experiment.runs, EvaluationConfig.of(self.experiment)
+        return [RunTask(key, runs[key], place.run(key.name), measures, redo) for key in keys]
 
 
 @dataclass(frozen=True)
-class Result:
+class ExperimentResult:
     """What came of an experiment: its folder, and the runs that failed or are still missing."""
 
     folder: ExperimentFolder
     n_done: int
-    failures: tuple[Outcome, ...]
+    failures: tuple[RunOutcome, ...]
     missing: tuple[str, ...]
 
 
@@ -73,7 +73,7 @@ def run_experiment(
     only: Mapping[str, str] | None = None,
     redo: bool = False,
     backend: Backend = in_this_process,
-) -> Result:
+) -> ExperimentResult:
     """Do the runs of an experiment file that are not done, and gather the rows of all that are.
 
     Args:
@@ -81,14 +81,14 @@ def run_experiment(
         output: The folder, where not that of the file.
         only: The wanted value of each axis, as {"loss": "focal"}.
         redo: Make damaged files again.
-        backend: Where the runs are done, by default one after the other in this process; `Processes` and `RayBackend`
-            do several at a time.
+        backend: Where the runs are done, by default one after the other in this process; `ProcessBackend` and
+            `RayBackend` do several at a time.
 
     Raises:
         InvalidInputError: Another sweep works in the folder, or a run in it is of another configuration.
         InterruptedRunError: It was stopped; the same call resumes it.
     """
-    return carry_out(make_plan(file, output=output, only=only), Path(file), redo=redo, backend=backend)
+    return run_plan(plan_experiment(file, output=output, only=only), Path(file), redo=redo, backend=backend)
 
 
 def demo_file() -> Path:
@@ -97,12 +97,12 @@ def demo_file() -> Path:
     return packaged if packaged.is_file() else Path(__file__).parents[3] / "experiments" / "demo.toml"
 
 
-def make_plan(
+def plan_experiment(
     file: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] | None = None,
     only: Mapping[str, str] | None = None,
-) -> Plan:
+) -> ExperimentPlan:
     """The runs of an experiment file, and what is there of them already; see `run_experiment`.
 
     Raises:
@@ -110,26 +110,26 @@ def make_plan(
     """
     experiment = read_experiment(file)
     folder = ExperimentFolder(Path(output or experiment.output or "runs"))
-    measures = Measures.of(experiment)
-    states: dict[RunKey, State] = {}
+    measures = EvaluationConfig.of(experiment)
+    states: dict[RunKey, RunState] = {}
     for key, settings in experiment.runs.items():
         _check_data(key, settings, experiment)
         run = folder.run(key.name)
-        check_same(run, settings)
+        check_same_settings(run, settings)
         done = run.is_done and is_evaluated(key, run, measures)
         states[key] = "done" if done else "begun" if run.config.exists() else "to do"
-    return Plan(experiment, folder, states, _chosen(states, only or {}))
+    return ExperimentPlan(experiment, folder, states, _select_runs(states, only or {}))
 
 
 def _check_data(key: RunKey, settings: Settings, experiment: Experiment) -> None:
     """That the data set has what is asked for, as far as can be told where its files may not be there."""
     with suppress(NoDataError):
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-        chosen_names(data, settings.shifts or ("none",), f"shift of {key.name}")
+        select_splits(data, settings.shifts or ("none",), f"shift of {key.name}")
         check_metrics(experiment.metrics, data.n_classes)
 
 
-def _chosen(runs: Iterable[RunKey], only: Mapping[str, str]) -> tuple[RunKey, ...]:
+def _select_runs(runs: Iterable[RunKey], only: Mapping[str, str]) -> tuple[RunKey, ...]:
     chosen = every = tuple(runs)
     for axis, value in only.items():
         check_choice("axis", axis, (*AXES, "variant"))
@@ -148,18 +148,20 @@ def _has(key: RunKey, axis: str, value: str) -> bool:
     return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
 
 
-def choose_backend(plan: Plan, *, jobs: int | None = None, ray: str | None = None, redo: bool = False) -> Backend:
+def choose_backend(
+    plan: ExperimentPlan, *, jobs: int | None = None, ray: str | None = None, redo: bool = False
+) -> Backend:
     """Where the runs of a plan are done.
 
     Args:
         plan: The runs.
         jobs: Processes that train at the same time, by default one for each GPU, or else one for each core, at most 8.
         ray: The address of a Ray cluster, or auto.
-        redo: As in `carry_out`.
+        redo: As in `run_plan`.
     """
     import torch
 
-    from calibrant.experiments.processes import Processes
+    from calibrant.experiments.processes import ProcessBackend
 
     if jobs is not None:
         check_integer("jobs", jobs, 1)
@@ -170,18 +172,18 @@ def choose_backend(plan: Plan, *, jobs: int | None = None, ray: str | None = Non
         return RayBackend(ray, cpus=resources.cpus, gpus=resources.gpus)
     n_cores, n_gpus = os.cpu_count() or 1, torch.cuda.device_count()
     n_jobs = min(jobs or n_gpus or min(n_cores, MAX_JOBS), len(plan.tasks(redo=redo)))
-    return Processes(n_jobs, max(1, n_cores // n_jobs), n_gpus) if n_jobs > 1 else in_this_process
+    return ProcessBackend(n_jobs, max(1, n_cores // n_jobs), n_gpus) if n_jobs > 1 else in_this_process
 
 
-def carry_out(
-    plan: Plan,
+def run_plan(
+    plan: ExperimentPlan,
     file: Path,
     *,
     redo: bool = False,
     backend: Backend = in_this_process,
-    report: RunProgress = lambda run, share: None,
-    ended: Callable[[Outcome], None] = lambda outcome: None,
-) -> Result:
+    progress: RunProgress = lambda run, share: None,
+    on_run_end: Callable[[RunOutcome], None] = lambda outcome: None,
+) -> ExperimentResult:
     """Do what is left of a plan.
 
     Args:
@@ -189,8 +191,8 @@ def carry_out(
         file: The experiment file, of which the folder gets a copy.
         redo: Also look at runs that are done, and make damaged files again.
         backend: Where the runs are done.
-        report: Told how far each run is.
-        ended: Told of each run that has ended, once its rows are in the folder: the place to draw a report anew.
+        progress: Told how far each run is.
+        on_run_end: Told of each run that has ended, once its rows are in the folder: the place to draw a report anew.
 
     Returns:
         What is done, failed and missing.
@@ -205,13 +207,13 @@ def carry_out(
             left.unlink()  # what a sweep was writing when it was killed
         folder.copy_experiment(file)
         tasks = plan.tasks(redo=redo)
-        keys, failures = {task.name: task.key for task in tasks}, list[Outcome]()
-        tables: Tables = {}
+        keys, failures = {task.name: task.key for task in tasks}, list[RunOutcome]()
+        tables: RunTables = {}
         for key in plan.states:  # what is damaged, and not made again, is told before hours of training
             with suppress(CorruptFileError) if key.name in keys else nullcontext():
                 _add(plan, tables, key)
         with _handle_termination():
-            outcomes = backend(tasks, report)
+            outcomes = backend(tasks, progress)
             try:
                 for outcome in outcomes:
                     folder.append_log(outcome)
@@ -221,7 +223,7 @@ def carry_out(
                     else:
                         failures.append(outcome)
                     _write(plan, tables)
-                    ended(outcome)
+                    on_run_end(outcome)
             except (KeyboardInterrupt, InterruptedRunError):
                 outcomes.close()
                 n_done = _finish(plan, tables, failures).n_done
@@ -232,7 +234,7 @@ def carry_out(
         return _finish(plan, tables, failures)
 
 
-def _finish(plan: Plan, tables: Tables, failures: list[Outcome]) -> Result:
+def _finish(plan: ExperimentPlan, tables: RunTables, failures: list[RunOutcome]) -> ExperimentResult:
     """Gather also the runs whose outcome nobody waited for."""
     failed = {outcome.run for outcome in failures}
     for key in plan.states:
@@ -240,17 +242,17 @@ def _finish(plan: Plan, tables: Tables, failures: list[Outcome]) -> Result:
             _add(plan, tables, key)
     _write(plan, tables)
     missing = tuple(key.name for key in plan.states if key not in tables)
-    return Result(plan.folder, len(tables), tuple(failures), missing)
+    return ExperimentResult(plan.folder, len(tables), tuple(failures), missing)
 
 
-def _add(plan: Plan, tables: Tables, key: RunKey) -> None:
+def _add(plan: ExperimentPlan, tables: RunTables, key: RunKey) -> None:
     """Read rows and curves of a run, if it is done. Raises: CorruptFileError."""
     run = plan.folder.run(key.name)
-    if is_evaluated(key, run, Measures.of(plan.experiment)):
+    if is_evaluated(key, run, EvaluationConfig.of(plan.experiment)):
         tables[key] = _read(run.metrics, ROWS), _read(run.curves, CURVES)
 
 
-def _write(plan: Plan, tables: Tables) -> None:
+def _write(plan: ExperimentPlan, tables: RunTables) -> None:
     """Write one table of all rows, and one of all curves, in the order of the plan."""
     done = [tables[key] for key in plan.states if key in tables]
     rows = pa.concat_tables([ROWS.empty_table(), *(rows for rows, _ in done)])

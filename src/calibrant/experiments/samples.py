@@ -16,9 +16,15 @@ from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
 from calibrant.shifts import Shift
 
-Images = dict[str, dict[str, npt.NDArray[np.uint8]]]
+SampleImages = dict[str, dict[str, npt.NDArray[np.uint8]]]
 
-FIRST = ("gaussian_noise", "motion_blur", "fog", "contrast", "pixelate")  # corruptions that are shown before others
+SHOWN_FIRST = (
+    "gaussian_noise",
+    "motion_blur",
+    "fog",
+    "contrast",
+    "pixelate",
+)  # corruptions that are shown before others
 MIDDLE = 3  # the severity that is shown
 
 
@@ -28,7 +34,7 @@ def sample_images(
     *,
     data: Collection[str] = (),
     severity: int | None = None,
-) -> Images:
+) -> SampleImages:
     """An image of every data set of an experiment (two where it has one), clean and under some of its shifts.
 
     Args:
@@ -48,15 +54,15 @@ def sample_images(
     names = [check_choice("data of the experiment", name, known) for name in data] or known
     if severity is not None:
         check_integer("severity", severity, 1, 5)
-    images: Images = {}
+    images: SampleImages = {}
     for name in names:
-        tests = _shown_tests(rows, name, severity or MIDDLE)
-        images |= _images_of(name, root, tests, n_images=2 if len(names) == 1 else 1)
+        tests = _select_tests(rows, name, severity or MIDDLE)
+        images |= _read_images(name, root, tests, n_images=2 if len(names) == 1 else 1)
     return images
 
 
-def _shown_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, Any]]:
-    """The unshifted test, and at most five shifted ones: those of FIRST before others, or the shift in the wild."""
+def _select_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, Any]]:
+    """The unshifted test, and at most five shifted ones: SHOWN_FIRST before others, or the shift in the wild."""
     columns = ["split", "shift", "shifted", "origin", "severity"]
     tests = rows.filter(pc.equal(rows["data"], data)).group_by(columns, use_threads=False).aggregate([]).to_pylist()
     found = [test for test in tests if test["severity"] in (0, severity)]
@@ -65,15 +71,15 @@ def _shown_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, Any
     if not clean or not shifted:
         have = "no unshifted test" if not clean else f"no shifted test of severity {severity}"
         raise NoDataError(f"the figure samples needs a test and its shifts, and the experiment has {have} of {data}")
-    order = sorted(shifted, key=lambda test: (test["shift"] not in FIRST, test["shift"]))
-    return [*clean[:1], *order[: len(FIRST)]]
+    order = sorted(shifted, key=lambda test: (test["shift"] not in SHOWN_FIRST, test["shift"]))
+    return [*clean[:1], *order[: len(SHOWN_FIRST)]]
 
 
-def _images_of(data: str, root: str | Path | None, tests: Sequence[dict[str, Any]], n_images: int) -> Images:
+def _read_images(data: str, root: str | Path | None, tests: Sequence[dict[str, Any]], n_images: int) -> SampleImages:
     opened, rows = open_dataset(data, root), torch.arange(n_images)
     clean = opened.split(tests[0]["split"])
     first = Split(clean.images[rows], clean.labels[rows])
-    found: Images = {f"{data} {row + 1}" if n_images > 1 else data: {} for row in range(n_images)}
+    found: SampleImages = {f"{data} {row + 1}" if n_images > 1 else data: {} for row in range(n_images)}
     for test in tests:
         # what was generated is so again, for these rows alone: the draws of an image depend on its row only
         made = test["shifted"] and test["origin"] == "generated" and isinstance(clean.images, torch.Tensor)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from calibrant import __version__
 from calibrant._files import make_folder, replacing
 from calibrant.errors import CalibrantError, NoDataError
-from calibrant.experiments.folder import ExperimentFolder, Outcome, RunKey, keys_of
+from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, keys_of
 from calibrant.metrics.table import Quantity
 from calibrant.report import learning
 from calibrant.report.charts import unchecked, with_notes
@@ -231,7 +231,7 @@ def _plan(folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection
     }
 
 
-def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Iterable[Outcome]) -> Table:
+def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Iterable[RunOutcome]) -> Table:
     """A row per kind of run, with the longest time that each run took: measured again, it takes less."""
     seconds: dict[str, float] = defaultdict(float)
     for outcome in outcomes:

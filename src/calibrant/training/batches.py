@@ -15,27 +15,27 @@ from calibrant.errors import CalibrantError, NoDataError
 MAX_WORKERS = 8
 
 
-def numbered_seed(seed: int, number: int) -> int:
+def derive_seed(seed: int, number: int) -> int:
     """The seed of an epoch or a step of a run, by its number."""
     return seed * 1_000_003 + number
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The order of all training rows in an epoch, and how each image is moved and mirrored in it."""
+    """The order of all training rows in an epoch, and how each image is moved and flipped in it."""
 
     order: Tensor  # int64 (n,)
     offsets: Tensor  # int64 (n, 2): where the crop begins in the padded image, down and across
-    mirrored: Tensor  # bool (n,)
+    flipped: Tensor  # bool (n,)
 
     @classmethod
     def draw(cls, n_rows: int, *, seed: int, epoch: int, padding: int, flip: bool) -> "Epoch":
         """All that is random in an epoch, from its number alone, so that any step of it can be taken up again."""
-        generator = torch.Generator().manual_seed(numbered_seed(seed, epoch))
+        generator = torch.Generator().manual_seed(derive_seed(seed, epoch))
         order = torch.randperm(n_rows, generator=generator)
         offsets = torch.randint(2 * padding + 1, (n_rows, 2), generator=generator)
-        mirrored = torch.rand(n_rows, generator=generator) < (0.5 if flip else 0.0)
-        return cls(order, offsets, mirrored)
+        flipped = torch.rand(n_rows, generator=generator) < (0.5 if flip else 0.0)
+        return cls(order, offsets, flipped)
 
     def micro_batches(self, batch_size: int, accumulate: int, rank: int, world: int) -> list[Tensor]:
         """The rows of each part of each step that this process works on; what fills no step is left out.
@@ -47,14 +47,14 @@ class Epoch:
         return list(dealt[..., rank].transpose(1, 2).reshape(n_steps * accumulate, -1))
 
     def augment(self, images: Tensor, rows: Tensor, padding: int) -> Tensor:
-        """Images, uint8 (n, c, h, w), of these rows, moved within a black border and mirrored."""
-        if padding == 0 and not self.mirrored.any():
+        """Images, uint8 (n, c, h, w), of these rows, moved within a black border and flipped."""
+        if padding == 0 and not self.flipped.any():
             return images
         n, channels, height, width = images.shape
         device = images.device
-        offsets, mirrored = self.offsets[rows].to(device), self.mirrored[rows].to(device)
+        offsets, flipped = self.offsets[rows].to(device), self.flipped[rows].to(device)
         across = torch.arange(width, device=device).expand(n, width)
-        across = offsets[:, 1:] + torch.where(mirrored[:, None], width - 1 - across, across)
+        across = offsets[:, 1:] + torch.where(flipped[:, None], width - 1 - across, across)
         down = offsets[:, :1] + torch.arange(height, device=device)
         # each pixel's place among those of all padded images: picking whole pixels is quicker than picking bytes
         padded = images.new_zeros(n, height + 2 * padding, width + 2 * padding, channels)
@@ -65,7 +65,7 @@ class Epoch:
         return picked.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
-def normalised(images: Tensor, mean: float, std: float) -> Tensor:
+def normalise(images: Tensor, mean: float, std: float) -> Tensor:
     """Images of bytes as numbers around 0, channels last."""
     return images.contiguous(memory_format=torch.channels_last).float().mul_(1 / (255 * std)).sub_(mean / std)
 
@@ -81,7 +81,7 @@ def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: i
         return
     # a generator of its own: from torch's it would draw a number, and dropout after it others than without workers
     own = torch.Generator()
-    loader = DataLoader(_Decoding(images), sampler=rows, batch_size=None, num_workers=workers, generator=own)
+    loader = DataLoader(_DecodingDataset(images), sampler=rows, batch_size=None, num_workers=workers, generator=own)
     try:
         for batch in loader:
             if isinstance(batch, CalibrantError):
@@ -93,7 +93,7 @@ def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: i
         raise NoDataError(f"a process that decodes images has ended ({first_line(error)}): try fewer workers") from None
 
 
-class _Decoding(Dataset[Tensor | CalibrantError]):
+class _DecodingDataset(Dataset[Tensor | CalibrantError]):
     """Batches of images by their rows; an error travels as a value, so that its one line arrives as it is."""
 
     def __init__(self, images: ImageFiles) -> None:

@@ -14,7 +14,7 @@ from calibrant.models import read_tensors, write_tensors
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """How far a run has come, and the sums over the part of the current epoch that is done."""
 
     rows: str  # a hash of the training rows
@@ -26,7 +26,7 @@ class Progress:
     seconds: float = 0.0
     waiting: float = 0.0
     best_value: float | None = None  # of what `keep` names
-    least_nll: float | None = None
+    best_nll: float | None = None
     stale_epochs: int = 0  # since the least NLL
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Learner:
         """The model whose weights count."""
         return self.model if self.averaged is None else self.averaged
 
-    def save(self, path: Path, progress: Progress, scaler: dict[str, Any]) -> None:
+    def save(self, path: Path, progress: TrainingState, scaler: dict[str, Any]) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         if self.averaged is not None:
             tensors |= {f"averaged.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
@@ -57,7 +57,7 @@ class Learner:
             tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items() if value is not None}
         write_tensors(path, tensors, {"progress": asdict(progress), "scaler": scaler})
 
-    def load(self, path: Path) -> tuple[Progress, dict[str, Any]]:
+    def load(self, path: Path) -> tuple[TrainingState, dict[str, Any]]:
         """Go on from a checkpoint: fills model, average and optimizer."""
         tensors, record = read_tensors(path)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "averaged": {}, "optimizer": {}}
@@ -69,7 +69,7 @@ class Learner:
             if self.averaged is not None:
                 self.averaged.load_state_dict(parts["averaged"])
             self._load_optimizer(parts["optimizer"])
-            return Progress(**record["progress"]), record["scaler"]
+            return TrainingState(**record["progress"]), record["scaler"]
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CorruptFileError(f"{path} is no checkpoint of this run: {first_line(error)}") from None
 

@@ -8,13 +8,13 @@ from calibrant._names import check_choice
 from calibrant.losses import LOSSES, Loss
 from calibrant.training.settings import Settings
 
-BOUND = ("prior", "form", "class_values", "features")  # what the name of a loss and the data decide
+SET_BY_DATA = ("prior", "form", "class_values", "features")  # what the name of a loss and the data decide
 
 
 def loss_options(name: str) -> list[str]:
     """The options of a loss that are settings of their own."""
     parameters = inspect.signature(LOSSES[check_choice("loss", name, LOSSES)]).parameters.values()
-    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in BOUND]
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in SET_BY_DATA]
 
 
 def build_criterion(settings: Settings, prior: Tensor) -> Loss:

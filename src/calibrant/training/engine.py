@@ -81,7 +81,7 @@ def _logger(name: str, folder: Path) -> Any:
 
 
 @contextmanager
-def own_state() -> Iterator[None]:
+def reproducible_torch() -> Iterator[None]:
     """Gradients, float32 and repeatable algorithms, whatever the caller has set, and that again afterwards."""
     cudnn, dtype = torch.backends.cudnn, torch.get_default_dtype()
     flags = cudnn.deterministic, cudnn.benchmark

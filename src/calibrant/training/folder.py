@@ -15,11 +15,11 @@ import calibrant
 from calibrant._files import alone, make_folder, replacing
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.runs import RunFolder
-from calibrant.training.settings import Settings, validated
+from calibrant.training.settings import Settings, validate_settings
 
 
 @contextmanager
-def opened(run: RunFolder, settings: Settings) -> Iterator[None]:
+def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     """Work in the folder of a run, alone; it is made, or its settings must be the same.
 
     Raises: NoDataError where it cannot be written; InvalidInputError where another process works in it, or it
@@ -29,26 +29,26 @@ def opened(run: RunFolder, settings: Settings) -> Iterator[None]:
     for folder in folders:
         make_folder(folder)
     with alone(run.lock, f"{run.path} is in use by another process"):
-        _agree(run, settings)
+        _check_config(run, settings)
         for folder in folders:
             for left in folder.glob(".*.tmp"):
                 left.unlink()  # what a process was writing when it was killed
         yield
 
 
-def _agree(run: RunFolder, settings: Settings) -> None:
+def _check_config(run: RunFolder, settings: Settings) -> None:
     if not run.is_begun:
         if run.config.exists():
             read_run_settings(run)  # lest it is another program's
         write_json(run.config, settings.model_dump(mode="json") | settings.identity)
     if not run.config.exists():
         raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
-    check_same(run, settings)
+    check_same_settings(run, settings)
     if not run.done.exists():
         write_json(run.environment, environment())
 
 
-def check_same(run: RunFolder, settings: Settings) -> None:
+def check_same_settings(run: RunFolder, settings: Settings) -> None:
     """That the run in the folder, if any is begun, has these settings."""
     if not run.is_begun:
         return
@@ -56,8 +56,8 @@ def check_same(run: RunFolder, settings: Settings) -> None:
     for name, value in settings.identity.items():
         if begun.get(name) != value:
             was = f"{run.path} was begun with {name} = {begun.get(name)!r}, not {value!r}"
-            theirs = digest_of({key: begun.get(key) for key in settings.identity})
-            hashes = f"configurations {theirs} and {digest_of(settings.identity)}"
+            theirs = config_digest({key: begun.get(key) for key in settings.identity})
+            hashes = f"configurations {theirs} and {config_digest(settings.identity)}"
             raise InvalidInputError(f"{was} ({hashes}): choose another folder")
 
 
@@ -65,7 +65,7 @@ def read_run_settings(run: RunFolder) -> Settings:
     """The settings of the run in the folder."""
     if not run.config.is_file():
         raise NoDataError(f"{run.path} is not the folder of a run: it has no config.json")
-    return validated(read_json(run.config), f"{run.config}: ")
+    return validate_settings(read_json(run.config), f"{run.config}: ")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def digest_of(record: dict[str, Any]) -> str:
+def config_digest(record: dict[str, Any]) -> str:
     """A short hash of a configuration."""
     return blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=6).hexdigest()
 

@@ -21,19 +21,19 @@ from calibrant.metrics import score
 from calibrant.models import load_weights, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder
-from calibrant.training.batches import Epoch, default_workers, normalised, numbered_seed, read_batches
+from calibrant.training.batches import Epoch, default_workers, derive_seed, normalise, read_batches
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.checkpoint import Learner, Progress
+from calibrant.training.checkpoint import Learner, TrainingState
 from calibrant.training.criterion import build_criterion, warmup_criterion
 from calibrant.training.engine import StopRequest, seed_device
 from calibrant.training.outputs import outputs
-from calibrant.training.predicting import describe, new_model
+from calibrant.training.predicting import model_metadata, new_model
 from calibrant.training.settings import Settings
 
-LOOK = 25  # steps between looks at the loss where looking costs: on a GPU, and with many processes
+LOG_STEPS = 25  # steps between looks at the loss where looking costs: on a GPU, and with many processes
 
 
-class Fit:
+class TrainingLoop:
     """A training run: model, loss and data, and how far it has come."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Fit:
         for name, split in (("train", self.train), (data.validation, self.validation)):
             if len(split) == 0:
                 raise NoDataError(f"{data.name} in {data.root} has no rows in {name}")
-        self.n_steps = n_steps(len(self.train), settings, fabric.world_size)
+        self.n_steps = steps_per_epoch(len(self.train), settings, fabric.world_size)
         self.criterion = build_criterion(settings, class_prior(self.train.labels, data.n_classes)).to(fabric.device)
         self.images = self.train.images
         if isinstance(self.images, Tensor):
@@ -62,14 +62,14 @@ class Fit:
         self.warmup = warmup_criterion(settings).to(fabric.device)
         torch.manual_seed(settings.seed)
         model = new_model(settings, data)
-        check_part(settings.batch_size // settings.accumulate // fabric.world_size, model)
+        check_batch_norm(settings.batch_size // settings.accumulate // fabric.world_size, model)
         if settings.weights is not None and not self.folder.last.is_file():
             load_weights(model, settings.weights)
         averaged = None if settings.ema is None else deepcopy(model).to(fabric.device)
         self.model, optimizer = fabric.setup(model, new_optimizer(model, settings))
         self.learner = Learner(model, optimizer, averaged)
-        self.progress = Progress(self.train.digest)
-        self.look_every = 1 if fabric.device.type == "cpu" and fabric.world_size == 1 else LOOK
+        self.progress = TrainingState(self.train.digest)
+        self.log_every = 1 if fabric.device.type == "cpu" and fabric.world_size == 1 else LOG_STEPS
 
     def run(self) -> None:
         """Train from the last checkpoint to the end, and write the weights that are to be kept."""
@@ -107,9 +107,9 @@ class Fit:
         sums: list[Tensor] = []
         for step in range(progress.step, self.n_steps):
             sums.append(self._step(step, batches, criterion))
-            if (step + 1) % self.look_every == 0 or step + 1 == self.n_steps:
+            if (step + 1) % self.log_every == 0 or step + 1 == self.n_steps:
                 progress.seconds += time.perf_counter() - began
-                self._look(step + 1, sums)
+                self._log_progress(step + 1, sums)
                 sums, began = [], time.perf_counter()  # a checkpoint is not training
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -123,14 +123,14 @@ class Fit:
         left = parts[progress.step * settings.accumulate :]
         for rows, images in zip(left, read_batches(self.images, left, self.workers), strict=True):
             moved = plan.augment(images.to(fabric.device), rows, padding)
-            yield normalised(moved, self.data.mean, self.data.std), self.labels[rows.to(fabric.device)]
+            yield normalise(moved, self.data.mean, self.data.std), self.labels[rows.to(fabric.device)]
 
     def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]], criterion: nn.Module) -> Tensor:
         """One step of the optimizer; returns the sum of the losses, and how many were right, in this process."""
         settings, fabric, optimizer = self.settings, self.fabric, self.learner.optimizer
         number = self.progress.epoch * self.n_steps + step
         # so that dropout, too, depends on the step alone
-        seed_device(numbered_seed(settings.seed, number) * fabric.world_size + fabric.global_rank, fabric.device)
+        seed_device(derive_seed(settings.seed, number) * fabric.world_size + fabric.global_rank, fabric.device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(settings, number / (settings.epochs * self.n_steps))
         optimizer.zero_grad(set_to_none=True)
@@ -166,7 +166,7 @@ class Fit:
             else:
                 mean.copy_(own[name])
 
-    def _look(self, step: int, sums: list[Tensor]) -> None:
+    def _log_progress(self, step: int, sums: list[Tensor]) -> None:
         """Add up what the steps since the last look have brought, save if it is time, stop if asked to."""
         progress, fabric = self.progress, self.fabric
         asked = torch.tensor([[float(self.request.asked), 0.0]], device=fabric.device)
@@ -201,7 +201,7 @@ class Fit:
             self.learner.save(self.folder.last, self.progress, scaler)
         self.saved_at = time.perf_counter()
 
-    def _resume(self) -> Progress:
+    def _resume(self) -> TrainingState:
         progress, scaler = self.learner.load(self.folder.last)
         if progress.rows != self.train.digest:
             where = f"{self.data.name} in {self.data.root}"
@@ -215,7 +215,7 @@ class Fit:
         """Validate, keep the weights if they are the best, and write the checkpoint, then the line of the log."""
         progress = self.progress
         record = self._record()
-        self._judge(record)
+        self._keep_best(record)
         progress.next_epoch(record)
         self._save()
         if self.fabric.is_global_zero:
@@ -255,12 +255,12 @@ class Fit:
                 for buffer in module.buffers():
                     torch.distributed.broadcast(buffer, 0)
 
-    def _judge(self, record: dict[str, Any]) -> None:
+    def _keep_best(self, record: dict[str, Any]) -> None:
         """Whether these are the best weights so far; the file of the best is written before the checkpoint names it."""
         progress, keep = self.progress, self.settings.keep
-        improved = progress.least_nll is None or record["val_nll"] < progress.least_nll
+        improved = progress.best_nll is None or record["val_nll"] < progress.best_nll
         progress.stale_epochs = 0 if improved else progress.stale_epochs + 1
-        progress.least_nll = record["val_nll"] if improved else progress.least_nll
+        progress.best_nll = record["val_nll"] if improved else progress.best_nll
         if keep == "last":
             return
         value = record["val_accuracy"] if keep == "accuracy" else -record["val_nll"]
@@ -270,12 +270,12 @@ class Fit:
                 self._write_kept(self.folder.best)
 
     def _write_kept(self, path: Path) -> None:
-        record = {**describe(self.settings), "data": self.data.name, "class_names": list(self.data.class_names)}
+        record = {**model_metadata(self.settings), "data": self.data.name, "class_names": list(self.data.class_names)}
         record |= {"image_size": self.data.image_size, "channels": self.data.channels}
         write_tensors(path, self.learner.kept.state_dict(), record)
 
 
-def n_steps(n_rows: int, settings: Settings, n_processes: int) -> int:
+def steps_per_epoch(n_rows: int, settings: Settings, n_processes: int) -> int:
     """Steps in an epoch; what is left over then is another few rows in each.
 
     Raises: InvalidInputError where a step cannot be divided evenly.
@@ -289,7 +289,7 @@ def n_steps(n_rows: int, settings: Settings, n_processes: int) -> int:
     return n_rows // size
 
 
-def check_part(n_images: int, model: nn.Module) -> None:
+def check_batch_norm(n_images: int, model: nn.Module) -> None:
     """Raises: InvalidInputError where batch normalisation would see a single image at a time."""
     if n_images == 1 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         raise InvalidInputError("batch_size must give each process and part at least 2 images for this model, got 1")

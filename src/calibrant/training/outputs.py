@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from calibrant.data import DataSet, Split
 from calibrant.errors import InvalidInputError
 from calibrant.models import Classifier
-from calibrant.training.batches import normalised, read_batches
+from calibrant.training.batches import normalise, read_batches
 
-BATCH = 256
+PREDICT_BATCH = 256
 
-Model = nn.Module | Callable[[Tensor], Tensor]
+ModelLike = nn.Module | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Outputs:
     features: Tensor | None = None
 
 
-class Embedding(nn.Module):
+class FeatureExtractor(nn.Module):
     """Images to logits and penultimate features, of any model that ends in a linear layer.
 
     The features are what that layer is given; there are none where what it returns is not what the model returns.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelLike) -> None:
         super().__init__()
         self.model = model
         self.parts = list(model.modules()) if isinstance(model, nn.Module) else []
@@ -61,17 +61,17 @@ class Embedding(nn.Module):
 
 @torch.inference_mode()
 def outputs(
-    fabric: Fabric, model: Model, split: Split, data: DataSet, *, workers: int, features: bool = False
+    fabric: Fabric, model: ModelLike, split: Split, data: DataSet, *, workers: int, features: bool = False
 ) -> Outputs:
     """What the model says of every row of a split, in their order, on every process."""
-    embedding = Embedding(model)
+    embedding = FeatureExtractor(model)
     modules = [module for module in embedding.modules() if module.training]
     embedding.eval()
     rows = torch.arange(len(split))[fabric.global_rank :: fabric.world_size]
     parts: list[tuple[Tensor, ...]] = []
-    for images in read_batches(split.images, rows.split(BATCH), workers):
+    for images in read_batches(split.images, rows.split(PREDICT_BATCH), workers):
         with fabric.autocast():
-            logits, seen = embedding(normalised(images.to(fabric.device), data.mean, data.std))
+            logits, seen = embedding(normalise(images.to(fabric.device), data.mean, data.std))
         if features and seen is None:
             raise InvalidInputError("the model has no features to store: it does not end in a linear layer")
         kept = () if seen is None else (seen.float().norm(dim=1), *((seen.half(),) if features else ()))

@@ -22,7 +22,7 @@ from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
 from calibrant.training.folder import read_run_settings
-from calibrant.training.outputs import Model, outputs
+from calibrant.training.outputs import ModelLike, outputs
 from calibrant.training.settings import Settings
 
 PredictProgress = Callable[[str, int, int], None]  # the next split, its number, and how many there are
@@ -35,7 +35,7 @@ class Predictor:
     model: a module, or a function, from images, float (n, c, h, w), normalised as the data set says, to logits.
     """
 
-    model: Model
+    model: ModelLike
     data: DataSet
     fabric: Fabric
     features: bool = False
@@ -59,7 +59,7 @@ class Predictor:
             raise InvalidInputError(f"{data.root} has other classes than {path} was trained on")
         fabric = new_fabric(device, precision=settings.precision)
         features = features or settings.features
-        return cls(model, data, fabric, features, settings.workers, describe(settings), settings.test_sample)
+        return cls(model, data, fabric, features, settings.workers, model_metadata(settings), settings.test_sample)
 
     def predict(self, name: str) -> Predictions:
         """The columns are those of the split, its name, the norm of the logits, and that of the features, if any.
@@ -96,7 +96,7 @@ class Predictor:
         )
 
     def write(
-        self, names: Iterable[str], folder: Path, *, skip: bool = False, report: PredictProgress | None = None
+        self, names: Iterable[str], folder: Path, *, skip: bool = False, progress: PredictProgress | None = None
     ) -> list[Path]:
         """A file for each name, all of which are returned; with skip, those that are there already stay."""
         make_folder(folder)
@@ -104,8 +104,8 @@ class Predictor:
         for number, (name, path) in enumerate(paths.items()):
             if skip and path.is_file():
                 continue
-            if report is not None:
-                report(name, number, len(paths))
+            if progress is not None:
+                progress(name, number, len(paths))
             found = self.predict(name)
             if self.fabric.is_global_zero:
                 found.save(path)
@@ -113,7 +113,7 @@ class Predictor:
         return list(paths.values())
 
 
-def predict(model: Model, data: DataSet, name: str, *, features: bool = False, device: str = "auto") -> Predictions:
+def predict(model: ModelLike, data: DataSet, name: str, *, features: bool = False, device: str = "auto") -> Predictions:
     """The predictions of a model on a split or shifted test of a data set; see :class:`Predictor`.
 
     >>> digits = open_dataset("digits")
@@ -158,7 +158,7 @@ def predict_run(
 
 
 def predict_model(
-    model: str | Model,
+    model: str | ModelLike,
     data: str,
     names: Iterable[str] = (),
     *,
@@ -188,12 +188,12 @@ def predict_model(
 
 
 def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:
-    chosen = chosen_names(predictor.data, names)
+    chosen = select_splits(predictor.data, names)
     with bar("predicting", len(chosen)) as advance:
-        return predictor.write(chosen, folder, report=lambda _name, number, _total: advance(1 if number else 0))
+        return predictor.write(chosen, folder, progress=lambda _name, number, _total: advance(1 if number else 0))
 
 
-def chosen_names(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
+def select_splits(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
     """Splits and shifted tests by name; by default all but the training split.
 
     fog is all of its severities, val+fog the validation split under them, and all every shifted test.
@@ -233,6 +233,6 @@ def new_model(settings: Settings, data: DataSet) -> Classifier:
     return model
 
 
-def describe(settings: Settings) -> dict[str, Any]:
+def model_metadata(settings: Settings) -> dict[str, Any]:
     """What a file of predictions says of the model that made them."""
     return {"model": settings.model, "loss": settings.loss, "seed": settings.seed}

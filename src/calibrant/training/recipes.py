@@ -25,14 +25,14 @@ PAPER_WILDS: dict[str, Any] = {
     "flip": False,
 }
 # Ours: what a core trains in a minute or two. A digit that is flipped is no digit.
-SMALL: dict[str, Any] = PAPER_SYNTHETIC | {"epochs": 10, "batch_size": 128, "crop_padding": 2}
-DIGITS: dict[str, Any] = SMALL | {"flip": False}
+SMALL_RECIPE: dict[str, Any] = PAPER_SYNTHETIC | {"epochs": 10, "batch_size": 128, "crop_padding": 2}
+DIGITS_RECIPE: dict[str, Any] = SMALL_RECIPE | {"flip": False}
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "fashion_mnist_mini": SMALL,
-    "digits": DIGITS | {"epochs": 30, "batch_size": 64, "crop_padding": 1},
-    "fashion_mnist": SMALL,
-    "mnist": DIGITS,
+    "fashion_mnist_mini": SMALL_RECIPE,
+    "digits": DIGITS_RECIPE | {"epochs": 30, "batch_size": 64, "crop_padding": 1},
+    "fashion_mnist": SMALL_RECIPE,
+    "mnist": DIGITS_RECIPE,
     "cifar10": PAPER_SYNTHETIC,
     "cifar100": PAPER_SYNTHETIC,
     "tiny_imagenet": PAPER_SYNTHETIC,

@@ -19,7 +19,7 @@ def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunK
     rows: list[dict[str, Any]] = []
     for name in names:
         test = Predictions.load(run.prediction(name))
-        shared = key.columns() | columns_of(name, test, data) | {"calibrator": RAW}
+        shared = key.columns() | split_columns(name, test, data) | {"calibrator": RAW}
         rows += [shared | scored for scored in score_rows(test)]
     write_rows(run.metrics, rows)
 
@@ -31,7 +31,7 @@ def write_rows(
     write_table(path, pa.Table.from_pylist(rows, schema.with_metadata(metadata)))
 
 
-def columns_of(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
+def split_columns(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
     """Which test it is, and whether it belongs to the mean over shifted ones."""
     corruption, severity, origin = (test.column(column)[0].as_py() for column in ("corruption", "severity", "origin"))
     shifted = name in data.shifts

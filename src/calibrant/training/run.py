@@ -13,10 +13,10 @@ from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import RunFolder
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.engine import StopRequest, handle_signals, new_fabric, own_state
-from calibrant.training.folder import opened
-from calibrant.training.loop import Fit
-from calibrant.training.predicting import Predictor, PredictProgress, chosen_names, describe, new_model
+from calibrant.training.engine import StopRequest, handle_signals, new_fabric, reproducible_torch
+from calibrant.training.folder import open_run_folder
+from calibrant.training.loop import TrainingLoop
+from calibrant.training.predicting import Predictor, PredictProgress, model_metadata, new_model, select_splits
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_settings, run_key
 
@@ -47,14 +47,14 @@ def train(
     try:
         check_settings(settings)
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-        shifts = chosen_names(data, settings.shifts, "shift") if settings.shifts else []
+        shifts = select_splits(data, settings.shifts, "shift") if settings.shifts else []
         names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
-        with _opened(run, settings, fabric), handle_signals() as request, own_state():
+        with _open_run(run, settings, fabric), handle_signals() as request, reproducible_torch():
             if not fabric.broadcast(run.is_done):
                 _check_splits(data, names)
                 if not run.weights.is_file():
-                    Fit(settings, data, run, fabric, callback=callback, request=request).run()
+                    TrainingLoop(settings, data, run, fabric, callback=callback, request=request).run()
                     fabric.barrier()
                 _predict(settings, data, run, fabric, names, partial(_tell, callback, request))
                 if fabric.is_global_zero:
@@ -67,13 +67,13 @@ def train(
 
 
 @contextmanager
-def _opened(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
+def _open_run(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
     """The folder, opened by the main process; where that fails, it fails in all of them, so that none waits."""
     with ExitStack() as stack:
         failure = None
         if fabric.is_global_zero:
             try:
-                stack.enter_context(opened(run, settings))
+                stack.enter_context(open_run_folder(run, settings))
             except CalibrantError as error:
                 failure = error
         failure = fabric.broadcast(failure)
@@ -91,15 +91,15 @@ def _check_splits(data: DataSet, names: Iterable[str]) -> None:
 
 
 def _predict(
-    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], report: PredictProgress
+    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], progress: PredictProgress
 ) -> None:
     """Write the predictions that are still missing."""
     model = new_model(settings, data)
     load_weights(model, run.weights)
     predictor = Predictor(
-        model, data, fabric, settings.features, settings.workers, describe(settings), settings.test_sample
+        model, data, fabric, settings.features, settings.workers, model_metadata(settings), settings.test_sample
     )
-    predictor.write(names, run.predictions, skip=True, report=report)
+    predictor.write(names, run.predictions, skip=True, progress=progress)
 
 
 def _tell(callback: TrainingCallback, request: StopRequest, name: str, number: int, total: int) -> None:

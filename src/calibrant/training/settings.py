@@ -10,15 +10,15 @@ from calibrant._files import data_folder, read_toml
 from calibrant._names import suggestion
 from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
 from calibrant.runs import RunKey
-from calibrant.training.recipes import RECIPES, SMALL
-from calibrant.training.toml import one_line
+from calibrant.training.recipes import RECIPES, SMALL_RECIPE
+from calibrant.training.toml import as_calibrant_error
 
-Whole = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # What changes how a run is done and not what comes of it; all else is compared when a run is taken up again.
-FREE = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
+NOT_COMPARED = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
 
 
 class Settings(BaseModel):
@@ -50,27 +50,27 @@ class Settings(BaseModel):
     """Epochs of cross-entropy before the loss; by default a fifth of all for avuc, none for others."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Fixes everything that is random."""
-    epochs: Whole = SMALL["epochs"]
+    epochs: PositiveInt = SMALL_RECIPE["epochs"]
     """Passes over the training images, by default as the data set's recipe says."""
-    batch_size: Whole = SMALL["batch_size"]
+    batch_size: PositiveInt = SMALL_RECIPE["batch_size"]
     """Images per step over all processes, by default as the recipe says."""
-    optimizer: Literal["sgd", "adam", "adamw"] = SMALL["optimizer"]
+    optimizer: Literal["sgd", "adam", "adamw"] = SMALL_RECIPE["optimizer"]
     """By default as the recipe says."""
-    lr: Positive = SMALL["lr"]
+    lr: PositiveFloat = SMALL_RECIPE["lr"]
     """Learning rate, at its highest; by default as the recipe says."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = SMALL["momentum"]
+    momentum: Annotated[float, Field(ge=0, lt=1)] = SMALL_RECIPE["momentum"]
     """Of sgd."""
-    weight_decay: NotNegative = SMALL["weight_decay"]
+    weight_decay: NonNegativeFloat = SMALL_RECIPE["weight_decay"]
     """By default as the recipe says."""
-    schedule: Literal["cosine", "constant"] = SMALL["schedule"]
+    schedule: Literal["cosine", "constant"] = SMALL_RECIPE["schedule"]
     """Whether the learning rate falls to 0 along a cosine, step by step, or stays."""
-    crop_padding: Annotated[int, Field(ge=0)] = SMALL["crop_padding"]
+    crop_padding: Annotated[int, Field(ge=0)] = SMALL_RECIPE["crop_padding"]
     """Training images are moved by up to so many pixels."""
-    flip: bool = SMALL["flip"]
-    """Half of the training images are mirrored."""
-    accumulate: Whole = 1
+    flip: bool = SMALL_RECIPE["flip"]
+    """Half of the training images are flipped."""
+    accumulate: PositiveInt = 1
     """Into how many parts a step is divided, where a batch does not fit in memory."""
-    clip: Positive | None = None
+    clip: PositiveFloat | None = None
     """The largest norm of the gradient."""
     precision: Literal["32", "bf16", "16"] = "32"
     """Floating-point type of the heavy arithmetic."""
@@ -78,11 +78,11 @@ class Settings(BaseModel):
     """Keep an average of the weights with this decay per step instead of the weights."""
     keep: Literal["last", "accuracy", "nll"] = "last"
     """Whose weights are kept: of the last epoch, or of the one that is best on the validation split."""
-    patience: Whole | None = None
+    patience: PositiveInt | None = None
     """Stop after so many epochs without a better validation NLL."""
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
-    test_sample: Whole | None = None
+    test_sample: PositiveInt | None = None
     """Predict only so many images of each test, and of validation under corruptions: the same ones in each."""
     features: bool = False
     """Store the penultimate features with the predictions."""
@@ -90,7 +90,7 @@ class Settings(BaseModel):
     """Where to compute; auto takes a GPU where there is one."""
     workers: Annotated[int, Field(ge=0)] | None = None
     """Processes that decode images, by default as many as there are cores, at most 8."""
-    checkpoint_minutes: NotNegative = 10.0
+    checkpoint_minutes: NonNegativeFloat = 10.0
     """A checkpoint is written after each epoch, and within one after so many minutes."""
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
     """A second log beside log.jsonl."""
@@ -101,7 +101,7 @@ class Settings(BaseModel):
         if not isinstance(given, dict):
             return given
         name = given.get("data", "fashion_mnist_mini")
-        return {**RECIPES.get(name if isinstance(name, str) else "", SMALL), **given}
+        return {**RECIPES.get(name if isinstance(name, str) else "", SMALL_RECIPE), **given}
 
     @property
     def warmup_epochs(self) -> int:
@@ -113,7 +113,7 @@ class Settings(BaseModel):
     @property
     def identity(self) -> dict[str, Any]:
         """All that decides what comes of the run; of a user's own images, the folder too."""
-        decides = self.model_dump(mode="json", exclude=set(FREE))
+        decides = self.model_dump(mode="json", exclude=set(NOT_COMPARED))
         return decides | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
 
@@ -124,7 +124,7 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
     """
     values = {} if path is None else read_toml(path)
     prefix = "" if path is None else f"{path}: "
-    settings = validated({**values, **given}, prefix, given)
+    settings = validate_settings({**values, **given}, prefix, given)
     try:
         check_settings(settings)
     except CalibrantError as error:
@@ -133,14 +133,14 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
     return settings
 
 
-def validated(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) -> Settings:
+def validate_settings(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) -> Settings:
     """Settings from what a file says; the prefix stands before what is wrong with it, but not with what was given."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         blamed = error.errors()[0]["loc"][:1]
         given_by_hand = bool(blamed) and blamed[0] in list(given)
-        raise one_line(error, "" if given_by_hand else prefix, {"": Settings.model_fields}) from None
+        raise as_calibrant_error(error, "" if given_by_hand else prefix, {"": Settings.model_fields}) from None
 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:

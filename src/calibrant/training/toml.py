@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from calibrant._names import suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
 
-TRIED = re.compile(r"(str|int|float|bool)$")
-WORDS = {
+UNION_MEMBER = re.compile(r"(str|int|float|bool)$")
+REWORDED = {
     "Input should": "must",
     "List should": "must",
     "String should": "must",
@@ -21,13 +21,13 @@ WORDS = {
 }
 
 
-def one_line(
+def as_calibrant_error(
     error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]
 ) -> InvalidInputError | UnknownNameError:
     """The first thing that is wrong, by its path; known: the keys of each table, of the whole file under ""."""
     first = error.errors()[0]
     # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
-    keys = [key for key in first["loc"] if isinstance(key, int) or not TRIED.match(key)]
+    keys = [key for key in first["loc"] if isinstance(key, int) or not UNION_MEMBER.match(key)]
     path = _path(keys)
     if first["type"] == "extra_forbidden":
         keys = list(first["loc"])
@@ -35,7 +35,7 @@ def one_line(
         table = str(keys[0]) if len(keys) > 1 else ""
         return UnknownNameError(f"{prefix}unknown setting {path!r}; {suggestion(str(keys[-1]), known[table])}")
     rule = first["msg"]
-    for theirs, ours in WORDS.items():
+    for theirs, ours in REWORDED.items():
         rule = re.sub(theirs, ours, rule)
     return InvalidInputError(f"{prefix}{path} {rule}, got {first['input']!r}")
 

@@ -9,26 +9,26 @@ from typing import Protocol
 
 from calibrant._files import first_line, make_folder
 from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError
-from calibrant.experiments.evaluate import Measures, evaluate, is_evaluated
-from calibrant.experiments.folder import Outcome
+from calibrant.experiments.evaluate import EvaluationConfig, evaluate, is_evaluated
+from calibrant.experiments.folder import RunOutcome
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.settings import Settings
 
-TRAINING = 0.8  # the share of a run that training is taken for, of what a watcher is told
+TRAINING_SHARE = 0.8  # the share of a run that training is taken for, of what a watcher is told
 
 RunProgress = Callable[[str, float], None]  # the run, and how much of it is done
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """A run to be done, which can be sent to another process."""
 
     key: RunKey
     settings: Settings
     folder: RunFolder  # its path is absolute
-    measures: Measures
+    measures: EvaluationConfig
     redo: bool = False  # make damaged files again
 
     @property
@@ -39,10 +39,10 @@ class Task:
 class Backend(Protocol):
     """Does tasks in any order and yields each outcome as it comes; when it is closed, what runs is stopped."""
 
-    def __call__(self, tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]: ...
+    def __call__(self, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]: ...
 
 
-def in_this_process(tasks: Sequence[Task], report: RunProgress) -> Generator[Outcome]:
+def in_this_process(tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
     """The plainest of the back-ends: one run after the other."""
     from calibrant.training.engine import handle_signals
 
@@ -50,10 +50,10 @@ def in_this_process(tasks: Sequence[Task], report: RunProgress) -> Generator[Out
         for task in tasks:
             if request.asked:
                 raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")
-            yield work(task, report)
+            yield run_task(task, progress)
 
 
-def work(task: Task, report: RunProgress | None = None) -> Outcome:
+def run_task(task: RunTask, progress: RunProgress | None = None) -> RunOutcome:
     """Do a run, or what is left of it. A failure is told and kept in its error.log, so that other runs can go on.
 
     Raises: InterruptedRunError where a signal asked to stop.
@@ -61,7 +61,7 @@ def work(task: Task, report: RunProgress | None = None) -> Outcome:
     began, failure = time.perf_counter(), None
     notes: tuple[str, ...] = ()
     try:
-        notes = _do(task, report)
+        notes = _do(task, progress)
         task.folder.error_log.unlink(missing_ok=True)
     except InterruptedRunError:
         raise
@@ -69,17 +69,17 @@ def work(task: Task, report: RunProgress | None = None) -> Outcome:
         deliberate = isinstance(error, CalibrantError)
         failure = str(error) if deliberate else f"{type(error).__name__}: {first_line(error)}"
         _keep(task.folder, failure if deliberate else traceback.format_exc())
-    return Outcome(task.name, failure, time.perf_counter() - began, notes)
+    return RunOutcome(task.name, failure, time.perf_counter() - began, notes)
 
 
-def _do(task: Task, report: RunProgress | None) -> tuple[str, ...]:
+def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
     from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
 
     if task.redo:
         remove_damaged(task.folder)
     elif task.folder.is_done and is_evaluated(task.key, task.folder, task.measures):
         return ()
-    callback = None if report is None else Share(task.name, report)
+    callback = None if progress is None else RunProgressCallback(task.name, progress)
     train(task.settings, task.folder.path, scored=False, callback=callback)
     try:
         return evaluate(task.key, task.settings, task.folder, task.measures)
@@ -111,11 +111,11 @@ def _can_be_read(path: Path) -> bool:
     return True
 
 
-class Share(TrainingCallback):
+class RunProgressCallback(TrainingCallback):
     """Tells how much of a run is done."""
 
-    def __init__(self, run: str, report: RunProgress) -> None:
-        self.run, self.report = run, report
+    def __init__(self, run: str, progress: RunProgress) -> None:
+        self.run, self.progress = run, progress
         self.n_steps, self.steps = 1, 0
 
     def on_start(self, n_epochs: int, n_steps: int, done: int) -> None:
@@ -123,7 +123,7 @@ class Share(TrainingCallback):
 
     def on_log(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
         self.steps += steps
-        self.report(self.run, TRAINING * self.steps / self.n_steps)
+        self.progress(self.run, TRAINING_SHARE * self.steps / self.n_steps)
 
     def on_predict(self, name: str, number: int, total: int) -> None:
-        self.report(self.run, TRAINING + (1 - TRAINING) * number / total)
+        self.progress(self.run, TRAINING_SHARE + (1 - TRAINING_SHARE) * number / total)
