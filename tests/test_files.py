@@ -9,17 +9,17 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from calibrant._files import alone, data_folder, filesystem_of, first_line, make_folder, replacing
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant._files import atomic_write, data_folder, filesystem_of, first_line, hold_lock, make_folder
+from calibrant.errors import InvalidInputError, ResourceError
 
 
 def write(path: str | Path, content: bytes) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 
 def stop(path: str | Path) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(b"half")
         raise KeyboardInterrupt
 
@@ -77,7 +77,7 @@ def test_no_space_is_said_with_the_name(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(NoDataError, match=r"x\.json cannot be written: No space left on device$"):
+    with pytest.raises(ResourceError, match=r"x\.json cannot be written: No space left on device$"):
         write(tmp_path / "x.json", b"new")
     assert list(tmp_path.iterdir()) == []
 
@@ -97,11 +97,11 @@ def test_files_behind_urls_are_replaced_whole() -> None:
 
 REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (lambda folder: write(folder / "no" / "x", b""), r"no/x cannot be written: No such file"),
-    "a folder": (lambda folder: write(folder / "kept", b""), r"kept cannot be written: it is a folder$"),
+    "a folder": (lambda folder: write(folder / "kept", b""), r"kept cannot be written: Is a directory$"),
     "a long name": (lambda folder: write(folder / ("x" * 300), b""), r"x cannot be written: File name too long"),
     "a file above": (lambda folder: make_folder(folder / "file" / "x"), r"^the folder .*x cannot be made: Not a dir"),
     "a scheme": (lambda _: filesystem_of("s4://bucket/x"), r"^s4://bucket/x cannot be opened: Protocol not known"),
-    "a lock": (lambda folder: alone(folder / "file" / "x", "busy").__enter__(), r"file/x cannot be written: "),
+    "a lock": (lambda folder: hold_lock(folder / "file" / "x", "busy").__enter__(), r"file/x cannot be written: "),
 }
 
 
@@ -110,7 +110,7 @@ def test_refusals(case: str, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "file").touch()
     call, message = REFUSALS[case]
-    with pytest.raises((NoDataError, InvalidInputError), match=message) as caught:
+    with pytest.raises((ResourceError, InvalidInputError), match=message) as caught:
         call(tmp_path)
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "kept"]
@@ -118,9 +118,13 @@ def test_refusals(case: str, tmp_path: Path) -> None:
 
 def test_a_lock_is_held_alone(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with alone(lock, "x is busy"), pytest.raises(InvalidInputError, match=r"^x is busy$"), alone(lock, "x is busy"):
+    with (
+        hold_lock(lock, "x is busy"),
+        pytest.raises(ResourceError, match=r"^x is busy$"),
+        hold_lock(lock, "x is busy"),
+    ):
         raise AssertionError("two hold it")
-    with alone(lock, "x is busy"):
+    with hold_lock(lock, "x is busy"):
         pass
 
 

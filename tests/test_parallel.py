@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from calibrant._parquet import Part
+from calibrant._parquet import FilePart
 from calibrant.audits.gather import gather_rows
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
 from calibrant.parallel import BytesDone, _ahead, _packed, map_parts, one_thread
 from calibrant.predictions import Predictions
 from made.audits import made
 
 MAX_SECONDS = 300  # which only a cluster that never starts needs
-PARTS = [Part("x", "x", number, 0, 1, 100 + number) for number in range(9)]
+PARTS = [FilePart("x", "x", number, 0, 1, 100 + number) for number in range(9)]
 
 
-def work(n_tensors: int, bad: int | None, part: Part, report: BytesDone) -> list[Any]:
+def work(n_tensors: int, bad: int | None, part: FilePart, progress: BytesDone) -> list[Any]:
     """The number of the part, the threads, and many tensors."""
     if part.row_group == bad:
         raise CorruptFileError(f"part {bad} is damaged")
-    report(part.n_bytes)
+    progress(part.n_bytes)
     draw = torch.Generator().manual_seed(part.row_group)
     return [part.row_group, torch.get_num_threads(), *torch.rand(n_tensors, 2, generator=draw)]
 
@@ -44,7 +44,7 @@ def test_in_this_process_results_come_in_order_with_one_thread() -> None:
     done: list[float] = []
     torch.set_num_threads(3)
     try:
-        assert_results(list(map_parts(partial(work, 2, None), PARTS, report=done.append)), 2)
+        assert_results(list(map_parts(partial(work, 2, None), PARTS, progress=done.append)), 2)
         with pytest.raises(CorruptFileError, match="part 4 is damaged"):
             list(map_parts(partial(work, 2, 4), PARTS))
         assert torch.get_num_threads() == 3
@@ -60,11 +60,11 @@ def test_local_processes_give_the_same_with_few_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     done: list[float] = []
-    bad = Part("x", "x", 9, 0, 1, 1)
+    bad = FilePart("x", "x", 9, 0, 1, 1)
     found = []
     try:
         with pytest.raises(CorruptFileError, match=r"^part 9 is damaged$"):
-            found.extend(map_parts(partial(work, 2000, 9), [*PARTS, bad], jobs=2, report=done.append))
+            found.extend(map_parts(partial(work, 2000, 9), [*PARTS, bad], jobs=2, progress=done.append))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert_results(found, 2000)
@@ -213,10 +213,10 @@ def test_ray_that_is_not_there_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
     exceptions = SimpleNamespace(RayError=OSError, RayTaskError=OSError)
     fake = SimpleNamespace(is_initialized=lambda: False, init=init, exceptions=exceptions)
     for module, address, message in (
-        (None, "local", r"^--ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
+        (None, "local", r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
         (fake, "auto", r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
         (fake, "127.0.0.1:1", r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
     ):
         monkeypatch.setitem(sys.modules, "ray", module)
-        with pytest.raises(NoDataError, match=message):
+        with pytest.raises((MissingExtraError, ResourceError), match=message):
             list(map_parts(partial(work, 2, None), PARTS, ray=address))

@@ -12,15 +12,15 @@ from torch import Tensor
 from calibrant._checks import PRIOR_TOLERANCE, check_has_mass, check_probabilities
 from calibrant.errors import InvalidInputError
 
-Array: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
+ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
 Hashes: TypeAlias = NDArray[np.uint64]
 HASHED_WORDS = 2**15  # at a time, so that they stay in the cache
 FEW_WORDS = 16  # sums over fewer are faster when rows run along the last dimension
 UNKNOWN = -1  # the label of a row whose label is not known
-BLOCK = 2**18  # numbers that a block of rows holds, unless told
+BLOCK_NUMBERS = 2**18  # numbers that a block of rows holds, unless told
 
 
-def blocks(n: int, width: int, *, size: int = BLOCK) -> Iterator[slice]:
+def blocks(n: int, width: int, *, size: int = BLOCK_NUMBERS) -> Iterator[slice]:
     """Slices that cover ``n`` rows in order, each of at most ``size`` numbers where a row has ``width``.
 
     A block has at least one row. What is computed block by block needs little memory, and stays in the cache.
@@ -33,7 +33,7 @@ def blocks(n: int, width: int, *, size: int = BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + step, n))
 
 
-def floats(argument: str, values: Array) -> Tensor:
+def floats(argument: str, values: ArrayLike) -> Tensor:
     """Numbers as a float32 or float64 tensor on the CPU; features and half precision are float32."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -51,7 +51,7 @@ def floats(argument: str, values: Array) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def integers(labels: Array) -> Tensor:
+def integers(labels: ArrayLike) -> Tensor:
     if isinstance(labels, pa.ChunkedArray):
         labels = labels.combine_chunks()
     if isinstance(labels, pa.Array):
@@ -125,7 +125,7 @@ def two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
     return torch.stack([1 - positive, positive], dim=1)
 
 
-def sum_tolerance(values: Array) -> float:
+def sum_tolerance(values: ArrayLike) -> float:
     """How far probabilities of this type may be from the sum 1."""
     half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
     return 2 * torch.finfo(values.dtype).eps if half else PRIOR_TOLERANCE

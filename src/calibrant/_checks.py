@@ -77,7 +77,7 @@ def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names:
         raise InvalidInputError(f"{argument} must {rule}, got {float(values[place]):g} {where}")
 
 
-def place_of_first(mask: Tensor, first_row: int = 0) -> str:
+def first_position(mask: Tensor, first_row: int = 0) -> str:
     """The same in words."""
     place = first_true(mask)
     return f"row {first_row + place[0]}" if len(place) == 1 else f"position {place}"
@@ -103,18 +103,18 @@ def check_label_range(
         if allowed is not None:
             bad &= labels != allowed
     if bad.any():
-        got = f"{int(labels[first_true(bad)])} at {place_of_first(bad, first_row)}"
+        got = f"{int(labels[first_true(bad)])} at {first_position(bad, first_row)}"
         raise InvalidInputError(f"{argument} must lie in [0, {n_classes - 1}], got {got}")
     return ignore_index is None or not bool((labels == ignore_index).any())
 
 
 def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
     if unknown.any():
-        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is {place_of_first(unknown)}"
+        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is {first_position(unknown)}"
         raise InvalidInputError(f"{argument} must have labels to {purpose}; {got}")
 
 
-def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
+def check_column_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
     """One name or several."""
     found = (names,) if isinstance(names, str) else names
     if not isinstance(found, Sequence) or not found or not all(isinstance(name, str) for name in found):

@@ -1,9 +1,8 @@
-"""Files, local or by URL: where they are, and how they are replaced whole."""
+"""Files, local or by URL: where they are, and how they are replaced atomically."""
 
 import errno
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,10 @@ import fsspec
 from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
-UMASK = os.umask(0)  # it can only be read by setting it, which is no business of threads
-os.umask(UMASK)
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -28,88 +26,88 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them."""
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
-        raise NoDataError(f"{url} cannot be opened: {first_line(error)}") from None
-    if isinstance(filesystem, LocalFileSystem) and "://" not in url:
-        path = url  # as the user wrote it, so that messages name it so
-    return filesystem, path
+        raise InvalidInputError(f"{url} cannot be opened: {first_line(error)}") from None
+    return filesystem, url if isinstance(filesystem, LocalFileSystem) and "://" not in url else path
 
 
 def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NoDataError(f"the folder {folder} cannot be made: {error.strerror}") from None
+        raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
 @contextmanager
-def replacing(url: str | os.PathLike[str]) -> Iterator[Any]:
-    """A binary file to write; when it is closed it replaces the one of that name, which else stays as it was."""
+def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open a binary file that replaces the one of that name when it closes; after an error the old one stays."""
     filesystem, path = filesystem_of(os.fspath(url))
     if not isinstance(filesystem, LocalFileSystem):
-        beside = f"{path}.{uuid4().hex}.tmp"
+        temporary = f"{path}.{uuid4().hex}.tmp"
         try:
-            with filesystem.open(beside, "wb") as file:
+            with filesystem.open(temporary, "wb") as file:
                 yield file
-            filesystem.mv(beside, path)
+            filesystem.mv(temporary, path)
         except BaseException:
-            if filesystem.exists(beside):
-                filesystem.rm(beside)
+            if filesystem.exists(temporary):
+                filesystem.rm(temporary)
             raise
         return
-    target = Path(path)
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
+        file = open(temporary, "xb")  # noqa: SIM115
     except OSError as error:
-        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
+        raise write_error(path, error) from None
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~UMASK)
-        _replace(temporary, target)
+        os.replace(temporary, path)
     except BaseException as error:
         os.unlink(temporary)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG):
-            raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
+        # The error may also come from the caller, about another file.
+        if isinstance(error, OSError) and error.errno in REFUSED and error.filename in (None, temporary):
+            raise write_error(path, error) from None
         raise
 
 
 @contextmanager
-def alone(lock: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file; where another process holds it, the error says that it is busy. A killed process holds none."""
+def hold_lock(lock: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file, which a killed process releases; ``busy`` is the message where another process holds it."""
     held = FileLock(lock, timeout=0)
     try:
         held.acquire()
     except Timeout:
-        raise InvalidInputError(busy) from None
+        raise ResourceError(busy) from None
     except OSError as error:
-        raise NoDataError(f"{lock} cannot be written: {error.strerror}") from None
+        raise write_error(lock, error) from None
     try:
         yield
     finally:
         held.release()
 
 
-def _replace(temporary: str, target: Path) -> None:
-    if target.is_dir():
-        raise InvalidInputError(f"{target} cannot be written: it is a folder")
-    try:
-        os.replace(temporary, target)
-    except PermissionError as error:  # Windows, where somebody has it open
-        raise NoDataError(f"{target} cannot be written: {error.strerror}") from None
+def write_error(path: str | os.PathLike[str], error: OSError) -> ResourceError:
+    return ResourceError(f"{os.fspath(path)} cannot be written: {error.strerror}")
+
+
+def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | ResourceError:
+    kind = NoDataError if isinstance(error, FileNotFoundError) else ResourceError
+    return kind(f"{os.fspath(path)} cannot be read: {error.strerror}")
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The tables of a TOML file. Raises: NoDataError, CorruptFileError."""
+    """The tables of a TOML file. Raises: NoDataError, ResourceError, CorruptFileError."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+        raise read_error(path, error) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None
 

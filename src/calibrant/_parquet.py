@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from calibrant._files import filesystem_of, first_line, replacing
+from calibrant._files import atomic_write, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, where the caller names no size: 8 MB of float32
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """One row group of one file: what a worker takes at a time."""
 
     url: str  # as the user wrote it
@@ -34,7 +34,7 @@ class ParquetFile:
 
     url: str
     schema: pa.Schema = field(repr=False)
-    parts: tuple[Part, ...] = field(repr=False)
+    parts: tuple[FilePart, ...] = field(repr=False)
 
 
 def open_parquet(url: str, location: str) -> pq.ParquetFile:
@@ -46,6 +46,8 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
         return pq.ParquetFile(filesystem.open(path, "rb"))
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
+    except PermissionError as error:
+        raise read_error(url, error) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"{url} is not a Parquet file: {first_line(error)}") from None
 
@@ -57,12 +59,12 @@ def read_footer(url: str) -> ParquetFile:
         parts, first_row = [], 0
         for index, group in enumerate(groups):
             size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
-            parts.append(Part(url, location, index, first_row, group.num_rows, size))
+            parts.append(FilePart(url, location, index, first_row, group.num_rows, size))
             first_row += group.num_rows
         return ParquetFile(url, file.schema_arrow, tuple(parts))
 
 
-def read_part(part: Part, columns: Sequence[str] | None, batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of a part in batches, each with the number of its first row in the file; columns None means all."""
     with open_parquet(part.url, part.location) as file:
         first_row = part.first_row
@@ -139,7 +141,7 @@ def write_table(url: str | os.PathLike[str], table: pa.Table) -> None:
 
 def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """Write batches, a row group each; a file of that name is replaced whole, or stays as it was."""
-    with replacing(url) as file:
+    with atomic_write(url) as file:
         _write_batches(file, batches, schema)
 
 

@@ -24,12 +24,12 @@ import torch
 
 from calibrant._checks import check_integer
 from calibrant._files import first_line
-from calibrant._parquet import Part
-from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
+from calibrant._parquet import FilePart
+from calibrant.errors import CalibrantError, InvalidInputError, MissingExtraError, ResourceError
 
 R = TypeVar("R")
 BytesDone: TypeAlias = Callable[[float], None]  # called with the bytes that were read since the last call
-Work: TypeAlias = Callable[[Part, BytesDone], R]
+Work: TypeAlias = Callable[[FilePart, BytesDone], R]
 
 CONNECT_SECONDS = 10.0  # in which something must listen at the address of a cluster
 
@@ -38,36 +38,37 @@ _work: Work[Any]  # of a local process that was started for it
 
 def map_parts(
     work: Work[R],
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     *,
     jobs: int = 1,
     ray: str | None = None,
-    report: BytesDone = lambda n_bytes: None,
+    progress: BytesDone = lambda n_bytes: None,
 ) -> Iterator[R]:
-    """The results of ``work(part, report)`` for all parts, in their order.
+    """The results of ``work(part, progress)`` for all parts, in their order.
 
     Args:
         work: A picklable function of a part. It may call the second argument as it reads.
         parts: Row groups of files, as `Scan.parts` lists them.
         jobs: Local processes; 1 works in this one.
         ray: The address of a Ray cluster: "auto" for the running one, "local" to start one, host:port or ray://….
-        report: Called with bytes as they are done.
+        progress: Called with bytes as they are done.
 
     Raises:
         InvalidInputError: Where both jobs and ray are given.
-        NoDataError: Where there is no such cluster, or Ray is not installed.
+        MissingExtraError: Ray is not installed.
+        ResourceError: There is no such cluster, or a worker has died.
     """
     check_integer("jobs", jobs, 1)
     if ray is not None and jobs != 1:
         raise InvalidInputError("give either jobs or ray")
     if ray is not None:
-        yield from _on_ray(work, parts, ray, report)
+        yield from _on_ray(work, parts, ray, progress)
     elif jobs > 1:
-        yield from _in_processes(work, parts, jobs, report)
+        yield from _in_processes(work, parts, jobs, progress)
     else:
         with one_thread():
             for part in parts:
-                yield work(part, report)
+                yield work(part, progress)
 
 
 @contextmanager
@@ -81,13 +82,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def _in_processes(work: Work[R], parts: Sequence[Part], jobs: int, report: BytesDone) -> Iterator[R]:
+def _in_processes(work: Work[R], parts: Sequence[FilePart], jobs: int, progress: BytesDone) -> Iterator[R]:
     # Started afresh: a fork of a process that has torch's threads can hang.
     with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (work,)) as pool:
         submitted = (pool.submit(_do, part) for part in parts)
         for part, future in zip(parts, _ahead(submitted, 2 * jobs), strict=True):
             result: R = pickle.loads(future.result())
-            report(part.n_bytes)
+            progress(part.n_bytes)
             yield result
 
 
@@ -98,7 +99,7 @@ def _start(work: Work[Any]) -> None:
     _work = work
 
 
-def _do(part: Part) -> bytes:
+def _do(part: FilePart) -> bytes:
     return _packed(_work(part, lambda n_bytes: None))
 
 
@@ -118,7 +119,7 @@ class _Pickler(pickle.Pickler):
         return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
 
 
-def _on_ray(work: Work[R], parts: Sequence[Part], address: str, report: BytesDone) -> Iterator[R]:
+def _on_ray(work: Work[R], parts: Sequence[FilePart], address: str, progress: BytesDone) -> Iterator[R]:
     with ray_session(address) as ray:
         shared, remote = ray.put(work), ray.remote(_do_remotely)
         window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -128,11 +129,11 @@ def _on_ray(work: Work[R], parts: Sequence[Part], address: str, report: BytesDon
                 result: R = pickle.loads(ray.get(reference))
             except ray.exceptions.RayTaskError as error:  # its own error instead of Ray's report of it
                 raise error.cause if isinstance(error.cause, CalibrantError) else error from None
-            report(part.n_bytes)
+            progress(part.n_bytes)
             yield result
 
 
-def _do_remotely(work: Work[Any], part: Part) -> bytes:
+def _do_remotely(work: Work[Any], part: FilePart) -> bytes:
     torch.set_num_threads(1)
     return _packed(work(part, lambda n_bytes: None))
 
@@ -154,7 +155,8 @@ def ray_session(address: str) -> Iterator[Any]:
     A session that this process has already is used, whatever the address, and stays.
 
     Raises:
-        NoDataError: Where there is no such cluster, or Ray is not installed.
+        MissingExtraError: Ray is not installed.
+        ResourceError: There is no such cluster, or a worker has died.
     """
     ray = _import_ray(address)
     if ray.is_initialized():
@@ -164,7 +166,7 @@ def ray_session(address: str) -> Iterator[Any]:
         _check_listening(address)
         _connect(ray, address)
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        raise NoDataError(f"there is no Ray cluster at {address}: {first_line(error)}") from None
+        raise ResourceError(f"there is no Ray cluster at {address}: {first_line(error)}") from None
     try:
         yield ray
     finally:
@@ -177,7 +179,7 @@ def _import_ray(address: str) -> Any:
         try:
             import ray
         except ImportError:
-            raise NoDataError("--ray needs the extra ray: pip install 'calibrant[ray]'") from None
+            raise MissingExtraError("running on Ray", "ray") from None
     return ray
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calibrant._arrays import (
     UNKNOWN,
-    Array,
+    ArrayLike,
     as_float32,
     as_lists,
     as_logits,
@@ -49,17 +49,22 @@ from calibrant.errors import InvalidInputError
 if TYPE_CHECKING:
     from calibrant.scan import Scan
 
-KINDS = ("logits", "log_probs", "probs", "positive_probs")  # columns of a prediction: the name says what it is
-RESERVED = (*KINDS, "label", "features")
+PREDICTION_COLUMNS = (
+    "logits",
+    "log_probs",
+    "probs",
+    "positive_probs",
+)  # columns of a prediction: the name says what it is
+RESERVED = (*PREDICTION_COLUMNS, "label", "features")
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
-class Options(TypedDict, total=False):
+class PredictionsOptions(TypedDict, total=False):
     """What every constructor takes beside predictions and labels."""
 
     columns: Mapping[str, Any] | pa.Table | None
-    features: Array | None
+    features: ArrayLike | None
     class_names: Sequence[str] | None
     metadata: Mapping[str, Any] | None
     ignore_index: int
@@ -84,7 +89,9 @@ class Predictions:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed: whatever JSON can hold
 
     @classmethod
-    def from_logits(cls, logits: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
+    def from_logits(
+        cls, logits: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
         """Predictions from logits (n, k), or (n, k, d1, …) where every position becomes a row.
 
         labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Half precision
@@ -97,17 +104,23 @@ class Predictions:
         return cls._build("logits", logits, labels, **options)
 
     @classmethod
-    def from_log_probs(cls, log_probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
+    def from_log_probs(
+        cls, log_probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
         """Predictions from log-probabilities that sum to 1; options as in `from_logits`."""
         return cls._build("log_probs", log_probs, labels, **options)
 
     @classmethod
-    def from_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
+    def from_probs(
+        cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
         """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); options as in `from_logits`."""
         return cls._build("probs", probs, labels, **options)
 
     @classmethod
-    def from_positive_probs(cls, probs: Array, labels: Array | None = None, **options: Unpack[Options]) -> Self:
+    def from_positive_probs(
+        cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
         """Two classes, from the probability (n,) of class 1; options as in `from_logits`.
 
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
@@ -116,7 +129,9 @@ class Predictions:
         return cls._build("positive_probs", probs, labels, **options)
 
     @classmethod
-    def _build(cls, kind: str, values: Array, labels: Array | None, **options: Unpack[Options]) -> Self:
+    def _build(
+        cls, kind: str, values: ArrayLike, labels: ArrayLike | None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
         tensor = floats(argument, values)
         if kind == "positive_probs":
@@ -270,7 +285,7 @@ class Predictions:
         """Two 64-bit hashes of each row: of its logits (in float32), and of its logits and label."""
         return row_hashes(self.logits, self.labels)
 
-    def with_features(self, features: Array) -> Self:
+    def with_features(self, features: ArrayLike) -> Self:
         """The same rows with these features (n, f), in place of any others; `feature_norm` is theirs."""
         whole = floats("features", features)
         halves = check_features16(whole, len(self), ())
@@ -345,7 +360,7 @@ class Predictions:
 
 
 def _labels(
-    labels: Array | None, n_classes: int, shape: tuple[int, ...], ignore_index: int
+    labels: ArrayLike | None, n_classes: int, shape: tuple[int, ...], ignore_index: int
 ) -> tuple[Tensor, Tensor | None]:
     """The labels of all rows, and which of them are to be ignored, if any are."""
     if labels is None:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from calibrant._files import replacing
-from calibrant.errors import NoDataError
+from calibrant._files import atomic_write, read_error, write_error
 
 RAW = "none"  # the calibrator of predictions as the model made them
 UNSHIFTED = "none"  # the shift of a test that is like the training images
@@ -82,10 +81,10 @@ CURVES = pa.schema(
 )
 
 
-def keys_of(rows: pa.Table) -> dict[str, RunKey]:
+def run_keys(rows: pa.Table) -> dict[str, RunKey]:
     """The runs that rows, or curves, are of, by their names in order of appearance.
 
-    >>> keys_of(pa.table({"run": ["a", "a"], "data": ["d"] * 2, "model": ["m"] * 2, "loss": ["l"] * 2,
+    >>> run_keys(pa.table({"run": ["a", "a"], "data": ["d"] * 2, "model": ["m"] * 2, "loss": ["l"] * 2,
     ...                   "variant": [""] * 2, "label_smoothing": [0.0] * 2, "seed": [3, 3]}))
     {'a': RunKey(data='d', model='m', loss='l', variant='', label_smoothing=0.0, seed=3)}
     """
@@ -168,14 +167,14 @@ class RunFolder:
         return self.done.exists() and self.metrics.is_file()
 
     @property
-    def is_begun(self) -> bool:
+    def is_started(self) -> bool:
         """Whether there is anything of a run that could be mixed up with another's."""
         files = (self.last, self.best, self.weights, self.metrics, self.done)
         return any(path.exists() for path in files) or any(self.predictions.glob("*.parquet"))
 
     def read_log(self) -> tuple[list[dict[str, Any]], int]:
         """The records of the epochs, and how many lines are broken; a run without a log has none."""
-        return read_lines(self.log)
+        return read_json_lines(self.log)
 
     def read_environment(self) -> dict[str, Any] | None:
         """What the run was computed with; None where the file is missing or broken."""
@@ -185,27 +184,27 @@ class RunFolder:
             return None
 
     def append_log(self, record: dict[str, Any]) -> None:
-        append_line(self.log, record)
+        append_json_line(self.log, record)
 
     def rewrite_log(self, records: list[dict[str, Any]]) -> None:
         """As it was when the checkpoint was written that the run resumes from."""
-        with replacing(self.log) as file:
+        with atomic_write(self.log) as file:
             file.write("".join(json.dumps(record) + "\n" for record in records).encode())
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The lines of a file that are JSON objects, and how many are not: a kill cuts one off. No file has no lines."""
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
     except FileNotFoundError:
         return [], 0
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+        raise read_error(path, error) from None
     records = [record for line in lines if (record := _object(line)) is not None]
     return records, len(lines) - len(records)
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
+def append_json_line(path: Path, record: dict[str, Any]) -> None:
     """Append a JSON object to a file, on a line of its own also where the last one was cut off."""
     try:
         with path.open("a+b") as file:
@@ -213,7 +212,7 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
             cut_off = file.read(1) not in (b"", b"\n")  # by a kill or a full disk
             file.write(b"\n" * cut_off + json.dumps(record).encode() + b"\n")
     except OSError as error:
-        raise NoDataError(f"{path} cannot be written: {error.strerror}") from None
+        raise write_error(path, error) from None
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

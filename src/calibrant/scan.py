@@ -13,9 +13,9 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, label_column, list_matrix, two_classes
 from calibrant._checks import check_class_names, check_columns, check_dense, check_integer_labels, check_label_range
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, ParquetFile, Part, read_part
+from calibrant._parquet import BATCH_ELEMENTS, FilePart, ParquetFile, read_part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
-from calibrant.predictions import KINDS, METADATA_KEY, RESERVED, Predictions
+from calibrant.predictions import METADATA_KEY, PREDICTION_COLUMNS, RESERVED, Predictions
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Scan:
         return [footer.url for footer in self.footers]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[FilePart]:
         """The pieces that workers can read on their own, in order."""
         return [part for footer in self.footers for part in footer.parts]
 
@@ -82,7 +82,7 @@ class Scan:
                 n_classes = batch.n_classes
                 yield batch
 
-    def read_part(self, part: Part, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
+    def read_part(self, part: FilePart, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
         """The batches of one part; columns as in `batches`."""
         footer = self._by_url[part.url]
         names, metadata = _described(footer)
@@ -123,10 +123,10 @@ class Scan:
 
 def _kind(schema: pa.Schema, url: str) -> str:
     """The column of a file that holds the predictions."""
-    present = [name for name in KINDS if name in schema.names]
+    present = [name for name in PREDICTION_COLUMNS if name in schema.names]
     if len(present) != 1:
         got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
-        raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(KINDS)}; {got}")
+        raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(PREDICTION_COLUMNS)}; {got}")
     if "label" not in schema.names:
         raise CorruptFileError(f"{url} has no column label (its columns are {', '.join(schema.names)})")
     return present[0]

@@ -256,7 +256,7 @@ def test_bad_options_are_refused(
 def test_what_is_missing_is_one_line(path: Path, calibrant: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calibrant("audit", path.parent / "none.parquet").refused(f"there is no file {path.parent / 'none.parquet'}")
     monkeypatch.setitem(sys.modules, "ray", None)
-    calibrant("audit", path, "--ray", "local").refused("--ray needs the extra ray: pip install 'calibrant[ray]'")
+    calibrant("audit", path, "--ray", "local").refused("running on Ray needs the extra ray: pip install")
     monkeypatch.setitem(sys.modules, "altair", None)
     monkeypatch.setattr(Predictions, "scan", lambda *_: 1 // 0)  # nothing is to be read
     calibrant("audit", path, "--report", path.parent / "audit.html").refused("pip install 'calibrant[report]'")

@@ -21,7 +21,14 @@ from calibrant.corruptions import folders, layout
 from calibrant.corruptions.folders import corrupt_folder
 from calibrant.corruptions.layout import write_cifar_c
 from calibrant.corruptions.sheet import contact_sheet, save_sheet
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import (
+    CalibrantError,
+    CorruptFileError,
+    InvalidInputError,
+    NoDataError,
+    ResourceError,
+    UnknownNameError,
+)
 from calibrant.shifts import SEVERITIES
 
 N_CIFAR = 20
@@ -389,7 +396,7 @@ REFUSED: dict[str, Refused] = {
     "frost": (lambda p: corrupt_folder(p / "two", p / "out", "frost", 3, frost_dir="none"), NoDataError, "none"),
     "no source": (lambda p: corrupt_folder(p / "none", p / "out", "fog", 3), NoDataError, "none is neither"),
     "no files": (lambda p: corrupt_folder(p / "empty", p / "out", "fog", 3), NoDataError, "empty has no files"),
-    "no folder": (lambda p: corrupt_folder(p / "two", p / "file", "fog", 3), NoDataError, "file cannot be made"),
+    "no folder": (lambda p: corrupt_folder(p / "two", p / "file", "fog", 3), ResourceError, "file cannot be made"),
     "itself": (lambda p: corrupt_folder(p / "two", p / "two", "fog", 3), InvalidInputError, "must not lie in"),
     "inside": (lambda p: corrupt_folder(p / "two", p / "two/a", "fog", 3), InvalidInputError, "must not lie in"),
     "same names": (lambda p: corrupt_folder(p / "same", p / "out", "fog", 1), InvalidInputError, "rename one of them"),
@@ -399,7 +406,11 @@ REFUSED: dict[str, Refused] = {
     "no image": (lambda p: save_sheet(p / "file", p / "sheet.png"), NoDataError, "file cannot be drawn: not an image"),
     "no file": (lambda p: save_sheet(p / "none.png", p / "sheet.png"), NoDataError, r"none\.png cannot be drawn"),
     "small": (lambda p: save_sheet(p / "small.png", p / "sheet.png"), NoDataError, "6 x 6"),
-    "no place": (lambda p: save_sheet(p / "two/y.png", p / "no/sheet.png"), NoDataError, "sheet.png cannot be written"),
+    "no place": (
+        lambda p: save_sheet(p / "two/y.png", p / "no/sheet.png"),
+        ResourceError,
+        "sheet.png cannot be written",
+    ),
 }
 
 

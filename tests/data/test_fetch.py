@@ -19,7 +19,7 @@ import pytest
 from calibrant.data import DATASETS
 from calibrant.data.fetch import fetch
 from calibrant.data.sources import ARCHIVES, Download, Wanted
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError, UnknownNameError
 from made.archives import FILES, NOISE, below, md5, tar_of, zip_of
 
 
@@ -242,7 +242,7 @@ def test_two_processes_do_not_fetch_the_same(listed: List, tmp_path: Path) -> No
     (tmp_path / ARCHIVES).mkdir()
     with (tmp_path / ARCHIVES / ".cifar10.lock").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(InvalidInputError, match="another process"):
+        with pytest.raises(ResourceError, match="another process"):
             fetch("cifar10", tmp_path)
     fetch("cifar10", tmp_path)
     assert below(tmp_path) == FILES
@@ -277,7 +277,7 @@ def test_a_disk_that_is_full_and_a_root_that_is_none(
 ) -> None:
     listed()
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(NoDataError, match="file"):
+    with pytest.raises(ResourceError, match="file"):
         fetch("cifar10", tmp_path / "file")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     full = r"set\.tar\.gz\.part cannot be written: .* do not fit in the 10 that are free"

@@ -17,7 +17,13 @@ import pytest
 import torch
 from filelock import FileLock
 
-from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, UndefinedMetricError
+from calibrant.errors import (
+    InterruptedRunError,
+    InvalidInputError,
+    MissingExtraError,
+    ResourceError,
+    UndefinedMetricError,
+)
 from calibrant.experiments import cluster
 from calibrant.experiments.cluster import RayBackend
 from calibrant.experiments.evaluate import EvaluationConfig
@@ -365,7 +371,9 @@ def outcomes_at(address: str, tmp_path: Path, **options: Any) -> list[RunOutcome
 
 def test_ray_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(NoDataError, match=r"^--ray needs the extra ray: pip install 'calibrant\[ray\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"
+    ):
         outcomes_at("local", tmp_path)
 
 
@@ -387,7 +395,7 @@ def test_an_address_without_a_cluster(
     reason = "abc" if address == "head:abc" else "refused$"
     with (
         time_limit(SECONDS_TO_START),
-        pytest.raises(NoDataError, match=rf"^there is no Ray cluster at {address}: .*{reason}"),
+        pytest.raises(ResourceError, match=rf"^there is no Ray cluster at {address}: .*{reason}"),
     ):
         outcomes_at(address, tmp_path)
 

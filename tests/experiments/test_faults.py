@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError, ResourceError
 from calibrant.experiments import processes, run_experiment
 from calibrant.experiments.folder import RunOutcome
 from calibrant.experiments.processes import ProcessBackend
@@ -216,7 +216,7 @@ def test_a_second_sweep_in_a_folder_is_refused(short: Path) -> None:
     before = contents(short, "*.parquet", "*/*.parquet", "*.toml")
     with (
         FileLock(short / ".lock"),
-        pytest.raises(InvalidInputError, match="another sweep is at work in") as refused,
+        pytest.raises(ResourceError, match="another sweep is at work in") as refused,
     ):
         sweep(short, TWO, settings=SHORT)
     assert str(short) in one_line(refused.value)
@@ -283,7 +283,7 @@ def test_a_full_disk_leaves_what_was_there(
     shutil.copytree(short, folder)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full_for(name))
-        with pytest.raises(NoDataError, match="cannot be written: No space left on device") as refused:
+        with pytest.raises(ResourceError, match="cannot be written: No space left on device") as refused:
             sweep(folder, TWO, settings=SHORT)
     assert str(folder / name) in one_line(refused.value)
     assert list(folder.rglob("*.tmp")) == []

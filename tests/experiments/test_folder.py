@@ -15,7 +15,7 @@ from calibrant._parquet import write_table
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, RunKey
 from calibrant.experiments.folder import RunOutcome
-from calibrant.runs import CURVES, ROWS, keys_of
+from calibrant.runs import CURVES, ROWS, run_keys
 from made.sweeps import NAMES, SHORT, TWO, read_rows, sweep
 
 WITHOUT_LIBRARIES = """
@@ -46,7 +46,7 @@ def test_rows_log_and_environments_need_neither_torch_nor_pydantic(short: Path) 
 def test_the_plan_has_the_keys_of_the_rows(short: Path) -> None:
     plan = ExperimentFolder(short).read_plan()
     assert plan == [RunKey("digits", "mlp", loss, "", 0.0, 0) for loss in TWO["loss"]]
-    assert keys_of(read_rows(short)) == {key.name: key for key in plan}
+    assert run_keys(read_rows(short)) == {key.name: key for key in plan}
     assert [key.name for key in plan] == list(NAMES)
     assert [key.kind for key in plan] == [("digits", "mlp", loss, "", 0.0) for loss in TWO["loss"]]
 

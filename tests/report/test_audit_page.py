@@ -12,7 +12,7 @@ import pytest
 
 from calibrant._files import without_secrets
 from calibrant.audits import audit
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, NoDataError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
 from calibrant.report.audit import check_report
@@ -233,7 +233,7 @@ def test_where_a_page_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("audit.parquet", "audit"):
         with pytest.raises(InvalidInputError, match=r"report must be a file of \.html, \.htm, got"):
             check_report(tmp_path / name)
-    with pytest.raises(NoDataError, match="cannot be written: No such file or directory"):
+    with pytest.raises(ResourceError, match="cannot be written: No such file or directory"):
         check_report(tmp_path / "none" / "audit.html")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(InvalidInputError, match="it is a folder"):

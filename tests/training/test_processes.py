@@ -13,7 +13,7 @@ import torch
 
 import calibrant as cb
 from calibrant.data import open_dataset
-from calibrant.errors import InvalidInputError
+from calibrant.errors import ResourceError
 from calibrant.training import Settings, train
 from made.training import (
     Ended,
@@ -195,7 +195,7 @@ def test_a_folder_in_use(tmp_path: Path, plain: Path) -> None:
     assert os.read(here_in, 1) == b"."
     try:
         before = times_of(run)
-        with pytest.raises(InvalidInputError, match=r"run.* is in use") as refusal:
+        with pytest.raises(ResourceError, match=r"run.* is in use") as refusal:
             train(settings, run)
         assert "\n" not in str(refusal.value)
         second = in_child(command("train", *flags(settings), "-o", run))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calibrant.errors import CalibrantError, NoDataError
+from calibrant.errors import CalibrantError, ResourceError
 from calibrant.training import Settings, train
 from made.training import (
     at_moment,
@@ -238,7 +238,7 @@ def test_a_full_disk(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatc
     run = tmp_path / "run"
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full_at(call))
-        with pytest.raises(NoDataError, match=r"cannot be written: No space left on device") as refusal:
+        with pytest.raises(ResourceError, match=r"cannot be written: No space left on device") as refusal:
             train(small(), run)
     assert "\n" not in str(refusal.value)
     assert str(run) in str(refusal.value)

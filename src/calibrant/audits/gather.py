@@ -19,7 +19,7 @@ from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled
 from calibrant._files import without_secrets
 from calibrant._names import check_choice
-from calibrant._parquet import Part
+from calibrant._parquet import FilePart
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.metrics.bins import bin_numbers
@@ -141,7 +141,7 @@ def gather_rows(
     else:
         work = partial(_of_part, source, list(dict.fromkeys([*columns, *ids])), options)
         for part, found in zip(
-            source.parts, map_parts(work, source.parts, jobs=jobs, ray=ray, report=report), strict=True
+            source.parts, map_parts(work, source.parts, jobs=jobs, ray=ray, progress=report), strict=True
         ):
             total = _checked_sum(total, found, part)
     if total is None or not total.scores:
@@ -178,7 +178,9 @@ def _of_rows(rows: Predictions, **options: Any) -> Gathered:
     return collected.gathered()
 
 
-def _of_part(scan: Scan, columns: list[str], options: dict[str, Any], part: Part, report: BytesDone) -> Gathered | None:
+def _of_part(
+    scan: Scan, columns: list[str], options: dict[str, Any], part: FilePart, report: BytesDone
+) -> Gathered | None:
     """What a worker does; None where the part has no rows."""
     collected: _Collected | None = None
     first_row = part.first_row
@@ -194,7 +196,7 @@ def _of_part(scan: Scan, columns: list[str], options: dict[str, Any], part: Part
     return None if collected is None else collected.gathered()
 
 
-def _checked_sum(total: Gathered | None, found: Gathered | None, part: Part) -> Gathered | None:
+def _checked_sum(total: Gathered | None, found: Gathered | None, part: FilePart) -> Gathered | None:
     if total is None or found is None:
         return total or found
     sizes = len(found.predicted.total), len(total.predicted.total)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_integer, check_positive, first_true, place_of_first
+from calibrant._checks import check_integer, check_positive, first_position, first_true
 from calibrant.errors import InvalidInputError
 
 
@@ -92,5 +92,5 @@ def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
     """Labels (n,) that none of the rows calls impossible."""
     impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
-        got = f"0 for class {int(labels[first_true(impossible)])} at {place_of_first(impossible)}"
+        got = f"0 for class {int(labels[first_true(impossible)])} at {first_position(impossible)}"
         raise InvalidInputError(f"labels must have a probability above 0, got {got}")

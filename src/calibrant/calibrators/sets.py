@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_names, check_positive
+from calibrant._checks import check_column_names, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
 from calibrant.calibrators.checks import check_feature_count, check_known_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, pooled_log_temperatures, shift_types, sorted_groups
@@ -78,7 +78,7 @@ class SetTemperature(Calibrator):
         the entropy of the mean prediction then tells much more, but misleads where the proportions differ.
         """
         check_validation(validation)
-        columns = check_names("sets", sets)
+        columns = check_column_names("sets", sets)
         number, n_sets = set_numbers(validation, columns)
         if n_sets < MIN_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import filesystem_of, first_line, replacing
+from calibrant._files import atomic_write, filesystem_of, first_line
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
@@ -96,7 +96,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
     text = json.dumps({VERSION_KEY: VERSION, **record}, indent=1, allow_nan=False)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode() + b"\n")
 
 

@@ -26,7 +26,7 @@ def schema(*, output: Output | None = None) -> None:
     if output is None:
         print(text, end="")
         return
-    from calibrant._files import replacing
+    from calibrant._files import atomic_write
 
-    with replacing(output) as file:
+    with atomic_write(output) as file:
         file.write(text.encode())

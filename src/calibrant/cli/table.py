@@ -54,9 +54,9 @@ def table(
     if output is None:
         print(text, end="")
         return
-    from calibrant._files import replacing
+    from calibrant._files import atomic_write
 
-    with replacing(output) as file:
+    with atomic_write(output) as file:
         file.write(text.encode())
     print(f"wrote {output}")
 

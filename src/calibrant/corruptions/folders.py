@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._files import first_line, make_folder, replacing
+from calibrant._files import atomic_write, first_line, make_folder
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, Options, to_pillow
@@ -200,7 +200,7 @@ def _write_group(place: Path, corruption: Corrupt, names: dict[str, str], images
     for key, image in zip(images, plain(torch.stack(list(images.values())), list(images)), strict=True):
         path = place / names[key]
         make_folder(path.parent)
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             if quality is None:
                 to_pillow(image).save(file, "PNG")
             else:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._files import first_line, replacing
+from calibrant._files import atomic_write, first_line
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, Options, corrupt
@@ -66,12 +66,12 @@ def write_cifar_c(
                 result.kept += 1
                 advance(len(SEVERITIES) * len(images))
                 continue
-            with replacing(path) as file:
+            with atomic_write(path) as file:
                 for part in file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options):
                     file.write(part)
             result.written += 1
     if labels is not None and not (target / "labels.npy").exists():
-        with replacing(target / "labels.npy") as file:
+        with atomic_write(target / "labels.npy") as file:
             np.save(file, tiled(labels))
     return result
 

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.corruptions.corrupting import Options, corrupt, to_pillow
 from calibrant.corruptions.folders import read_image
 from calibrant.corruptions.table import CORRUPTIONS
@@ -27,7 +27,7 @@ def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **o
     if isinstance(image, str):
         raise NoDataError(f"{path} cannot be drawn: {image}")
     sheet = contact_sheet(to_pillow(image), **options)
-    with replacing(target) as file:
+    with atomic_write(target) as file:
         sheet.save(file, "PNG")
     return sheet
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._checks import check_integer
-from calibrant._files import make_folder, replacing
+from calibrant._files import atomic_write, make_folder
 from calibrant.corruptions.corrupting import Corrupt, Options
 from calibrant.errors import CorruptFileError, InvalidInputError
 
@@ -21,7 +21,7 @@ def claim(target: Path, made_of: dict[str, Any], options: Corrupt) -> None:
     make_folder(target)
     record = target / RECORD
     if not record.exists():
-        with replacing(record) as file:
+        with atomic_write(record) as file:
             file.write(json.dumps(settings, indent=2).encode() + b"\n")
         return
     try:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import calibrant
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
 from calibrant.data.splits import validation_rows
@@ -91,7 +91,7 @@ class ArrayData(DataSet):
         shifted = corrupt(images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         with suppress(OSError):  # where it cannot be kept it is made again
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
+            with atomic_write(path) as file:
                 np.save(file, shifted.numpy())
         return shifted
 

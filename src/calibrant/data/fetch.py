@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import alone, data_folder, first_line, make_folder, replacing
+from calibrant._files import atomic_write, data_folder, first_line, hold_lock, make_folder
 from calibrant._progress import ProgressBar, no_bar
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
@@ -57,7 +57,7 @@ def fetch(
         return []
     make_folder(folder / ARCHIVES)
     # two processes that resumed the same partial file would spoil it
-    with alone(folder / ARCHIVES / f".{name}.lock", f"another process fetches into {folder}; wait for it"):
+    with hold_lock(folder / ARCHIVES / f".{name}.lock", f"another process fetches into {folder}; wait for it"):
         wanting = [download for download in info.downloads if missing(download.leaves, folder)]
         return [_bring(download, folder, keep, bar) for download in wanting]
 
@@ -92,7 +92,7 @@ def _note_sha256(path: Path) -> str:
     """The sum of a file, which is written beside it, or held against the one that is there."""
     found, note = digest(path, "sha256"), path.with_name(f"{path.name}.sha256")
     if not note.is_file():
-        with replacing(note) as file:
+        with atomic_write(note) as file:
             file.write(f"{found}  {path.name}\n".encode())
         return found
     known = note.read_text(errors="replace").split()[:1]

@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from calibrant._files import read_toml, replacing
+from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
 from calibrant.errors import InvalidInputError, NoDataError
-from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_line, keys_of, read_lines
+from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_json_line, read_json_lines, run_keys
 
-__all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "keys_of"]
+__all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "run_keys"]
 
 EXPERIMENT = "experiment.toml"  # the copy of the experiment file
 
@@ -116,13 +116,13 @@ class ExperimentFolder:
 
     def read_log(self) -> tuple[list[RunOutcome], int]:
         """How runs ended, in the order in which they did, and how many lines are broken; no log has no lines."""
-        records, n_broken = read_lines(self.log_file)
+        records, n_broken = read_json_lines(self.log_file)
         outcomes = [outcome for record in records if (outcome := _outcome(record)) is not None]
         return outcomes, n_broken + len(records) - len(outcomes)
 
     def append_log(self, outcome: RunOutcome) -> None:
         """Add how a run ended."""
-        append_line(self.log_file, asdict(outcome) | {"seconds": round(outcome.seconds, 3)})
+        append_json_line(self.log_file, asdict(outcome) | {"seconds": round(outcome.seconds, 3)})
 
     # The plan
 
@@ -178,7 +178,7 @@ class ExperimentFolder:
     def copy_experiment(self, file: Path) -> None:
         """Keep a copy of the experiment file."""
         content = file.read_bytes()
-        with replacing(self.experiment_file) as copy:
+        with atomic_write(self.experiment_file) as copy:
             copy.write(content)
 
     # The runs

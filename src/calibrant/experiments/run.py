@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from calibrant._checks import check_integer
-from calibrant._files import alone, make_folder
+from calibrant._files import hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant.data import open_dataset
@@ -202,7 +202,7 @@ def run_plan(
     """
     folder = plan.folder
     make_folder(folder.path)
-    with alone(folder.lock_file, f"another sweep is at work in {folder.path}"):
+    with hold_lock(folder.lock_file, f"another sweep is at work in {folder.path}"):
         for left in folder.path.glob(".*.tmp"):
             left.unlink()  # what a sweep was writing when it was killed
         folder.copy_experiment(file)

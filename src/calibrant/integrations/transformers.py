@@ -12,7 +12,7 @@ from calibrant._checks import check_integer, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
-from calibrant.predictions import Options, Predictions
+from calibrant.predictions import Predictions, PredictionsOptions
 
 HEADLINE = ("accuracy", "ece", "kse", "nll", "brier")  # what a training loop logs unless it is told otherwise
 IGNORED = -100  # the label that the Trainer pads with, and does not count
@@ -91,7 +91,7 @@ def _classes_second(logits: Tensor) -> Tensor:
     return logits.movedim(-1, 1)
 
 
-def predictions(output: Output, **options: Unpack[Options]) -> Predictions:
+def predictions(output: Output, **options: Unpack[PredictionsOptions]) -> Predictions:
     """Predictions from what `Trainer.predict` returns; every token is a row, those labelled −100 are left out.
 
     Options as in `Predictions.from_logits`. Where the model has several outputs the first is taken, which is the logits

@@ -9,12 +9,12 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant.losses.batchwise import Outcomes
+from calibrant.losses.batchwise import BatchStatistics
 
 N_THRESHOLDS = 21
 
 
-def avuc(batch: Outcomes, *, threshold: float | None) -> Tensor:
+def avuc(batch: BatchStatistics, *, threshold: float | None) -> Tensor:
     r"""−log of the accuracy-versus-uncertainty score (Krishnan & Tickoo 2020).
 
     .. math:: AvU(t) = \frac{n_{AC} + n_{IU}}{n_{AC} + n_{AU} + n_{IC} + n_{IU}}
@@ -50,7 +50,7 @@ def _rounded_down(entropy: Tensor) -> Tensor:
     return entropy - 16 * torch.finfo(entropy.dtype).eps * (1 + entropy)
 
 
-def _entropy_thresholds(batch: Outcomes) -> Tensor:
+def _entropy_thresholds(batch: BatchStatistics) -> Tensor:
     """Evenly spaced between the least and greatest entropy of the samples that count."""
     entropy, counts = batch.entropy.detach(), batch.weights > 0
     low = torch.where(counts, entropy, torch.finfo(entropy.dtype).max).amin()
@@ -58,7 +58,7 @@ def _entropy_thresholds(batch: Outcomes) -> Tensor:
     return torch.lerp(low, high, torch.linspace(0, 1, N_THRESHOLDS, dtype=entropy.dtype, device=entropy.device))
 
 
-def soft_avuc(batch: Outcomes, n_classes: int, *, temperature: float, kappa: float) -> Tensor:
+def soft_avuc(batch: BatchStatistics, n_classes: int, *, temperature: float, kappa: float) -> Tensor:
     r""":math:`\log(1 + (n_{AU} + n_{IC}) / (n_{AC} + n_{IU}))` with soft counts (Karandikar et al. 2021).
 
     A sample is uncertain to the degree :math:`t(u) = \sigma(\frac1T \log\frac{u(1-\kappa)}{(1-u)\kappa})` of its

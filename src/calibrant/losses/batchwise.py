@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant.losses.fused import transformed
+from calibrant.losses.fused import is_traced
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class BatchStatistics:
     """What a batch of predictions says of itself, one number per sample."""
 
     log_p: Tensor  # (n,) log-probability of the sample's class
@@ -25,17 +25,17 @@ class Outcomes:
     weights: Tensor  # (n,), their sum is 1 (or 0, where no sample counts)
 
 
-def outcomes(logits: Tensor, classes: Tensor, weights: Tensor | None) -> Outcomes:
+def batch_statistics(logits: Tensor, classes: Tensor, weights: Tensor | None) -> BatchStatistics:
     """From logits (n, k) and the class of each sample (n,)."""
     predicted = logits.argmax(1)
-    if transformed() or not (logits.requires_grad and torch.is_grad_enabled()):
+    if is_traced() or not (logits.requires_grad and torch.is_grad_enabled()):
         statistics = _statistics(logits, classes, predicted)
     else:
         statistics = _Statistics.apply(logits, classes, predicted)  # type: ignore[no-untyped-call]
-    return Outcomes(*statistics, correct=predicted == classes, weights=shares(logits, weights))
+    return BatchStatistics(*statistics, correct=predicted == classes, weights=normalized_weights(logits, weights))
 
 
-def shares(logits: Tensor, weights: Tensor | None) -> Tensor:
+def normalized_weights(logits: Tensor, weights: Tensor | None) -> Tensor:
     """Weights (n,) that sum to 1; all 0 where no sample counts."""
     if weights is None:
         return logits.new_full((len(logits),), 1 / max(len(logits), 1))
@@ -91,7 +91,7 @@ class _Statistics(torch.autograd.Function):
         return gradient, None, None
 
 
-def mmce(batch: Outcomes, *, width: float) -> Tensor:
+def mmce(batch: BatchStatistics, *, width: float) -> Tensor:
     r"""Kernel calibration error of the batch (Kumar et al. 2018).
 
     .. math:: \sqrt{\frac1{n^2} \sum_{ij} (c_i-r_i)(c_j-r_j) e^{-|r_i-r_j|/w}}
@@ -116,4 +116,4 @@ def mdca(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     r""":math:`\frac1K \sum_k |\frac1n\sum_i p_{ik} - \frac1n\sum_i 1[y_i = k]|` (Hebbalaguppe et al. 2022)."""
     probs = F.softmax(logits, dim=1)
     targets = labels if labels.is_floating_point() else F.one_hot(labels, logits.shape[1]).to(probs.dtype)
-    return (shares(logits, weights) @ (probs - targets)).abs().mean()
+    return (normalized_weights(logits, weights) @ (probs - targets)).abs().mean()

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_integer, check_label_range, check_tensor, check_values, first_true, place_of_first
+from calibrant._checks import (
+    check_integer,
+    check_label_range,
+    check_tensor,
+    check_values,
+    first_position,
+    first_true,
+)
 from calibrant.errors import InvalidInputError
 from calibrant.maxent.checks import check_counts, check_vector
 
@@ -82,6 +89,6 @@ def check_soft_labels(labels: Tensor) -> None:
     wrong = ~((totals - 1).abs() <= tolerance)
     if wrong.any():
         raise InvalidInputError(
-            f"labels must sum to 1, got {float(totals[first_true(wrong)]):g} at {place_of_first(wrong)}"
+            f"labels must sum to 1, got {float(totals[first_true(wrong)]):g} at {first_position(wrong)}"
         )
     check_values("labels", "not be negative", labels, labels >= 0, "at row", "class")

@@ -23,7 +23,7 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def transformed() -> bool:
+def is_traced() -> bool:
     """Whether a compiler or a transform of torch.func is at work: both want plain operations, and no look at values."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 

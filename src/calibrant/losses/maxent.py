@@ -16,7 +16,7 @@ from calibrant.losses.checks import check_bool, check_class_weights, check_train
 from calibrant.losses.curves import FOCAL_GAMMA, focal
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
-from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, Options
+from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, LossOptions
 from calibrant.losses.penalties import PENALTIES, MomentPenalty, OneHotPenalty, Penalty
 from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
 from calibrant.maxent.checks import check_counts, check_no_class_values, check_prior
@@ -70,7 +70,7 @@ class MaxEntLoss(CurveLoss):
         local: bool = True,
         class_values: Sequence[float] | Tensor | None = None,
         features: Tensor | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(focal(gamma), **options)
         check_choice("form", form, FORMS)
@@ -141,7 +141,7 @@ class MaxEntLoss(CurveLoss):
         check_tensor("logits", logits)
         with full_precision(logits.device.type), torch.inference_mode(False), torch.enable_grad():
             batch = self.batch(logits.detach().clone().requires_grad_(), labels.clone())
-            shares = batchwise.shares(batch.logits, batch.weights)
+            shares = batchwise.normalized_weights(batch.logits, batch.weights)
             if not shares.any():
                 raise InvalidInputError("telemetry needs at least one sample that counts")
             log_probs = F.log_softmax(batch.logits, dim=1)

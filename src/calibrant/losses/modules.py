@@ -13,15 +13,15 @@ from calibrant._names import check_choice
 from calibrant.losses import avuc, batchwise, curves, functional
 from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels
 from calibrant.losses.curves import Curve
-from calibrant.losses.fused import full_precision, fused_sum, transformed
-from calibrant.losses.penalties import HALF, KeepsPrecision, MomentPenalty
+from calibrant.losses.fused import full_precision, fused_sum, is_traced
+from calibrant.losses.penalties import HALF, FixedPrecisionModule, MomentPenalty
 
 IGNORE_INDEX = -100  # torch's
 REDUCTIONS = ("mean", "sum", "none")
 BOUNDED = 32.0  # the exponentials of logits within ±32, and their sums, are far from overflow and underflow
 
 
-class Options(TypedDict, total=False):
+class LossOptions(TypedDict, total=False):
     """What every loss takes; see :class:`Loss`."""
 
     label_smoothing: float
@@ -41,17 +41,17 @@ class Batch:
     weights: Tensor | None  # (n,) how much each sample counts; None where all count 1
     bounded: bool  # whether the logits are known to be small
 
-    def outcomes(self) -> batchwise.Outcomes:
-        return batchwise.outcomes(self.logits, self.classes, self.weights)
+    def statistics(self) -> batchwise.BatchStatistics:
+        return batchwise.batch_statistics(self.logits, self.classes, self.weights)
 
-    def on_curve(self, curve: Curve, seen: batchwise.Outcomes) -> Tensor:
+    def on_curve(self, curve: Curve, seen: batchwise.BatchStatistics) -> Tensor:
         """The curve of each sample; at integer labels its outcomes already say where."""
         if self.labels is self.classes:
             return curve(seen.log_p)[0]
         return functional.on_curve(self.logits, self.labels, curve)
 
 
-class Loss(KeepsPrecision, ABC):
+class Loss(FixedPrecisionModule, ABC):
     """Base of every loss.
 
     ``logits`` are (n, k), or (n, k, d1, …) for dense prediction, in any floating type; the arithmetic runs in float32
@@ -114,7 +114,7 @@ class Loss(KeepsPrecision, ABC):
     def shares(self, batch: Batch) -> Tensor:
         """What each sample's value is multiplied with in the sum: its weight, divided by their total for a mean."""
         if self.reduction == "mean":
-            return batchwise.shares(batch.logits, batch.weights)
+            return batchwise.normalized_weights(batch.logits, batch.weights)
         return batch.logits.new_ones(len(batch.logits)) if batch.weights is None else batch.weights
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
@@ -138,7 +138,7 @@ class Loss(KeepsPrecision, ABC):
         """Whether the logits are known to be small, and whether it is known that no label is to be ignored."""
         if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
             check_class_weights(self.class_weights, logits.shape[1])
-        if transformed() or not (logits.is_cpu if self.validate is None else self.validate):
+        if is_traced() or not (logits.is_cpu if self.validate is None else self.validate):
             return False, False
         low, high = check_logits(logits, None if soft else labels, self.ignore_index)
         bounded = low > -BOUNDED and high < BOUNDED
@@ -172,7 +172,7 @@ class Loss(KeepsPrecision, ABC):
 class CurveLoss(Loss):
     """A loss along a curve of the label's log-probability, fused where labels are integers and not smoothed."""
 
-    def __init__(self, curve: Curve, **options: Unpack[Options]) -> None:
+    def __init__(self, curve: Curve, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.curve = curve
 
@@ -196,34 +196,34 @@ class CurveLoss(Loss):
     def fuses(self, batch: Batch) -> bool:
         """Whether there is a gradient to fuse; a compiler fuses better than we do."""
         plain = batch.labels is batch.classes and len(batch.classes) > 0
-        return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not transformed()
+        return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not is_traced()
 
 
 class CrossEntropyLoss(CurveLoss):
     r""":math:`-\log p_y`."""
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, **options: Unpack[LossOptions]) -> None:
         super().__init__(curves.cross_entropy(), **options)
 
 
 class FocalLoss(CurveLoss):
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
 
-    def __init__(self, gamma: float = curves.FOCAL_GAMMA, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = curves.FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
         super().__init__(curves.focal(gamma), **options)
 
 
 class InverseFocalLoss(CurveLoss):
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
 
-    def __init__(self, gamma: float = curves.INVERSE_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = curves.INVERSE_FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
         super().__init__(curves.inverse_focal(gamma), **options)
 
 
 class PolyLoss(CurveLoss):
     r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022); the paper's tables were made with ε = +1."""
 
-    def __init__(self, epsilon: float = curves.POLY_EPSILON, **options: Unpack[Options]) -> None:
+    def __init__(self, epsilon: float = curves.POLY_EPSILON, **options: Unpack[LossOptions]) -> None:
         super().__init__(curves.poly(epsilon), **options)
 
 
@@ -235,7 +235,7 @@ class FLSDLoss(CurveLoss):
         gamma_low: float = curves.GAMMA_LOW,
         gamma_high: float = curves.GAMMA_HIGH,
         threshold: float = curves.GAMMA_THRESHOLD,
-        **options: Unpack[Options],
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(curves.step_focal(gamma_low, gamma_high, threshold), **options)
 
@@ -243,14 +243,14 @@ class FLSDLoss(CurveLoss):
 class LabelRelaxationLoss(CurveLoss):
     r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021)."""
 
-    def __init__(self, alpha: float = curves.RELAXATION_ALPHA, **options: Unpack[Options]) -> None:
+    def __init__(self, alpha: float = curves.RELAXATION_ALPHA, **options: Unpack[LossOptions]) -> None:
         super().__init__(curves.relaxation(alpha), **options)
 
 
 class DualFocalLoss(Loss):
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
 
-    def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[Options]) -> None:
+    def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.gamma = check_number("gamma", gamma, minimum=0)
 
@@ -265,7 +265,7 @@ class MarginSmoothingLoss(Loss):
         self,
         margin: float = functional.MARGIN,
         weight: float = functional.MARGIN_WEIGHT,
-        **options: Unpack[Options],
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
         self.margin = check_number("margin", margin, minimum=0)
@@ -282,7 +282,7 @@ class AvUCLoss(Loss):
     cross-entropy alone for the first 20 epochs: set ``criterion.beta = 0`` for these.
     """
 
-    def __init__(self, beta: float = 3.0, threshold: float | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, beta: float = 3.0, threshold: float | None = None, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.beta = check_number("beta", beta, minimum=0)
         self.threshold = None if threshold is None else check_number("threshold", threshold, minimum=0)
@@ -290,7 +290,7 @@ class AvUCLoss(Loss):
     def per_sample(self, batch: Batch) -> Tensor:
         if self.beta == 0:
             return functional.cross_entropy(batch.logits, batch.labels)
-        seen = batch.outcomes()
+        seen = batch.statistics()
         return batch.on_curve(curves.cross_entropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
 
 
@@ -303,7 +303,7 @@ class SoftAvUCLoss(Loss):
         temperature: float = 0.01,
         kappa: float = 0.1,
         gamma: float = curves.FOCAL_GAMMA,
-        **options: Unpack[Options],
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
         self.beta = check_number("beta", beta, minimum=0)
@@ -312,7 +312,7 @@ class SoftAvUCLoss(Loss):
         self.curve = curves.focal(gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        seen = batch.outcomes()
+        seen = batch.statistics()
         term = avuc.soft_avuc(seen, batch.logits.shape[1], temperature=self.temperature, kappa=self.kappa)
         return batch.on_curve(self.curve, seen) + self.beta * term
 
@@ -320,20 +320,20 @@ class SoftAvUCLoss(Loss):
 class MMCELoss(Loss):
     """Cross-entropy plus a weight times the kernel calibration error of the batch (Kumar et al. 2018)."""
 
-    def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[Options]) -> None:
+    def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, minimum=0)
         self.width = check_number("width", width, minimum=0.02)  # below, exp(confidence / width) overflows
 
     def per_sample(self, batch: Batch) -> Tensor:
-        seen = batch.outcomes()
+        seen = batch.statistics()
         return batch.on_curve(curves.cross_entropy(), seen) + self.weight * batchwise.mmce(seen, width=self.width)
 
 
 class MDCALoss(Loss):
     """Focal loss (γ = 0: cross-entropy) plus the class-wise gap of confidence and frequency (MDCA, 2022)."""
 
-    def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[Options]) -> None:
+    def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, minimum=0)
         self.curve = curves.focal(gamma)

@@ -49,7 +49,7 @@ PENALTIES: dict[str, tuple[Cost, Callable[[Tensor], Tensor]]] = {
 Compared = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class KeepsPrecision(nn.Module):
+class FixedPrecisionModule(nn.Module):
     """A module whose constants follow it to its device, but keep their type where it goes to half precision, say."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -61,7 +61,7 @@ class KeepsPrecision(nn.Module):
         return self
 
 
-class Penalty(KeepsPrecision, ABC):
+class Penalty(FixedPrecisionModule, ABC):
     """What the constraints cost; its constants are buffers."""
 
     origin: Tensor

@@ -10,13 +10,15 @@ from torch import Tensor
 from calibrant._arrays import blocks
 from calibrant.errors import NotConvergedError
 
-TOLERANCE = 1e-12  # largest relative residual of a solved problem, unless its multipliers are so large that the
-LOOSEST = 1e-8  #     rounding of the exponents alone exceeds it; then that rounding, up to this bound
+RESIDUAL_TOLERANCE = (
+    1e-12  # largest relative residual of a solved problem, unless its multipliers are so large that the
+)
+MAX_TOLERANCE = 1e-8  #     rounding of the exponents alone exceeds it; then that rounding, up to this bound
 FLAT = 1e-9  # features are taken for dependent where their singular values fall below this part of the largest
 EDGE = 1e-10  # a normalized distribution whose features vary less than this has run into the edge of the reachable
-MAX_STEPS = 200
+MAX_NEWTON_STEPS = 200
 MAX_HALVINGS = 50
-BLOCK = 2**17  # problems × support points evaluated at a time: 1 MiB of float64, which stays in the cache
+BLOCK_POINTS = 2**17  # problems × support points evaluated at a time: 1 MiB of float64, which stays in the cache
 N_PILOTS = 128  # problems solved first, where there are many, to start the others close to their answers
 TINY, EPSILON = torch.finfo(torch.float64).tiny, torch.finfo(torch.float64).eps
 
@@ -177,7 +179,7 @@ class _Point:
 
 def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
     r"""Dual :math:`\sum_k e^{-1-\lambda f(k)} + \lambda c`, or :math:`\log\sum_k e^{-\lambda f(k)} + \lambda c`."""
-    rows = blocks(len(multipliers), problem.n_points, size=BLOCK)
+    rows = blocks(len(multipliers), problem.n_points, size=BLOCK_POINTS)
     parts = [_sums(problem[block], multipliers[block]) for block in rows]
     mass, moments, hessian = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
     gap = moments - problem.targets
@@ -186,7 +188,7 @@ def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
         gradient=-gap,
         hessian=hessian,
         residual=(gap.abs() / problem.residual_scale()).amax(1),
-        tolerance=(16 * EPSILON * multipliers.abs().sum(1)).clamp(TOLERANCE, LOOSEST),
+        tolerance=(16 * EPSILON * multipliers.abs().sum(1)).clamp(RESIDUAL_TOLERANCE, MAX_TOLERANCE),
     )
 
 
@@ -228,15 +230,15 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
     point = _evaluate(problem, multipliers)
     residuals, solved = torch.empty_like(point.residual), torch.zeros_like(rows, dtype=torch.bool)
     previous = torch.full_like(point.residual, torch.inf)
-    for n_steps in range(MAX_STEPS + 1):
+    for n_steps in range(MAX_NEWTON_STEPS + 1):
         at_rounding = (point.residual <= point.tolerance) & ~(point.residual < previous / 2)
-        unfinished = ~(point.residual <= TOLERANCE) & ~at_rounding & (point.residual != previous)
-        if n_steps == MAX_STEPS or not unfinished.all():
+        unfinished = ~(point.residual <= RESIDUAL_TOLERANCE) & ~at_rounding & (point.residual != previous)
+        if n_steps == MAX_NEWTON_STEPS or not unfinished.all():
             multipliers[rows], residuals[rows] = current, point.residual
             solved[rows] = point.residual <= point.tolerance
             rows, current = rows[unfinished], current[unfinished]
             problem, point = problem[unfinished], point[unfinished]
-        if n_steps == MAX_STEPS or len(rows) == 0:
+        if n_steps == MAX_NEWTON_STEPS or len(rows) == 0:
             break
         previous = point.residual
         step = _step(problem, point, point.hessian + lift[rows])

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
@@ -20,7 +20,7 @@ RECORD = "calibrant"  # the key of what we write of the tensors in the head of a
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Tensors by name, with a record that JSON can hold; a file of that name is replaced whole, or stays as it was."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(save(plain, {RECORD: json.dumps(record, allow_nan=False)}))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import calibrant
 from calibrant._checks import check_path
-from calibrant._files import replacing, without_secrets
+from calibrant._files import atomic_write, without_secrets
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import SMALL
 from calibrant.errors import InvalidInputError, NoDataError
@@ -51,7 +51,7 @@ def check_report(path: str | os.PathLike[str]) -> None:
     if Path(name).is_dir():
         raise InvalidInputError(f"{name} cannot be written: it is a folder")
     try:
-        with replacing(name):
+        with atomic_write(name):
             raise _UntouchedError
     except _UntouchedError:
         pass

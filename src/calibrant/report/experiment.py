@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant import __version__
-from calibrant._files import make_folder, replacing
+from calibrant._files import atomic_write, make_folder
 from calibrant.errors import CalibrantError, NoDataError
-from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, keys_of
+from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
 from calibrant.metrics.table import Quantity
 from calibrant.report import learning
 from calibrant.report.charts import unchecked, with_notes
@@ -92,7 +92,7 @@ def write_experiment(
         content = _found(rows, files) | {"epochs": _epochs(folder, runs) if ALL in names else {}}
     content |= {
         "title": folder.read_title() or str(folder.path),
-        "plan": _plan(folder, runs, set(keys_of(rows)), plan_notes),
+        "plan": _plan(folder, runs, set(run_keys(rows)), plan_notes),
         "not_drawn": [f"{_figure_title(name)}: {reason}" for name, reason in reasons.items()],
         "origin": _origin(folder, rows, made or datetime.now(UTC)),
     }
@@ -100,7 +100,7 @@ def write_experiment(
     make_folder(folder.figures_folder)
     pages = {folder.figures_folder / f"{name}.svg": svg for name, svg in files.items()} | {folder.page_file: page}
     for path, text in pages.items():
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
     return folder.page_file
 
@@ -129,7 +129,7 @@ def live_page(folder: Folder, *, share: float = 0.05, refresh: int = 10) -> Call
 
 def _runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, RunKey], list[str]]:
     """The runs that the experiment asks for and those that rows are of, by name; and why the plan is not known."""
-    there = keys_of(rows)
+    there = run_keys(rows)
     if not folder.has_plan:
         return there, ["There is no experiment.toml in the folder, so that the plan is not known."]
     try:
@@ -259,7 +259,7 @@ def _place(run: RunKey) -> tuple[object, ...]:
 
 def _origin(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> Record:
     """How the experiment was made: its environment and configuration, the commands that make it again."""
-    environments = folder.read_environments(keys_of(rows))
+    environments = folder.read_environments(run_keys(rows))
     there = [found for found in environments.values() if found is not None]
     values = {key: Counter(_text(found.get(key)) for found in there) for key in dict.fromkeys(chain(*there))}
     pairs = [(key, _listed(found)) for key, found in values.items()]

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.errors import NoDataError, printable
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Drawing:
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
     """Write a page; a file of that name is replaced whole, or stays as it was. Raises: NoDataError."""
     page = page_html(template, **content)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(page.encode())
 
 

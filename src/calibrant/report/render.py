@@ -9,7 +9,7 @@ from typing import Any
 
 import vl_convert as vlc
 
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.errors import InvalidInputError
 from calibrant.report.charts import Chart
 from calibrant.report.style import FONT
@@ -63,5 +63,5 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
     """Write a figure; a file of that name is replaced whole, or stays as it was. Raises: InvalidInputError."""
     content = FORMATS[check_suffix(path)](chart.to_dict())
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import calibrant
-from calibrant._files import alone, make_folder, replacing
+from calibrant._files import atomic_write, hold_lock, make_folder
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.runs import RunFolder
 from calibrant.training.settings import Settings, validate_settings
@@ -28,7 +28,7 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     folders = (run.path, run.last.parent, run.predictions)
     for folder in folders:
         make_folder(folder)
-    with alone(run.lock, f"{run.path} is in use by another process"):
+    with hold_lock(run.lock, f"{run.path} is in use by another process"):
         _check_config(run, settings)
         for folder in folders:
             for left in folder.glob(".*.tmp"):
@@ -37,7 +37,7 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
 
 
 def _check_config(run: RunFolder, settings: Settings) -> None:
-    if not run.is_begun:
+    if not run.is_started:
         if run.config.exists():
             read_run_settings(run)  # lest it is another program's
         write_json(run.config, settings.model_dump(mode="json") | settings.identity)
@@ -50,7 +50,7 @@ def _check_config(run: RunFolder, settings: Settings) -> None:
 
 def check_same_settings(run: RunFolder, settings: Settings) -> None:
     """That the run in the folder, if any is begun, has these settings."""
-    if not run.is_begun:
+    if not run.is_started:
         return
     begun = read_json(run.config)
     for name, value in settings.identity.items():
@@ -69,7 +69,7 @@ def read_run_settings(run: RunFolder) -> Settings:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write((json.dumps(record, indent=2) + "\n").encode())
 
 

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from calibrant._files import replacing
+from calibrant._files import atomic_write
 from calibrant.data import DataSet, class_prior
 from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
@@ -91,7 +91,7 @@ class TrainingLoop:
         if settings.keep == "last":
             self._write_kept(self.folder.weights)
         else:
-            with replacing(self.folder.weights) as file:
+            with atomic_write(self.folder.weights) as file:
                 file.write(self.folder.best.read_bytes())
 
     def _is_stale(self) -> bool:
