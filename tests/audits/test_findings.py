@@ -302,7 +302,7 @@ def test_bars_hold_all_rows() -> None:
 @WEIGHTS
 def test_errors_among_the_most_confident_rows(weights: str | None) -> None:
     rows = made(n=2000)
-    cells = score(rows, weights=weights).top_cells
+    cells = score(rows, weights=weights).top_histogram
     kept = sorted(plain(rows, weights), key=lambda row: -row[3])
     weight = np.cumsum([row[4] for row in kept])
     wrong = np.cumsum([row[4] * (row[1] != row[2]) for row in kept])
@@ -320,7 +320,7 @@ def test_errors_among_the_most_confident_rows(weights: str | None) -> None:
 
 
 def test_equal_confidences_cannot_be_kept_apart() -> None:
-    cells = score(Predictions.from_logits([[1.0, 0.0]] * 40, [0] * 40)).top_cells
+    cells = score(Predictions.from_logits([[1.0, 0.0]] * 40, [0] * 40)).top_histogram
     assert risk(cells, 0.95) == []
     assert risk_points(cells) == [{"coverage": 1.0, "error": 0.0}]
 

@@ -54,7 +54,7 @@ def test_the_difference_of_the_scores(n_classes: int) -> None:
         assert reach == pytest.approx(1.96 * row.standard_error, rel=0.01)
         assert 0 <= row.p_value <= 1
         assert row.p_holm == row.p_value
-        assert row.whole
+        assert row.overall
         assert row.group is None
         assert row.n_rows == 300
 
@@ -196,7 +196,7 @@ def test_holm_by_hand() -> None:
     rows = _holm([row_with(p) for p in (0.5, 0.01, 0.04, 0.03, 0.005)])
     assert [row.p_holm for row in rows] == pytest.approx([0.5, 0.03, 0.06, 0.06, 0.02])
     assert [row.p_value for row in rows] == [0.5, 0.01, 0.04, 0.03, 0.005]
-    assert [row.whole for row in rows] == [True, False, False, False, False]
+    assert [row.overall for row in rows] == [True, False, False, False, False]
     assert [row.p_holm for row in _holm([row_with(p) for p in (0.1, 0.6, 0.7)])] == pytest.approx([0.1, 1.0, 1.0])
 
 
@@ -210,7 +210,7 @@ def test_groups() -> None:
         rows = [row for row in found if row.metric == name]
         assert rows[0] == whole[name]
         assert {row.group for row in rows[1:]} == {"a", "b", None, "c", "d"}
-        assert not any(row.whole for row in rows[1:])
+        assert not any(row.overall for row in rows[1:])
         assert [row.p_holm for row in rows[1:]] == pytest.approx(holm([row.p_value for row in rows[1:]]))
         for row in rows[1:]:
             index = torch.tensor([i for i, site in enumerate(sites) if site == row.group])

@@ -9,33 +9,33 @@ import torch
 from scipy import stats
 
 from calibrant.metrics import intervals
-from calibrant.metrics.bins import outcome_bins
+from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.bins import reliability_bins
 from calibrant.metrics.exact import (
-    Part,
+    GapDirection,
+    binomial_limits,
+    binomial_p_value,
+    clopper_pearson,
     combined_p_value,
-    count_limits,
     ece_p_value,
     holm,
-    share_limits,
-    share_p_value,
 )
-from calibrant.metrics.tally import Tally
 
-PARTS: list[Part] = ["all", "over", "under"]
+PARTS: list[GapDirection] = ["all", "over", "under"]
 
 
-def tally_of(bins: list[tuple[int, float, int]]) -> Tally:
+def tally_of(bins: list[tuple[int, float, int]]) -> BinSums:
     """Bins of so many rows, of one confidence, so many of them right."""
     count = torch.tensor([[n - right, right] for n, _, right in bins])
     confidence = torch.tensor([n * p for n, p, _ in bins], dtype=torch.float64)
-    return Tally(count, count.double(), confidence, count.sum(1).double())
+    return BinSums(count, count.double(), confidence, count.sum(1).double())
 
 
-def size(gap: float, part: Part) -> float:
+def size(gap: float, part: GapDirection) -> float:
     return abs(gap) if part == "all" else max(-gap, 0.0) if part == "over" else max(gap, 0.0)
 
 
-def every_outcome(bins: list[tuple[int, float, int]], part: Part, share: float = 1.0) -> float:
+def every_outcome(bins: list[tuple[int, float, int]], part: GapDirection, share: float = 1.0) -> float:
     """The chance of an error at least this share of the observed one, over all numbers of right rows."""
     observed = sum(size(right - n * p, part) for n, p, right in bins)
     total = 0.0
@@ -58,7 +58,7 @@ def every_outcome(bins: list[tuple[int, float, int]], part: Part, share: float =
         pytest.param([(4, 0.5, 2), (4, 0.75, 3), (1, 1.0, 1)], id="no error"),
     ],
 )
-def test_the_chance_of_an_error_is_a_sum_over_all_outcomes(bins: list[tuple[int, float, int]], part: Part) -> None:
+def test_p_value_is_a_sum_over_all_outcomes(bins: list[tuple[int, float, int]], part: GapDirection) -> None:
     found = ece_p_value(tally_of(bins), part)
     assert found >= every_outcome(bins, part) - 1e-12  # never too small,
     assert found <= every_outcome(bins, part, share=0.995) + 1e-12  # and too large by no more than the grid
@@ -70,8 +70,8 @@ def test_the_chance_agrees_with_the_draws_behind_the_noise_floor(weighted: bool)
     confidence = draw.beta(4, 1.5, 400)
     correct = draw.random(400) < confidence**1.15
     weights = torch.from_numpy(draw.random(400) ** 2) if weighted else None
-    bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
-    gap, perfect, _ = intervals.gaps(bins, 0, n_draws=20_000)
+    bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
+    gap, perfect, _ = intervals.draw_noise(bins, 0, n_draws=20_000)
     norms = intervals.ABSOLUTE_SUM, intervals.POSITIVE_SUM, intervals.NEGATIVE_SUM
     for part, norm in zip(PARTS, norms, strict=True):
         assert ece_p_value(bins, part) == pytest.approx(float((norm(perfect) >= norm(gap)).mean()), abs=0.015)
@@ -93,8 +93,8 @@ def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most()
     for _ in range(150):
         confidence = draw.uniform(0.4, 1.0, 200)
         correct = draw.random(200) < confidence
-        bins = outcome_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
-        gap = share_p_value(float(correct.sum()), 200, float(confidence.mean()))
+        bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
+        gap = binomial_p_value(float(correct.sum()), 200, float(confidence.mean()))
         alarms += combined_p_value(ece_p_value(bins), gap) <= 0.05
     assert 0.005 <= alarms / 150 <= 0.08
 
@@ -103,18 +103,18 @@ def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most()
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_limits_of_a_share_are_clopper_and_pearsons(right: int, n: int, level: float) -> None:
     expected = stats.binomtest(right, n).proportion_ci(level, method="exact")
-    assert share_limits(right, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert clopper_pearson(right, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 @pytest.mark.parametrize(("right", "n", "p"), [(0, 5, 0.5), (5, 5, 0.9), (3, 10, 0.7), (7, 10, 0.7), (50, 60, 0.95)])
 def test_the_chance_of_a_share_is_twice_the_smaller_tail(right: int, n: int, p: float) -> None:
     mass = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
-    assert share_p_value(right, n, p) == pytest.approx(min(1.0, 2 * min(sum(mass[right:]), sum(mass[: right + 1]))))
+    assert binomial_p_value(right, n, p) == pytest.approx(min(1.0, 2 * min(sum(mass[right:]), sum(mass[: right + 1]))))
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 0.5), (7, 0.999), (40, 0.3), (1000, 0.97), (12, 0.0), (12, 1.0)])
 def test_counts_that_chance_allows_are_binomial_quantiles(n: int, p: float) -> None:
-    assert count_limits(n, p, 0.9) == tuple(stats.binom.ppf([0.05, 0.95], n, p))
+    assert binomial_limits(n, p, 0.9) == tuple(stats.binom.ppf([0.05, 0.95], n, p))
 
 
 def test_holm_by_its_definition() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import calibrant
 from calibrant.metrics import METRICS, Scorecard, score_multilabel
-from calibrant.metrics.exact import share_limits
+from calibrant.metrics.exact import clopper_pearson
 from calibrant.predictions import Predictions
 
 
@@ -102,7 +102,7 @@ def test_logits_that_saturate() -> None:
 def test_pooled_intervals_count_rows() -> None:
     """The interval of the pooled accuracy has n rows, not n·k answers."""
     overall = score_multilabel(*draw(150, 6, 304)).overall
-    assert overall.interval("accuracy") == pytest.approx(share_limits(150 * overall.accuracy, 150, 0.95), abs=1e-9)
+    assert overall.interval("accuracy") == pytest.approx(clopper_pearson(150 * overall.accuracy, 150, 0.95), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 import calibrant
 from calibrant.metrics import METRICS, Scorecard
-from calibrant.metrics.cells import MAX_CELLS, Cells
-from calibrant.metrics.tally import Tally
+from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS, FineHistogram
 from calibrant.predictions import Predictions
 
 STREAMED = ["kse", "adaece", "l2ce", "smece", "aurc"]
@@ -132,16 +132,18 @@ def batches(rows: Predictions, size: int) -> Iterator[Predictions]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def streamed_card(rows: Predictions, size: int, max_cells: int, names: Iterable[str] = STREAMED) -> Scorecard:
+def streamed_card(rows: Predictions, size: int, max_histogram_bins: int, names: Iterable[str] = STREAMED) -> Scorecard:
     """What a stream of batches gives when it may keep this many cells."""
-    return sum(Scorecard.of(batch, metrics=names, max_cells=max_cells) for batch in batches(rows, size))  # type: ignore[return-value]
+    return sum(
+        Scorecard.of(batch, metrics=names, max_histogram_bins=max_histogram_bins) for batch in batches(rows, size)
+    )  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_within_the_bound_and_a_ten_thousandth(case: str) -> None:
     """The exact scorecard, and that of a stream that has more different confidences than it may keep."""
     rows = CASES[case]()
-    exact, streamed = calibrant.score(rows, metrics=STREAMED), streamed_card(rows, 2**16, MAX_CELLS)
+    exact, streamed = calibrant.score(rows, metrics=STREAMED), streamed_card(rows, 2**16, MAX_HISTOGRAM_BINS)
     for name in STREAMED:
         assert exact.error_bound(name) == 0
         assert abs(streamed[name] - exact[name]) <= min(streamed.error_bound(name) + 1e-9, 1e-4), name
@@ -161,7 +163,7 @@ def test_bound_of_a_few_rows_in_few_cells(name: str) -> None:
         right = [confidence > confidence.median(), torch.from_numpy(random.random(n) < 0.5)][trial % 2]
         rows = with_confidence(confidence, right)
         exact = calibrant.score(rows, metrics=[name], n_bins=n_bins)
-        streamed = Scorecard.of(rows, metrics=[name], n_bins=n_bins, max_cells=1 + trial % 5)
+        streamed = Scorecard.of(rows, metrics=[name], n_bins=n_bins, max_histogram_bins=1 + trial % 5)
         difference, bound = abs(streamed[name] - exact[name]), streamed.error_bound(name)
         assert difference <= bound + 1e-9, f"off by {difference:g}, bound {bound:g}: {n} rows, {n_bins} bins"
 
@@ -172,8 +174,8 @@ def test_bound_where_one_cell_holds_every_row(name: str) -> None:
     confidence = torch.linspace(0.7, 0.7 + 1e-7, 100, dtype=torch.float64)
     rows = with_confidence(confidence, torch.arange(100) >= 50)
     exact = calibrant.score(rows, metrics=[name], n_bins=10)
-    streamed = Scorecard.of(rows, metrics=[name], n_bins=10, max_cells=1)
-    assert len(streamed.top_cells.total) == 1
+    streamed = Scorecard.of(rows, metrics=[name], n_bins=10, max_histogram_bins=1)
+    assert len(streamed.top_histogram.total) == 1
     assert abs(streamed[name] - exact[name]) > 0.1
     assert abs(streamed[name] - exact[name]) <= streamed.error_bound(name)
 
@@ -196,7 +198,7 @@ def assert_same_counts(one: Scorecard, other: Scorecard) -> None:
         assert torch.equal(a, b)
 
 
-def cells_of(card: Scorecard) -> Cells:
+def cells_of(card: Scorecard) -> FineHistogram:
     cells = card.top.cells
     assert cells is not None
     return cells
@@ -206,20 +208,20 @@ def parts_of(card: Scorecard) -> list[Tensor]:
     assert card.means is not None
     assert card.classes is not None
     cells = cells_of(card)
-    return [cells.key, cells.tally.count, card.top_bins.count, card.classes.count, card.means.count]
+    return [cells.key, cells.sums.count, card.top_bins.count, card.classes.count, card.means.count]
 
 
-@pytest.mark.parametrize("max_cells", [2**12, MAX_CELLS])
+@pytest.mark.parametrize("max_histogram_bins", [2**12, MAX_HISTOGRAM_BINS])
 @pytest.mark.parametrize("case", ["saturated", "two_clusters", "near_chance", "ordinary"])
-def test_counts_do_not_depend_on_the_split(case: str, max_cells: int) -> None:
+def test_counts_do_not_depend_on_the_split(case: str, max_histogram_bins: int) -> None:
     names = [name for name in METRICS if not METRICS[name].binary]
     rows = CASES[case]()[:50_000]
     order = torch.randperm(50_000, generator=generator(432))
-    whole = streamed_card(rows, 50_000, max_cells, names)
+    whole = streamed_card(rows, 50_000, max_histogram_bins, names)
     for size in (7919, 1024):
-        assert_same_counts(streamed_card(rows, size, max_cells, names), whole)
-    assert_same_counts(streamed_card(rows[order], 5000, max_cells, names), whole)
-    left, right = (streamed_card(part, 3000, max_cells, names) for part in (rows[:20_000], rows[20_000:]))
+        assert_same_counts(streamed_card(rows, size, max_histogram_bins, names), whole)
+    assert_same_counts(streamed_card(rows[order], 5000, max_histogram_bins, names), whole)
+    left, right = (streamed_card(part, 3000, max_histogram_bins, names) for part in (rows[:20_000], rows[20_000:]))
     assert_same_counts(right + left, whole)
     for name in STREAMED:
         assert (left + right).values()[name] == pytest.approx(whole[name], abs=1e-9), name
@@ -237,13 +239,13 @@ def test_no_row_is_lost(case: str) -> None:
     rows = CASES[case]()[:50_000]
     exact, streamed = calibrant.score(rows, metrics=STREAMED), streamed_card(rows, 5000, 2**10)
     right = rows.logits.argmax(1) == rows.labels
-    assert cells_of(streamed).tally.count.sum(0).tolist() == [int((~right).sum()), int(right.sum())]
+    assert cells_of(streamed).sums.count.sum(0).tolist() == [int((~right).sum()), int(right.sum())]
     assert (cells_of(streamed).key.diff() > 0).all()
     dropped = cells_of(streamed).dropped  # no bit too many
     assert dropped == 0 or len(cells_of(exact).key_without(dropped - 1).unique()) > 2**10
     mixed, doubled = exact + streamed, streamed + streamed
     assert torch.equal(cells_of(mixed).key, cells_of(doubled).key)
-    assert torch.equal(mixed.top_cells.count, doubled.top_cells.count)
+    assert torch.equal(mixed.top_histogram.count, doubled.top_histogram.count)
 
 
 def test_confidences_in_the_order_of_their_cells() -> None:
@@ -258,8 +260,8 @@ def test_confidences_in_the_order_of_their_cells() -> None:
 # Memory
 
 
-def numbers_of(tally: Tally) -> int:
-    return sum(getattr(tally, name).numel() for name in Tally.__slots__)
+def numbers_of(tally: BinSums) -> int:
+    return sum(getattr(tally, name).numel() for name in BinSums.__slots__)
 
 
 def test_so_many_cells_and_no_more() -> None:
@@ -276,9 +278,9 @@ def test_so_many_cells_and_no_more() -> None:
         positive = card.positive
         assert positive is not None
         assert positive.cells is not None
-        assert len(positive.cells.key) <= MAX_CELLS
-        assert numbers_of(positive.cells.tally) <= 6 * MAX_CELLS
+        assert len(positive.cells.key) <= MAX_HISTOGRAM_BINS
+        assert numbers_of(positive.cells.sums) <= 6 * MAX_HISTOGRAM_BINS
     assert card is not None
     assert card.n_rows == 12 * 2**16
-    assert max(sizes) <= MAX_CELLS < card.n_rows
-    assert min(sizes[4:]) > MAX_CELLS // 2  # and no bit is dropped too many
+    assert max(sizes) <= MAX_HISTOGRAM_BINS < card.n_rows
+    assert min(sizes[4:]) > MAX_HISTOGRAM_BINS // 2  # and no bit is dropped too many

@@ -265,7 +265,7 @@ def test_marks_say_what_they_are(tmp_path: Path) -> None:
 def test_metrics_that_a_stream_reads_from_a_histogram_say_how_far_off_they_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibrant.audits.gather.MAX_CELLS", 16)
+    monkeypatch.setattr("calibrant.audits.gather.MAX_HISTOGRAM_BINS", 16)
     found = audit(saved(made(), tmp_path, n_files=1))
     bound = found.scorecard.error_bound("kse")
     assert bound > 0.001

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.audits.verdict import accuracy_limits, summed
-from calibrant.metrics.exact import count_limits, share_limits
-from calibrant.metrics.tally import Tally
+from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.exact import binomial_limits, clopper_pearson
 
 KEPT = (0.95, 0.8, 0.5)  # shares of the rows of which the error is said
 NEAR = 0.05  # how much less may be kept where equal confidences stay together
@@ -18,7 +18,7 @@ SURE = 0.9  # a confidence that people threshold at
 Record = dict[str, Any]
 
 
-def reliability(bins: Tally, level: float) -> list[Record]:
+def reliability(bins: BinSums, level: float) -> list[Record]:
     """The bins of confidences that have rows.
 
     ``interval`` is Clopper and Pearson's of the accuracy, ``band`` where the accuracy of a calibrated model would be.
@@ -32,10 +32,10 @@ def reliability(bins: Tally, level: float) -> list[Record]:
     ]
 
 
-def _bin(rows: Tally, level: float) -> Record:
+def _bin(rows: BinSums, level: float) -> Record:
     whole = max(round(float(rows.effective)), 1)
     confidence = min(max(float(rows.mean_confidence), 0.0), 1.0)
-    low, high = count_limits(whole, confidence, level)
+    low, high = binomial_limits(whole, confidence, level)
     return {
         "count": int(rows.count.sum()),
         "confidence": confidence,
@@ -45,7 +45,7 @@ def _bin(rows: Tally, level: float) -> Record:
     }
 
 
-def bars(histogram: Tally) -> list[Record]:
+def bars(histogram: BinSums) -> list[Record]:
     """The histogram of confidences, without empty bars; shares are of the weight of all rows."""
     n = len(histogram.total)
     total = float(histogram.weight.sum())
@@ -63,7 +63,7 @@ def bars(histogram: Tally) -> list[Record]:
     ]
 
 
-def sure_rows(histogram: Tally, level: float) -> Record | None:
+def sure_rows(histogram: BinSums, level: float) -> Record | None:
     """The rows with a confidence above 0.9, and the exact limits of their accuracy; None where there are none."""
     rows = summed(histogram[round(SURE * len(histogram.total)) :])
     if rows.total == 0:
@@ -72,7 +72,7 @@ def sure_rows(histogram: Tally, level: float) -> Record | None:
     return {"confidence": SURE, "n_rows": int(rows.count.sum()), **accuracy}
 
 
-def risk(cells: Tally, level: float) -> list[Record]:
+def risk(cells: BinSums, level: float) -> list[Record]:
     """What is left when only the most confident rows are kept: near the shares `KEPT` that equal confidences allow."""
     coverage, error, effective = _cumulative(cells)
     threshold = cells.mean_confidence.flip(0).numpy()
@@ -85,12 +85,12 @@ def risk(cells: Tally, level: float) -> list[Record]:
                 "coverage": float(coverage[place]),
                 "threshold": float(threshold[place]),  # the least confidence that is kept
                 "error": risk,
-                "interval": share_limits(risk * n, n, level),
+                "interval": clopper_pearson(risk * n, n, level),
             }
     return list(found.values())
 
 
-def risk_points(cells: Tally) -> list[Record]:
+def risk_points(cells: BinSums) -> list[Record]:
     """The curve: evenly over the coverage, from the first point that rests on enough rows, and always with the last."""
     coverage, error, effective = _cumulative(cells)
     first = min(int(np.searchsorted(effective, MIN_ROWS)), len(coverage) - 1)
@@ -99,7 +99,7 @@ def risk_points(cells: Tally) -> list[Record]:
     return [{"coverage": float(coverage[place]), "error": float(error[place])} for place in places]
 
 
-def _cumulative(cells: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _cumulative(cells: BinSums) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Coverage, error and effective rows, from the most confident rows on."""
     sums = (cells.total, cells.weight[:, 0], cells.squared)
     total, wrong, squared = (values.flip(0).cumsum(0).numpy() for values in sums)

@@ -22,12 +22,12 @@ from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import MAX_CELLS
-from calibrant.metrics.outcomes import Outcomes, outcomes, rounding, top_class
+from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
+from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.scoring import Groups, score_batch
-from calibrant.metrics.tally import Tally
 from calibrant.parallel import BytesDone, map_parts, one_thread
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
@@ -61,9 +61,9 @@ class Gathered:
     hashes: tuple[int, int]  # sums of the hashes of rows
     class_names: frozenset[tuple[str, ...] | None]  # that the files give
     scores: tuple[Any, ...]  # the scorecard, then the groups of each column; empty where no row counts
-    labelled: Tally  # (k,) the rows labelled with each class
-    predicted: Tally  # (k,) the rows predicted to be each class
-    histogram: Tally  # (N_BARS,) the rows by confidence
+    labelled: BinSums  # (k,) the rows labelled with each class
+    predicted: BinSums  # (k,) the rows predicted to be each class
+    histogram: BinSums  # (N_BARS,) the rows by confidence
     errors: tuple[ErrorRow, ...]  # the most confident ones, these first
     sample: Sample
 
@@ -244,30 +244,32 @@ class _Collected:
             return
         check_all_labelled(rows.labels == UNKNOWN)
         weights = None if weight is None else torch.from_numpy(weight)
-        scored = outcomes(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
+        scored = sample_scores(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
         self._score(rows, scored)
         self._count(file, rows, number, scored[0], weight)
         sample = Sample.of(rows, np.ones(len(rows)) if weight is None else weight, keys, self.seed)
         self.sample = sample if self.sample is None else self.sample + sample
 
-    def _score(self, rows: Predictions, scored: tuple[Outcomes, Tally | None]) -> None:
-        most = MAX_CELLS if self.stream else None
-        card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, max_cells=most, scored=scored)
+    def _score(self, rows: Predictions, scored: tuple[SampleScores, BinSums | None]) -> None:
+        most = MAX_HISTOGRAM_BINS if self.stream else None
+        card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, max_histogram_bins=most, scored=scored)
         groups = [
             score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
         ]
         self.scores = _added(self.scores, (card, *groups))
 
-    def _count(self, file: str, rows: Predictions, number: Indices, scored: Outcomes, weight: Floats | None) -> None:
+    def _count(
+        self, file: str, rows: Predictions, number: Indices, scored: SampleScores, weight: Floats | None
+    ) -> None:
         confidence, correct = scored.confidence.double().numpy(), scored.correct.numpy()
         wrong = np.flatnonzero(~correct)
         labels = rows.labels.numpy()
         predicted = labels.copy()
         predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
-        bars = bin_numbers(scored.confidence, N_BARS, rounding(scored.confidence.dtype)).numpy()
+        bars = bin_numbers(scored.confidence, N_BARS, softmax_rounding(scored.confidence.dtype)).numpy()
         for tally, cells in ((self.labelled, labels), (self.predicted, predicted), (self.histogram, bars)):
             _add_rows(tally, cells, confidence, correct, weight)
-        doubt = scored.doubt.numpy()
+        doubt = scored.complement.numpy()
         chosen = wrong[np.argsort(doubt[wrong], kind="stable")[:N_ERRORS]]
         ids = rows.columns.select(self.ids).take(pa.array(chosen)).to_pylist() or [{}] * len(chosen)
         errors = [
@@ -299,13 +301,13 @@ class _Collected:
         )
 
 
-def _empty(n_cells: int) -> Tally:
+def _empty(n_cells: int) -> BinSums:
     count, weight = torch.zeros(n_cells, 2, dtype=torch.int64), torch.zeros(n_cells, 2, dtype=torch.float64)
-    return Tally(count, weight, *torch.zeros(2, n_cells, dtype=torch.float64))
+    return BinSums(count, weight, *torch.zeros(2, n_cells, dtype=torch.float64))
 
 
 def _add_rows(
-    total: Tally, cells: Indices, confidence: Floats, correct: NDArray[np.bool_], weight: Floats | None
+    total: BinSums, cells: Indices, confidence: Floats, correct: NDArray[np.bool_], weight: Floats | None
 ) -> None:
     """Add to a tally in place, row by row."""
     slot = 2 * cells + correct

@@ -33,7 +33,7 @@ def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
         "n_left_out": audit.n_left_out,
         "fingerprint": rows.fingerprint,
         "reliability": curves.reliability(audit.scorecard.top_bins, audit.level),
-        "risk": curves.risk(audit.scorecard.top_cells, audit.level),
+        "risk": curves.risk(audit.scorecard.top_histogram, audit.level),
         "verdict": _with(audit.verdict, *VERDICT),
         "advice": [{"action": advice.action, **advice.facts} for advice in audit.advice],
         "groups": {by: _groups(audit, found, names) for by, found in audit.groups.items()},
@@ -101,8 +101,8 @@ def _worst(groups: Groups, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 def compared(audit: "Audit", names: tuple[str, ...]) -> list[tuple[str | None, Difference]]:
     """The differences of these metrics, with the column they are by: all rows once, then the groups of each column."""
     found = [(by, row) for by, rows in audit.comparison.items() for row in rows if row.metric in names]
-    whole = [(None, row) for by, row in found if row.whole and by == next(iter(audit.comparison))]
-    return [*whole, *((by, row) for by, row in found if not row.whole)]
+    overall = [(None, row) for by, row in found if row.overall and by == next(iter(audit.comparison))]
+    return [*overall, *((by, row) for by, row in found if not row.overall)]
 
 
 def _error(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _error(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
 
 def _difference(by: str | None, row: Difference) -> dict[str, Any]:
     fields = asdict(row)
-    del fields["whole"]
+    del fields["overall"]
     return {**fields, "by": by, "group": _text(row.group)}
 
 

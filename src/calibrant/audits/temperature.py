@@ -13,8 +13,8 @@ from calibrant.calibrators.choice import cross_fit
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError
 from calibrant.metrics.compare import compare
-from calibrant.metrics.intervals import RARE
-from calibrant.metrics.outcomes import top_class
+from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
+from calibrant.metrics.sample_scores import top_class
 from calibrant.metrics.scorecard import row_weights
 from calibrant.metrics.scoring import score
 from calibrant.predictions import Predictions
@@ -107,9 +107,9 @@ def unfit(sample: Predictions, weights: str | None) -> str:
     w = torch.ones(len(sample), dtype=torch.float64) if weights is None else row_weights(sample, weights)
     effective = float(w.sum() ** 2 / (w @ w))
     for rows, outcome in ((correct, "correct"), (~correct, "incorrect")):
-        if float(w[rows].sum() / w.sum()) * effective < RARE:
+        if float(w[rows].sum() / w.sum()) * effective < MIN_OUTCOME_ROWS:
             by = "" if weights is None else ", by their weight,"
-            return f"fewer than {RARE} rows{by} are {outcome}, too few to fit one and to measure it"
+            return f"fewer than {MIN_OUTCOME_ROWS} rows{by} are {outcome}, too few to fit one and to measure it"
     impossible = sample.logits.gather(1, sample.labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
         return f"{int(impossible.sum()):,} of {len(sample):,} rows have a label of probability 0"

@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant.metrics.exact import combined_p_value, ece_p_value, share_limits, share_p_value
-from calibrant.metrics.intervals import RARE
+from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.exact import binomial_p_value, clopper_pearson, combined_p_value, ece_p_value
+from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.tally import Tally
 
 ONE_SIDED = 0.8  # share of the ECE that makes it of one direction
 MIN_ROWS = 30  # effective rows below which nothing is said
@@ -78,7 +78,7 @@ class Verdict:
     @property
     def few_outcomes(self) -> bool:
         """Whether so few rows are incorrect, or correct, that intervals from draws of rows are too narrow."""
-        return min(self.accuracy, 1 - self.accuracy) * self.effective < RARE
+        return min(self.accuracy, 1 - self.accuracy) * self.effective < MIN_OUTCOME_ROWS
 
 
 def alpha(level: float) -> float:
@@ -130,15 +130,15 @@ def assess(
     )
 
 
-def summed(bins: Tally) -> Tally:
+def summed(bins: BinSums) -> BinSums:
     """All rows as one cell."""
-    return Tally(bins.count.sum(0), bins.weight.sum(0), bins.confidence.sum(), bins.squared.sum())
+    return BinSums(bins.count.sum(0), bins.weight.sum(0), bins.confidence.sum(), bins.squared.sum())
 
 
-def accuracy_limits(rows: Tally, level: float) -> tuple[float, float]:
+def accuracy_limits(rows: BinSums, level: float) -> tuple[float, float]:
     """Clopper and Pearson's, of one cell."""
     effective = float(rows.effective)
-    return share_limits(float(rows.accuracy) * effective, effective, level)
+    return clopper_pearson(float(rows.accuracy) * effective, effective, level)
 
 
 def calibration_tests(card: Scorecard) -> tuple[float, float]:
@@ -146,10 +146,12 @@ def calibration_tests(card: Scorecard) -> tuple[float, float]:
     return ece_p_value(card.top_bins), gap_p_value(summed(card.top_bins))
 
 
-def gap_p_value(rows: Tally) -> float:
+def gap_p_value(rows: BinSums) -> float:
     """How often a calibrated model is so far off with its accuracy on these rows, of one cell."""
     effective = float(rows.effective)
-    return share_p_value(float(rows.accuracy) * effective, effective, min(max(float(rows.mean_confidence), 0.0), 1.0))
+    return binomial_p_value(
+        float(rows.accuracy) * effective, effective, min(max(float(rows.mean_confidence), 0.0), 1.0)
+    )
 
 
 def _direction(card: Scorecard, p_gap: float, level: float) -> Kind:
@@ -167,7 +169,7 @@ def _direction(card: Scorecard, p_gap: float, level: float) -> Kind:
     return "over" if rows.mean_confidence > rows.accuracy else "under"
 
 
-def _split(bins: Tally) -> tuple[float | None, bool]:
+def _split(bins: BinSums) -> tuple[float | None, bool]:
     """The edge that most of either direction lies beyond, on different sides, and whether overconfidence is above it.
 
     None where the directions alternate.

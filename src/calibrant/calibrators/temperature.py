@@ -17,7 +17,7 @@ from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.modules import Divided, Mixed, Unchanged
 from calibrant.calibrators.scale import BOUNDS, solve_scale
 from calibrant.errors import NotConvergedError
-from calibrant.metrics.checks import check_counting
+from calibrant.metrics.checks import check_nonzero_weights
 from calibrant.metrics.scorecard import row_weights
 from calibrant.predictions import Predictions
 
@@ -172,7 +172,7 @@ def labelled_rows(validation: Predictions, weights: str | None = None) -> Likeli
     if weights is None:
         return Likelihood(validation.logits, validation.labels)
     w = row_weights(validation, weights)
-    counts = check_counting(w)
+    counts = check_nonzero_weights(w)
     return Likelihood(validation.logits[counts], validation.labels[counts], w[counts])
 
 

@@ -16,7 +16,7 @@ from calibrant.calibrators import CALIBRATORS, UnseenFits
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError
 from calibrant.experiments.config import Experiment
-from calibrant.metrics.bins import outcome_bins
+from calibrant.metrics.bins import reliability_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
 from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
@@ -131,7 +131,7 @@ def _values(test: Predictions | None, measures: EvaluationConfig, *, raw: bool) 
 def _points(test: Predictions) -> list[dict[str, Any]]:
     confidence, predicted = test.probs().max(dim=1)
     correct = predicted == test.labels
-    bins = outcome_bins(confidence, correct, RELIABILITY_BINS, equal_mass_bins=False, weights=None)
+    bins = reliability_bins(confidence, correct, RELIABILITY_BINS, equal_mass_bins=False, weights=None)
     (filled,) = bins.total.nonzero(as_tuple=True)  # the point of a bin is its number, also where others are empty
     found: list[tuple[Any, ...]] = [
         ("reliability", i, bins.mean_confidence[i], bins.accuracy[i], bins.total[i]) for i in filled.tolist()

@@ -14,11 +14,11 @@ from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.integrations.grid import N_GRID, grid_numbers, occupied
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.events import Events
-from calibrant.metrics.means import COLUMNS, Means
+from calibrant.metrics.means import MEAN_COLUMNS, Means
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS, check_metrics, is_binary
-from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
 try:
@@ -77,7 +77,7 @@ class CalibrationScore(Metric):
         layout: list[tuple[str, tuple[int, ...], torch.dtype]] = []
         if "means" in parts:
             layout += [("means_count", (2,), whole), ("means_weight", (2,), real), ("means_squared", (2,), real)]
-            layout += [("means_sums", (2, len(COLUMNS), 3), real)]
+            layout += [("means_sums", (2, len(MEAN_COLUMNS), 3), real)]
         tallies: dict[str, tuple[int, ...]] = {"classes": (self.n_classes, self.n_bins)} if "classes" in parts else {}
         for side in ("top", "positive") if is_binary(self.names) else ("top",):
             tallies |= {f"{side}_bins": (self.n_bins,)} if "bins" in parts else {}
@@ -125,7 +125,7 @@ class CalibrationScore(Metric):
             self._sums("means", Means),
             self._events("top"),
             self._events("positive") if is_binary(self.names) else None,
-            self._sums("classes", Tally),
+            self._sums("classes", BinSums),
         )
 
     def compute(self) -> dict[str, Tensor] | Tensor:
@@ -138,8 +138,8 @@ class CalibrationScore(Metric):
         }
 
     def _events(self, side: str) -> Events:
-        cells = self._sums(f"{side}_cells", Tally)
-        return Events(self._sums(f"{side}_bins", Tally), None if cells is None else occupied(cells))
+        cells = self._sums(f"{side}_cells", BinSums)
+        return Events(self._sums(f"{side}_bins", BinSums), None if cells is None else occupied(cells))
 
     def _sums(self, part: str, kind: type[Any]) -> Any:
         if not hasattr(self, f"{part}_count"):
@@ -147,7 +147,7 @@ class CalibrationScore(Metric):
         return kind(*(getattr(self, f"{part}_{name}").cpu() for name in kind.__slots__))
 
 
-def _parts(card: Scorecard) -> Iterable[tuple[str, Means | Tally, Tensor | None]]:
+def _parts(card: Scorecard) -> Iterable[tuple[str, Means | BinSums, Tensor | None]]:
     """The sums of a scorecard by name, with the rows of the state that they belong to, where not to all."""
     if card.means is not None:
         yield "means", card.means, None
@@ -157,7 +157,7 @@ def _parts(card: Scorecard) -> Iterable[tuple[str, Means | Tally, Tensor | None]
         if events is not None and events.bins is not None:
             yield f"{side}_bins", events.bins, None
         if events is not None and events.cells is not None:
-            yield f"{side}_cells", events.cells.tally, grid_numbers(events.cells)
+            yield f"{side}_cells", events.cells.sums, grid_numbers(events.cells)
 
 
 class CalibrationMetric(CalibrationScore):

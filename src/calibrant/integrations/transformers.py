@@ -18,7 +18,7 @@ HEADLINE = ("accuracy", "ece", "kse", "nll", "brier")  # what a training loop lo
 IGNORED = -100  # the label that the Trainer pads with, and does not count
 
 
-class Output(Protocol):
+class TrainerOutput(Protocol):
     """What `Trainer.predict` returns, and its metrics are computed from."""
 
     @property
@@ -91,7 +91,7 @@ def _classes_second(logits: Tensor) -> Tensor:
     return logits.movedim(-1, 1)
 
 
-def predictions(output: Output, **options: Unpack[PredictionsOptions]) -> Predictions:
+def predictions(output: TrainerOutput, **options: Unpack[PredictionsOptions]) -> Predictions:
     """Predictions from what `Trainer.predict` returns; every token is a row, those labelled −100 are left out.
 
     Options as in `Predictions.from_logits`. Where the model has several outputs the first is taken, which is the logits
@@ -108,7 +108,7 @@ def predictions(output: Output, **options: Unpack[PredictionsOptions]) -> Predic
 
 def compute_metrics(
     metrics: Iterable[str] | None = HEADLINE, *, n_bins: int = 15
-) -> Callable[[Output], dict[str, float]]:
+) -> Callable[[TrainerOutput], dict[str, float]]:
     """The scorecard as ``Trainer(compute_metrics=…)``; None for all its metrics.
 
     The Trainer reports them as ``eval_ece`` and so on. An undefined metric, as the NLL of the errors where there is
@@ -117,7 +117,7 @@ def compute_metrics(
     names = None if metrics is None else check_metrics(metrics, 2)  # with two classes every metric is allowed
     check_integer("n_bins", n_bins, 1)
 
-    def scores(output: Output) -> dict[str, float]:
+    def scores(output: TrainerOutput) -> dict[str, float]:
         return defined_scores(predictions(output), names, n_bins)
 
     return scores

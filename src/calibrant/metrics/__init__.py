@@ -20,11 +20,11 @@ from calibrant.metrics.means import mean_entropy as mean_entropy
 from calibrant.metrics.means import negative_log_likelihood as negative_log_likelihood
 from calibrant.metrics.means import nll_on_errors as nll_on_errors
 from calibrant.metrics.multilabel import score_multilabel as score_multilabel
-from calibrant.metrics.outcomes import top_label as top_label
 from calibrant.metrics.ranking import RiskCoverageCurve as RiskCoverageCurve
 from calibrant.metrics.ranking import area_under_risk_coverage as area_under_risk_coverage
 from calibrant.metrics.ranking import ks_error as ks_error
 from calibrant.metrics.ranking import risk_coverage_curve as risk_coverage_curve
+from calibrant.metrics.sample_scores import top_label as top_label
 from calibrant.metrics.scorecard import Scorecard as Scorecard
 from calibrant.metrics.scoring import Groups as Groups
 from calibrant.metrics.scoring import score as score

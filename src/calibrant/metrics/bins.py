@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.metrics.cells import cells_of, equal_mass
+from calibrant.metrics.bin_sums import BinSums, bin_sums
 from calibrant.metrics.checks import check_outcomes
-from calibrant.metrics.tally import Tally, tally
+from calibrant.metrics.histogram import equal_mass, fine_histogram
 
 
 def bin_numbers(confidence: Tensor, n_bins: int, slack: float = 0.0) -> Tensor:
@@ -22,31 +22,31 @@ def bin_numbers(confidence: Tensor, n_bins: int, slack: float = 0.0) -> Tensor:
     return scaled.ceil_().long().sub_(1).clamp_(0, n_bins - 1)
 
 
-def ece(bins: Tally) -> Tensor:
+def ece(bins: BinSums) -> Tensor:
     return bins.gap.abs().sum(-1)
 
 
-def mce(bins: Tally) -> Tensor:
+def mce(bins: BinSums) -> Tensor:
     return torch.where(bins.total > 0, bins.gap.abs() / bins.mass, 0.0).amax(-1)
 
 
-def rmsce(bins: Tally) -> Tensor:
+def rmsce(bins: BinSums) -> Tensor:
     return torch.where(bins.total > 0, bins.gap**2 / bins.mass, 0.0).sum(-1).sqrt()
 
 
-def over(bins: Tally) -> Tensor:
+def over(bins: BinSums) -> Tensor:
     return bins.gap.clamp_min(0).sum(-1)
 
 
-def under(bins: Tally) -> Tensor:
+def under(bins: BinSums) -> Tensor:
     return (-bins.gap).clamp_min(0).sum(-1)
 
 
-def debiased(bins: Tally) -> Tensor:
+def debiased(bins: BinSums) -> Tensor:
     return _without_bias(bins).clamp_min(0).sqrt()
 
 
-def _without_bias(bins: Tally) -> Tensor:
+def _without_bias(bins: BinSums) -> Tensor:
     """The squared error less what chance adds to it; bins of fewer than two rows say nothing."""
     rows = bins.rows.sum(-1)
     enough = rows > 2 - 1e-9
@@ -55,14 +55,14 @@ def _without_bias(bins: Tally) -> Tensor:
     return torch.where(enough, terms, 0.0).sum(-1)
 
 
-def outcome_bins(
+def reliability_bins(
     confidence: Tensor, correct: Tensor, n_bins: int, equal_mass_bins: bool, weights: Tensor | None
-) -> Tally:
+) -> BinSums:
     """The checked tally behind every function of this file."""
     confidence, correct, weights = check_outcomes(confidence, correct, weights, n_bins)
     if equal_mass_bins:
-        return equal_mass(cells_of(confidence, 1 - confidence, correct, weights).tally, n_bins)
-    return tally(bin_numbers(confidence, n_bins), n_bins, confidence, correct, weights)
+        return equal_mass(fine_histogram(confidence, 1 - confidence, correct, weights).sums, n_bins)
+    return bin_sums(bin_numbers(confidence, n_bins), n_bins, confidence, correct, weights)
 
 
 def expected_calibration_error(
@@ -78,7 +78,7 @@ def expected_calibration_error(
     >>> expected_calibration_error(torch.tensor([1.0, 0.95]), torch.tensor([False, True]), n_bins=10)
     tensor(0.4750, dtype=torch.float64)
     """
-    return ece(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return ece(reliability_bins(confidence, correct, n_bins, equal_mass, weights))
 
 
 def maximum_calibration_error(
@@ -89,7 +89,7 @@ def maximum_calibration_error(
     >>> maximum_calibration_error(torch.tensor([0.75, 0.5]), torch.tensor([True, True]))
     tensor(0.5000, dtype=torch.float64)
     """
-    return mce(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return mce(reliability_bins(confidence, correct, n_bins, equal_mass, weights))
 
 
 def rms_calibration_error(
@@ -100,7 +100,7 @@ def rms_calibration_error(
     >>> rms_calibration_error(torch.tensor([0.75, 0.75]), torch.tensor([True, True]))
     tensor(0.2500, dtype=torch.float64)
     """
-    return rmsce(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return rmsce(reliability_bins(confidence, correct, n_bins, equal_mass, weights))
 
 
 def overconfidence(
@@ -111,7 +111,7 @@ def overconfidence(
     >>> overconfidence(torch.tensor([0.75, 0.25]), torch.tensor([False, True]))
     tensor(0.3750, dtype=torch.float64)
     """
-    return over(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return over(reliability_bins(confidence, correct, n_bins, equal_mass, weights))
 
 
 def underconfidence(
@@ -122,7 +122,7 @@ def underconfidence(
     >>> underconfidence(torch.tensor([0.75, 0.25]), torch.tensor([False, True]))
     tensor(0.3750, dtype=torch.float64)
     """
-    return under(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return under(reliability_bins(confidence, correct, n_bins, equal_mass, weights))
 
 
 def adaptive_calibration_error(
@@ -133,7 +133,7 @@ def adaptive_calibration_error(
     >>> adaptive_calibration_error(torch.tensor([0.5, 0.75, 1.0]), torch.tensor([False, True, True]), n_bins=2)
     tensor(0.0833, dtype=torch.float64)
     """
-    return ece(outcome_bins(confidence, correct, n_bins, True, weights))
+    return ece(reliability_bins(confidence, correct, n_bins, True, weights))
 
 
 def debiased_calibration_error(
@@ -149,7 +149,7 @@ def debiased_calibration_error(
     >>> debiased_calibration_error(torch.tensor([0.5, 0.5]), torch.tensor([True, True]))
     tensor(0.5000, dtype=torch.float64)
     """
-    return debiased(outcome_bins(confidence, correct, n_bins, True, weights))
+    return debiased(reliability_bins(confidence, correct, n_bins, True, weights))
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class ReliabilityCurve:
     count: Tensor
 
 
-def reliability(bins: Tally) -> ReliabilityCurve:
+def reliability(bins: BinSums) -> ReliabilityCurve:
     filled = bins[bins.total > 0]
     return ReliabilityCurve(filled.mean_confidence, filled.accuracy, filled.mass, filled.count.sum(-1))
 
@@ -171,4 +171,4 @@ def reliability_curve(
     confidence: Tensor, correct: Tensor, *, n_bins: int = 15, equal_mass: bool = False, weights: Tensor | None = None
 ) -> ReliabilityCurve:
     """Accuracy against mean confidence of each bin, for the reliability and the bin-strength plot."""
-    return reliability(outcome_bins(confidence, correct, n_bins, equal_mass, weights))
+    return reliability(reliability_bins(confidence, correct, n_bins, equal_mass, weights))

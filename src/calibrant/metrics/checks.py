@@ -18,7 +18,7 @@ from calibrant.errors import InvalidInputError
 MAX_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
 
 
-MAX_CELLS = 2**25
+MAX_CLASS_BINS = 2**25
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def _at_least_float32(values: Tensor) -> Tensor:
 
 def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
     """So many groups that their sums fit into memory; ``n_cells`` is the number of bins of all classes."""
-    most = max(1, min(MAX_GROUPS, MAX_CELLS // n_cells))
+    most = max(1, min(MAX_GROUPS, MAX_CLASS_BINS // n_cells))
     if n_groups > most:
         raise InvalidInputError(f"by must name a column of at most {most:,} values, got more in {by!r}")
 
@@ -47,7 +47,7 @@ def check_row_weights(weights: Tensor, n: int) -> Tensor:
     return vector
 
 
-def check_counting(weights: Tensor) -> Tensor:
+def check_nonzero_weights(weights: Tensor) -> Tensor:
     """Which rows have a weight; some must."""
     counts = weights > 0
     if not counts.any():
@@ -80,7 +80,7 @@ def _counting_rows(a: Tensor, b: Tensor, weights: Tensor | None) -> tuple[Tensor
     if weights is None:
         return a, b, None
     weights = check_row_weights(weights, len(a))
-    counts = check_counting(weights)
+    counts = check_nonzero_weights(weights)
     return a[counts], b[counts], weights[counts]
 
 

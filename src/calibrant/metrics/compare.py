@@ -21,16 +21,16 @@ from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import check_all_labelled, check_integer, check_level
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
-from calibrant.metrics.checks import check_counting, check_same_rows
+from calibrant.metrics.bin_sums import Float64Array
+from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
 from calibrant.metrics.exact import holm
-from calibrant.metrics.outcomes import outcomes
-from calibrant.metrics.rows import RowGaps, ScoredRows
+from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
+from calibrant.metrics.sample_scores import sample_scores
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.table import METRICS, Metric, check_metrics
-from calibrant.metrics.tally import Floats
 from calibrant.predictions import Predictions
 
-N_DRAWS = 2000
+COMPARISON_DRAWS = 2000
 CLUSTERS_AT_A_TIME = 2048
 
 
@@ -40,7 +40,7 @@ class Difference:
 
     metric: str
     group: object  # the value of the column compared by; None for all rows
-    whole: bool  # whether it is all rows: a group of rows without a value is None too
+    overall: bool  # whether these are all rows: the group of rows without a value is None too
     n_rows: int
     a: float
     b: float
@@ -98,7 +98,7 @@ def compare(
     for name in names:
         check_choice("metric that can be compared", name, comparable)
     if weights is not None:
-        counts = check_counting(row_weights(a, weights))
+        counts = check_nonzero_weights(row_weights(a, weights))
         a, b = a[counts], b[counts]
         b = replace(b, columns=pa.table({weights: a.column(weights)}))
     models = [_scored(predictions, weights) for predictions in (a, b)]
@@ -116,10 +116,10 @@ def compare(
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
 
 
-def _scored(predictions: Predictions, weights: str | None) -> ScoredRows:
-    rows, _ = outcomes(predictions.logits, predictions.labels)
+def _scored(predictions: Predictions, weights: str | None) -> ScoredPredictions:
+    rows, _ = sample_scores(predictions.logits, predictions.labels)
     ones = torch.ones(len(predictions), dtype=torch.float64)
-    return ScoredRows(predictions, rows, ones if weights is None else row_weights(predictions, weights))
+    return ScoredPredictions(predictions, rows, ones if weights is None else row_weights(predictions, weights))
 
 
 def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[object, Tensor]]:
@@ -158,10 +158,12 @@ def _holm(rows: list[Difference]) -> list[Difference]:
     """The p-values of the groups corrected; that of all rows stays."""
     corrected = holm([row.p_value for row in rows[1:]])
     groups = [replace(row, p_holm=p_holm) for row, p_holm in zip(rows[1:], corrected, strict=True)]
-    return [replace(row, whole=True) for row in rows[:1]] + groups
+    return [replace(row, overall=True) for row in rows[:1]] + groups
 
 
-def _evidence(metric: Metric, pair: list[ScoredRows], cards: list[Scorecard], clusters: Tensor, seed: int) -> Evidence:
+def _evidence(
+    metric: Metric, pair: list[ScoredPredictions], cards: list[Scorecard], clusters: Tensor, seed: int
+) -> Evidence:
     _, cluster = clusters.unique(return_inverse=True)
     n_clusters = int(cluster.max()) + 1
     if n_clusters == 1:
@@ -179,7 +181,7 @@ def _evidence(metric: Metric, pair: list[ScoredRows], cards: list[Scorecard], cl
     return error, n_clusters - 1.0, noise
 
 
-def _joint_covariance(sides: list[RowGaps], cluster: Tensor) -> Floats:
+def _joint_covariance(sides: list[BinnedResiduals], cluster: Tensor) -> Float64Array:
     """Covariance of the summed residuals of both models' cells, clusters being independent."""
     first, second = sides
     size = first.n_cells + second.n_cells
@@ -197,12 +199,12 @@ def _joint_covariance(sides: list[RowGaps], cluster: Tensor) -> Floats:
     return total.numpy()
 
 
-def _spread_of_norms(sides: list[RowGaps], covariance: Floats, seed: int) -> Evidence:
+def _spread_of_norms(sides: list[BinnedResiduals], covariance: Float64Array, seed: int) -> Evidence:
     """Standard deviation of metric(a) − metric(b) when the gaps of both are drawn from their joint normal law."""
     first, second = sides
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise = np.random.default_rng(seed).standard_normal((N_DRAWS, len(root))) @ root.T / first.total
+    noise = np.random.default_rng(seed).standard_normal((COMPARISON_DRAWS, len(root))) @ root.T / first.total
     (a, added_to_a), (b, added_to_b) = (
         first.without(noise[:, : first.n_cells]),
         second.without(noise[:, first.n_cells :]),

@@ -5,18 +5,18 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from calibrant.metrics.bin_sums import BinSums, bin_sums
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import TIE_BITS, Cells, cells_of
-from calibrant.metrics.outcomes import rounding
-from calibrant.metrics.tally import Tally, tally
+from calibrant.metrics.histogram import TIE_BITS, FineHistogram, fine_histogram
+from calibrant.metrics.sample_scores import softmax_rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
     """Probabilities of something that then happened or not: the tallies of one question."""
 
-    bins: Tally | None = None
-    cells: Cells | None = None
+    bins: BinSums | None = None
+    cells: FineHistogram | None = None
 
     def __add__(self, other: Self) -> Self:
         return type(self)(plus(self.bins, other.bins), plus(self.cells, other.cells))
@@ -24,7 +24,7 @@ class Events:
 
 def events(
     confidence: Tensor,
-    doubt: Tensor,
+    complement: Tensor,
     happened: Tensor,
     weights: Tensor | None,
     n_bins: int,
@@ -34,11 +34,11 @@ def events(
     """The tallies of computed probabilities, whose last digits are rounding."""
     bins = cells = None
     if "bins" in parts:
-        numbers = bin_numbers(confidence, n_bins, rounding(confidence.dtype))
-        bins = tally(numbers, n_bins, confidence, happened, weights)
+        numbers = bin_numbers(confidence, n_bins, softmax_rounding(confidence.dtype))
+        bins = bin_sums(numbers, n_bins, confidence, happened, weights)
     if "cells" in parts:
         tie_bits = TIE_BITS[confidence.dtype]
-        cells = cells_of(confidence, doubt, happened, weights, tie_bits=tie_bits, limit=limit)
+        cells = fine_histogram(confidence, complement, happened, weights, tie_bits=tie_bits, limit=limit)
     return Events(bins, cells)
 
 

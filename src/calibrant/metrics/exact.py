@@ -12,15 +12,15 @@ from typing import Literal
 import numpy as np
 from scipy.special import bdtrik, betainc, betaincinv, gammaln, xlog1py, xlogy
 
-from calibrant.metrics.tally import Floats, Tally
+from calibrant.metrics.bin_sums import BinSums, Float64Array
 
 GRID = 4096  # steps from 0 to the observed error
 REACH, MORE = 12.0, 30.0  # standard deviations, and rows beyond them, outside of which a binomial count never is
 
-Part = Literal["all", "over", "under"]  # of the gaps: confidence above accuracy, or below
+GapDirection = Literal["all", "over", "under"]  # of the gaps: confidence above accuracy, or below
 
 
-def ece_p_value(bins: Tally, part: Part = "all") -> float:
+def ece_p_value(bins: BinSums, part: GapDirection = "all") -> float:
     """How often a calibrated model with these confidences has an ECE, or such a part of it, at least as large.
 
     The sizes of the gaps are put on a grid, rounded up, and the distributions of the bins are folded into that of
@@ -52,38 +52,38 @@ def combined_p_value(ece: float, gap: float) -> float:
     return min(1.0, 2 * min(ece, gap))
 
 
-def _size(gap: Floats, part: Part) -> Floats:
+def _size(gap: Float64Array, part: GapDirection) -> Float64Array:
     """Of gaps: expected correct rows minus those seen."""
     if part == "all":
         return np.abs(gap)
     return np.maximum(gap if part == "over" else -gap, 0.0)
 
 
-def _folded(a: Floats, b: Floats) -> Floats:
+def _folded(a: Float64Array, b: Float64Array) -> Float64Array:
     """The distribution of a sum, as far as the grid goes."""
     size = 2 * len(a)
     folded = np.fft.irfft(np.fft.rfft(a, size) * np.fft.rfft(b, size), size)[: len(a)]
     return np.maximum(folded, 0.0)
 
 
-def binomial(n: float, p: float) -> tuple[Floats, Floats]:
+def binomial(n: float, p: float) -> tuple[Float64Array, Float64Array]:
     """The counts that ever occur, and their chances."""
     reach = REACH * math.sqrt(n * p * (1 - p)) + MORE
     count = np.arange(max(0.0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
-    chance = binomial_chance(count, n, p)
+    chance = binomial_pmf(count, n, p)
     return count, chance / chance.sum()
 
 
-def binomial_chance(count: Floats, n: Floats | float, p: Floats | float) -> Floats:
+def binomial_pmf(count: Float64Array, n: Float64Array | float, p: Float64Array | float) -> Float64Array:
     """How often a binomial count is that, element by element."""
     log_chance = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
     return np.asarray(np.exp(log_chance + xlogy(count, p) + xlog1py(n - count, -p)))
 
 
-def share_p_value(right: float, n: float, expected: float) -> float:
+def binomial_p_value(right: float, n: float, expected: float) -> float:
     """How often a share that is as expected is seen so far off: twice the smaller tail of the binomial.
 
-    >>> share_p_value(0, 3, 0.5)
+    >>> binomial_p_value(0, 3, 0.5)
     0.25
     """
     at_least = 1.0 if right <= 0 else float(betainc(right, n - right + 1, expected))
@@ -91,7 +91,7 @@ def share_p_value(right: float, n: float, expected: float) -> float:
     return min(1.0, 2 * min(at_least, at_most))
 
 
-def count_limits(n: float, p: float, level: float) -> tuple[float, float]:
+def binomial_limits(n: float, p: float, level: float) -> tuple[float, float]:
     """Between which counts of n rows, each right with chance p, lie at least ``level`` of the time: exact quantiles."""
     if p <= 0 or p >= 1:
         return n * p, n * p
@@ -105,10 +105,10 @@ def _quantile(share: float, n: float, p: float) -> float:
     return 0.0 if math.isnan(near) else min(max(math.ceil(near - 1e-9), 0.0), n)
 
 
-def share_limits(right: float, n: float, level: float) -> tuple[float, float]:
+def clopper_pearson(right: float, n: float, level: float) -> tuple[float, float]:
     """Clopper and Pearson's limits of a share of which ``right`` of n rows were seen; either need not be whole.
 
-    >>> share_limits(0, 1, 0.95)
+    >>> clopper_pearson(0, 1, 0.95)
     (0.0, 0.975)
     """
     outside = (1 - level) / 2

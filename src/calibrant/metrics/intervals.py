@@ -21,20 +21,22 @@ from typing import TypeAlias
 import numpy as np
 from scipy.special import ndtr
 
-from calibrant.metrics.cells import strata
-from calibrant.metrics.exact import share_limits
+from calibrant.metrics.bin_sums import BinSums, Float64Array
+from calibrant.metrics.exact import clopper_pearson
+from calibrant.metrics.histogram import strata
 from calibrant.metrics.ranking import ks
-from calibrant.metrics.smooth import cosines, fixed_width, smooth, smoothed
-from calibrant.metrics.tally import Floats, Tally
+from calibrant.metrics.smooth import cosine_transform, fixed_point, smooth, smooth_residuals
 
-N_DRAWS = 1000
+INTERVAL_DRAWS = 1000
 N_STRATA = 256  # groups of cells that are drawn together where a metric needs the order of confidences
-N_WIDTHS = 256  # points at which smoothed gaps are compared
+N_WIDTHS = 256  # points at which smooth_residuals gaps are compared
 FAR = 1e6  # so many times a gap, noise does not change its sign
 SIGNIFICANT = 3.0  # standard deviations from which a gap is taken to be more than noise
-RARE = 20  # effective rows, correct or incorrect, below which draws of rows do not know how rare these are
+MIN_OUTCOME_ROWS = 20  # effective rows, correct or incorrect, below which draws of rows do not know how rare these are
 
-Noise: TypeAlias = tuple[Floats, Floats, Floats]  # gaps (m,), draws of a perfect model (b, m), of rows anew (b, m)
+Noise: TypeAlias = tuple[
+    Float64Array, Float64Array, Float64Array
+]  # gaps (m,), draws of a perfect model (b, m), of rows anew (b, m)
 Limits: TypeAlias = tuple[float, float]
 
 
@@ -42,15 +44,15 @@ Limits: TypeAlias = tuple[float, float]
 class Norm:
     """A norm of gaps (…, m) over their last dimension, and what its limits depend on."""
 
-    of: Callable[[Floats], Floats]
+    of: Callable[[Float64Array], Float64Array]
     mass_power: float = 0.0  # of the cell's mass that a gap is divided by before; at 1 it is confidence − accuracy
     one_sign: bool = False  # whether gaps of the other sign count as 0
     is_max: bool = False
 
-    def __call__(self, gap: Floats) -> Floats:
+    def __call__(self, gap: Float64Array) -> Float64Array:
         return np.asarray(self.of(gap))
 
-    def scale(self, mass: Floats) -> Floats:
+    def scale(self, mass: Float64Array) -> Float64Array:
         """What the gaps of cells are divided by; an empty one has no gap."""
         return np.where(mass > 0, np.maximum(mass, 1e-300) ** self.mass_power, np.inf)
 
@@ -63,7 +65,7 @@ LARGEST = Norm(lambda gap: np.abs(gap).max(-1), is_max=True)
 LARGEST_PER_MASS = Norm(LARGEST.of, mass_power=1.0, is_max=True)
 
 
-def gaps(bins: Tally, seed: int, n_draws: int = N_DRAWS) -> Noise:
+def draw_noise(bins: BinSums, seed: int, n_draws: int = INTERVAL_DRAWS) -> Noise:
     """The gaps of a tally, and draws of their noise."""
     generator = np.random.default_rng(seed)
     filled = bins[bins.total > 0]
@@ -85,7 +87,7 @@ def gaps(bins: Tally, seed: int, n_draws: int = N_DRAWS) -> Noise:
     return gap, perfect, drawn / sizes - centre / (n + (unit * total).sum() / n)
 
 
-def mapped(noise: Noise, function: Callable[[Floats], Floats]) -> Noise:
+def transform(noise: Noise, function: Callable[[Float64Array], Float64Array]) -> Noise:
     """The same for a linear function of the gaps."""
     gap, perfect, anew = noise
     return function(gap), function(perfect), function(anew)
@@ -112,7 +114,7 @@ def interval(observed: float, noise: Noise, norm: Norm, level: float) -> Limits:
     return low, min(observed + float(reach), 1.0)
 
 
-def _low_by_band(gap: Floats, perfect: Floats, spread: Floats, level: float) -> float:
+def _low_by_band(gap: Float64Array, perfect: Float64Array, spread: Float64Array, level: float) -> float:
     """The lower limit of the largest gap, from a band that holds for all gaps at once."""
     spread = np.maximum(spread, 1e-12)
     band = float(np.quantile((np.abs(perfect) / spread).max(1), level))
@@ -129,7 +131,7 @@ def lower_limit(observed: float, least: float, one_sided: float, two_sided: floa
     return max(float(near if near < reach else observed - two_sided), 0.0)
 
 
-def holding_gap(limits: Limits, cells: Tally, norm: Norm, level: float) -> Limits:
+def cover_overall_gap(limits: Limits, cells: BinSums, norm: Norm, level: float) -> Limits:
     """Limits of a calibration error; where either outcome is rare, wide enough to hold those of the overall gap.
 
     With few incorrect rows, draws of rows miss the true error far more often than the level says. The limits of
@@ -137,10 +139,10 @@ def holding_gap(limits: Limits, cells: Tally, norm: Norm, level: float) -> Limit
     """
     total, correct = float(cells.total.sum()), float(cells.weight[..., 1].sum())
     effective, accuracy = total**2 / float(cells.squared.sum()), correct / total
-    if min(accuracy, 1 - accuracy) * effective >= RARE:
+    if min(accuracy, 1 - accuracy) * effective >= MIN_OUTCOME_ROWS:
         return limits
     confidence = float(cells.confidence.sum()) / total
-    high, low = (confidence - limit for limit in share_limits(accuracy * effective, effective, level))
+    high, low = (confidence - limit for limit in clopper_pearson(accuracy * effective, effective, level))
     least, *ends = norm(np.array([[min(max(0.0, low), high)], [low], [high]])).tolist()
     return min(limits[0], least), max(limits[1], *ends)
 
@@ -148,25 +150,25 @@ def holding_gap(limits: Limits, cells: Tally, norm: Norm, level: float) -> Limit
 # Over bins
 
 
-def _scaled(bins: Tally, norm: Norm) -> Callable[[Floats], Floats]:
+def _scaled(bins: BinSums, norm: Norm) -> Callable[[Float64Array], Float64Array]:
     """Divides the gaps of bins that are not empty by the power of their mass that the norm asks for."""
     scale = norm.scale(bins.mass[bins.total > 0].numpy())
     return lambda gap: gap / scale
 
 
-def binned_interval(bins: Tally, level: float, seed: int, *, norm: Norm) -> Limits:
+def binned_interval(bins: BinSums, level: float, seed: int, *, norm: Norm) -> Limits:
     """Limits of a norm of the gaps of bins."""
-    noise = mapped(gaps(bins, seed), _scaled(bins, norm))
-    low, high = holding_gap(interval(float(norm(noise[0])), noise, norm, level), bins, norm, level)
+    noise = transform(draw_noise(bins, seed), _scaled(bins, norm))
+    low, high = cover_overall_gap(interval(float(norm(noise[0])), noise, norm, level), bins, norm, level)
     return low, min(high, largest_possible(bins, norm))
 
 
-def binned_floor(bins: Tally, seed: int, *, norm: Norm) -> float:
+def binned_floor(bins: BinSums, seed: int, *, norm: Norm) -> float:
     """Expected norm of the gaps of a perfect model with these confidences."""
-    return float(norm(_scaled(bins, norm)(gaps(bins, seed)[1])).mean())
+    return float(norm(_scaled(bins, norm)(draw_noise(bins, seed)[1])).mean())
 
 
-def largest_possible(bins: Tally, norm: Norm) -> float:
+def largest_possible(bins: BinSums, norm: Norm) -> float:
     """The norm where all rows of a bin are correct, or none is, whichever is further from their confidence."""
     filled = bins[bins.total > 0]
     confidence, mass = np.clip(filled.mean_confidence.numpy(), 0.0, 1.0), filled.mass.numpy()
@@ -175,11 +177,11 @@ def largest_possible(bins: Tally, norm: Norm) -> float:
     return float(norm(_scaled(bins, norm)(ends)).max())
 
 
-def debiased_floor(bins: Tally, seed: int) -> float:
+def debiased_floor(bins: BinSums, seed: int) -> float:
     """The debiased error of a perfect model: half of the time it is 0."""
     filled = bins[bins.total > 0]
     mass, rows = filled.mass.numpy(), filled.rows.sum(-1).numpy()
-    gap = gaps(bins, seed)[1] / mass
+    gap = draw_noise(bins, seed)[1] / mass
     accuracy = np.clip(filled.mean_confidence.numpy() - gap, 0.0, 1.0)
     chance = accuracy * (1 - accuracy) / np.maximum(rows - 1, 1e-9)
     squared = np.where(rows > 2 - 1e-9, mass * (gap**2 - chance), 0.0).sum(1)
@@ -189,12 +191,12 @@ def debiased_floor(bins: Tally, seed: int) -> float:
 # Over the order of confidences
 
 
-def _cumulative(cells: Tally, seed: int) -> Noise:
+def _cumulative(cells: BinSums, seed: int) -> Noise:
     """Cumulative gaps, from the least confident on."""
-    return mapped(gaps(strata(cells, N_STRATA), seed), lambda gap: np.cumsum(gap, -1))
+    return transform(draw_noise(strata(cells, N_STRATA), seed), lambda gap: np.cumsum(gap, -1))
 
 
-def ks_interval(cells: Tally, level: float, seed: int) -> Limits:
+def ks_interval(cells: BinSums, level: float, seed: int) -> Limits:
     """Limits of the largest cumulative gap, of which the groups see a little less than the cells.
 
     The lower one subtracts the largest cumulative noise: a band of even width around all cumulative gaps.
@@ -204,10 +206,10 @@ def ks_interval(cells: Tally, level: float, seed: int) -> Limits:
     band = max(float(np.quantile(LARGEST(drawn), level)) for drawn in noise[1:])
     low = max(observed - band, 0.0) if coarse > band else 0.0
     high = min(interval(coarse, noise, LARGEST, level)[1] + observed - coarse, 1.0)
-    return holding_gap((low, high), cells, LARGEST, level)
+    return cover_overall_gap((low, high), cells, LARGEST, level)
 
 
-def ks_floor(cells: Tally, seed: int) -> float:
+def ks_floor(cells: BinSums, seed: int) -> float:
     """Expected largest cumulative gap of a perfect model."""
     return float(LARGEST(_cumulative(cells, seed)[1]).mean())
 
@@ -215,39 +217,42 @@ def ks_floor(cells: Tally, seed: int) -> float:
 # Smoothed
 
 
-def smooth_interval(cells: Tally, level: float, seed: int) -> Limits:
+def smooth_interval(cells: BinSums, level: float, seed: int) -> Limits:
     """Limits of the smooth ECE: of the norm at its width, divided by what a change of width gives back."""
     groups, observed = strata(cells, N_STRATA), float(smooth(cells))
-    noise = gaps(groups, seed)
+    noise = draw_noise(groups, seed)
     if observed == 0:
-        return holding_gap(interval(0.0, noise, ABSOLUTE_SUM, level), cells, ABSOLUTE_SUM, level)
+        return cover_overall_gap(interval(0.0, noise, ABSOLUTE_SUM, level), cells, ABSOLUTE_SUM, level)
     weights = kernel(groups, observed)
-    noise = mapped(noise, lambda gap: gap @ weights)
-    middle, share = float(ABSOLUTE_SUM(noise[0])), share_of_width(cells, observed)
+    noise = transform(noise, lambda gap: gap @ weights)
+    middle, share = float(ABSOLUTE_SUM(noise[0])), bandwidth_response(cells, observed)
     low, high = interval(middle, noise, ABSOLUTE_SUM, level)
     low = max(observed - (middle - low) * share, 0.0) if low > 0 else 0.0
-    return holding_gap((low, min(observed + (high - middle) * share, 1.0)), cells, ABSOLUTE_SUM, level)
+    return cover_overall_gap((low, min(observed + (high - middle) * share, 1.0)), cells, ABSOLUTE_SUM, level)
 
 
-def smooth_floor(cells: Tally, seed: int) -> float:
+def smooth_floor(cells: BinSums, seed: int) -> float:
     """The smooth ECE of a perfect model: the mean over draws."""
     groups = strata(cells, N_STRATA)
-    _, perfect, _ = gaps(groups, seed, n_draws=100)
+    _, perfect, _ = draw_noise(groups, seed, n_draws=100)
     position = groups.mean_confidence.numpy()
-    return float(np.mean([fixed_width(cosines(gap, position)) for gap in perfect]))
+    return float(np.mean([fixed_point(cosine_transform(gap, position)) for gap in perfect]))
 
 
-def kernel(groups: Tally, width: float) -> Floats:
-    """(m, points): what a gap in each group adds to the smoothed gaps, whose absolute sum is the error."""
+def kernel(groups: BinSums, width: float) -> Float64Array:
+    """(m, points): what a gap in each group adds to the smooth_residuals gaps, whose absolute sum is the error."""
     edges, position = np.linspace(0.0, 1.0, N_WIDTHS + 1), groups.mean_confidence.numpy()[:, None]
     images = [sign * position + shift for sign in (-1, 1) for shift in (-4, -2, 0, 2, 4)]
     mass = np.sum([ndtr((edges - image) / width) for image in images], axis=0)
     return np.diff(mass, axis=1)
 
 
-def share_of_width(cells: Tally, width: float) -> float:
+def bandwidth_response(cells: BinSums, width: float) -> float:
     """How much of a change of the norm at a fixed width is left when the width follows."""
-    transform = cosines(cells.gap.numpy(), cells.mean_confidence.numpy())
+    transform = cosine_transform(cells.gap.numpy(), cells.mean_confidence.numpy())
     step = 0.05 * width
-    fall = np.abs(smoothed(transform, width - step)).sum() - np.abs(smoothed(transform, width + step)).sum()
+    fall = (
+        np.abs(smooth_residuals(transform, width - step)).sum()
+        - np.abs(smooth_residuals(transform, width + step)).sum()
+    )
     return 1 / (1 + max(float(fall), 0.0) / (2 * step))

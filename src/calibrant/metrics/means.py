@@ -10,10 +10,10 @@ from torch import Tensor
 
 from calibrant.errors import UndefinedMetricError
 from calibrant.metrics.checks import check_scored
-from calibrant.metrics.exact import share_limits
-from calibrant.metrics.outcomes import Outcomes, outcomes
+from calibrant.metrics.exact import clopper_pearson
+from calibrant.metrics.sample_scores import SampleScores, sample_scores
 
-COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
+MEAN_COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Means:
                 f"{column}_on_errors is undefined: none of {int(self.count[0]):,} rows is an error"
             )
         which = int(errors)
-        return float(self.sums[which, COLUMNS.index(column), 0] / self.weight[which])
+        return float(self.sums[which, MEAN_COLUMNS.index(column), 0] / self.weight[which])
 
     def interval(self, column: str, level: float, *, errors: bool = False) -> tuple[float, float]:
         """Student's interval of a mean; Clopper and Pearson's of a share."""
@@ -44,20 +44,20 @@ class Means:
             return mean, mean
         effective = float(self.weight[which] ** 2 / self.squared[which])
         if column == "correct":
-            return share_limits(mean * effective, effective, level)
+            return clopper_pearson(mean * effective, effective, level)
         if effective <= 1 + 1e-9:
             return (0.0, 1.0) if column == "confidence" else (0.0, math.inf)
-        _, first, second = self.sums[which, COLUMNS.index(column)].tolist()
+        _, first, second = self.sums[which, MEAN_COLUMNS.index(column)].tolist()
         spread = second - 2 * mean * first + mean**2 * float(self.squared[which])
         error = math.sqrt(max(spread, 0.0) * effective / (effective - 1)) / float(self.weight[which])
         reach = float(stdtrit(effective - 1, 0.5 + level / 2)) * error
         return max(mean - reach, 0.0), min(mean + reach, 1.0) if column == "confidence" else mean + reach
 
 
-def means(rows: Outcomes, weights: Tensor | None) -> Means:
+def means(rows: SampleScores, weights: Tensor | None) -> Means:
     errors = (~rows.correct).nonzero().squeeze(1)
     count = torch.tensor([len(rows.correct), len(errors)])
-    columns = [getattr(rows, name).double() for name in COLUMNS]
+    columns = [getattr(rows, name).double() for name in MEAN_COLUMNS]
     if weights is None:
         sums = torch.stack([_powers(columns), _powers([column[errors] for column in columns])])
         return Means(count, count.double(), count.double(), sums)
@@ -79,7 +79,7 @@ def _powers(columns: list[Tensor], weights: Tensor | None = None) -> Tensor:
 
 def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None, *, errors: bool = False) -> Tensor:
     logits, labels, weights = check_scored(logits, labels, weights)
-    rows, _ = outcomes(logits, labels)
+    rows, _ = sample_scores(logits, labels)
     return torch.tensor(means(rows, weights).value(column, errors=errors), dtype=torch.float64)
 
 

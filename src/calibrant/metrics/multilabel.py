@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import check_class_names
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.checks import check_multilabel
 from calibrant.metrics.events import Events
 from calibrant.metrics.means import Means
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups, merge
-from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
 
@@ -48,8 +48,8 @@ def score_multilabel(
         by_class = [card.classes[1] for card in cards.values() if card.classes is not None]
         pooled = replace(
             pooled,
-            exclusive=False,
-            classes=Tally(*(torch.stack([getattr(c, n) for c in by_class]) for n in Tally.__slots__)),
+            multilabel=True,
+            classes=BinSums(*(torch.stack([getattr(c, n) for c in by_class]) for n in BinSums.__slots__)),
         )
     return Groups("class", cards, pooled)
 
@@ -68,5 +68,5 @@ def _dependent_events(events: Events, together: int) -> Events:
     bins = None if events.bins is None else replace(events.bins, squared=events.bins.squared * together)
     cells = events.cells
     if cells is not None:
-        cells = replace(cells, tally=replace(cells.tally, squared=cells.tally.squared * together))
+        cells = replace(cells, sums=replace(cells.sums, squared=cells.sums.squared * together))
     return Events(bins, cells)

@@ -11,10 +11,10 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased
-from calibrant.metrics.cells import Cells, cells_of, equal_mass, equal_mass_numbers
 from calibrant.metrics.checks import check_outcomes
-from calibrant.metrics.tally import Tally
+from calibrant.metrics.histogram import FineHistogram, equal_mass, equal_mass_bin_numbers, fine_histogram
 
 
 def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
@@ -28,49 +28,49 @@ def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = No
     tensor(0.0667, dtype=torch.float64)
     """
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return ks(cells_of(confidence, 1 - confidence, correct, weights).tally)
+    return ks(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
 
 
-def ks(cells: Tally) -> Tensor:
+def ks(cells: BinSums) -> Tensor:
     return cells.gap.cumsum(0).abs().amax()
 
 
-def ks_bound(cells: Cells) -> float:
+def ks_bound(cells: FineHistogram) -> float:
     """Inside a cell the sum can rise or fall by the lesser of all its rises and all its falls, beyond both its ends."""
     rise, fall = _rise_and_fall(cells)
     return float(torch.minimum(rise, fall).amax())
 
 
-def _rise_and_fall(cells: Cells) -> tuple[Tensor, Tensor]:
+def _rise_and_fall(cells: FineHistogram) -> tuple[Tensor, Tensor]:
     """By how much the incorrect rows of each cell raise the sum of gaps, and the correct ones lower it."""
-    share = cells.tally.weight / cells.tally.weight.sum()
-    return share[:, 0] * cells.tally.mean_confidence, share[:, 1] * (1 - cells.tally.mean_confidence)
+    share = cells.sums.weight / cells.sums.weight.sum()
+    return share[:, 0] * cells.sums.mean_confidence, share[:, 1] * (1 - cells.sums.mean_confidence)
 
 
-def adaptive_bound(cells: Cells, n_bins: int) -> float:
+def adaptive_bound(cells: FineHistogram, n_bins: int) -> float:
     """A bin that ends inside a cell could take or leave its rows: twice all that they rise and fall."""
     rise, fall = _rise_and_fall(cells)
     return 2 * float((rise + fall)[_split_by_bins(cells, n_bins)].sum())
 
 
-def debiased_bound(cells: Cells, n_bins: int) -> float:
+def debiased_bound(cells: FineHistogram, n_bins: int) -> float:
     """The same for the root of Σ g²/m less chance, whose slope in g is at most 2, and in the mass m at most 1."""
-    split, value = _split_by_bins(cells, n_bins), float(debiased(equal_mass(cells.tally, n_bins)))
+    split, value = _split_by_bins(cells, n_bins), float(debiased(equal_mass(cells.sums, n_bins)))
     rise, fall = _rise_and_fall(cells)
-    moved = float((4 * (rise + fall) + 2 * cells.tally.mass)[split].sum())
+    moved = float((4 * (rise + fall) + 2 * cells.sums.mass)[split].sum())
     if moved == 0:
         return 0.0
-    moved += n_bins / float(cells.tally.rows.sum())
+    moved += n_bins / float(cells.sums.rows.sum())
     return min(math.sqrt(moved), moved / value if value > 0 else math.inf)
 
 
-def _split_by_bins(cells: Cells, n_bins: int) -> Tensor:
-    """Cells of several rows whose first and last place are in different bins of equal mass."""
-    ends = cells.tally.total.cumsum(0)
-    count = cells.tally.count.sum(-1)
-    last = ends - cells.tally.total / count  # where the last of equal rows would begin
+def _split_by_bins(cells: FineHistogram, n_bins: int) -> Tensor:
+    """FineHistogram of several rows whose first and last place are in different bins of equal mass."""
+    ends = cells.sums.total.cumsum(0)
+    count = cells.sums.count.sum(-1)
+    last = ends - cells.sums.total / count  # where the last of equal rows would begin
     last_bin = (last * n_bins / ends[-1]).ceil().long() - 1
-    return (count > 1) & (last_bin.clamp(0, n_bins - 1) != equal_mass_numbers(cells.tally, n_bins))
+    return (count > 1) & (last_bin.clamp(0, n_bins - 1) != equal_mass_bin_numbers(cells.sums, n_bins))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RiskCoverageCurve:
     risk: Tensor
 
 
-def risk_coverage(cells: Tally) -> RiskCoverageCurve:
+def risk_coverage(cells: BinSums) -> RiskCoverageCurve:
     total, errors = cells.total.flip(0).cumsum(0), cells.weight[:, 0].flip(0).cumsum(0)
     return RiskCoverageCurve(total / total[-1], errors / total)
 
@@ -89,7 +89,7 @@ def risk_coverage(cells: Tally) -> RiskCoverageCurve:
 def risk_coverage_curve(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> RiskCoverageCurve:
     """Error rate among the most confident, for every share of the rows that a confidence separates."""
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return risk_coverage(cells_of(confidence, 1 - confidence, correct, weights).tally)
+    return risk_coverage(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
 
 
 def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
@@ -102,10 +102,10 @@ def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Te
     tensor(0.2500, dtype=torch.float64)
     """
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return aurc(cells_of(confidence, 1 - confidence, correct, weights).tally)
+    return aurc(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
 
 
-def aurc(cells: Tally) -> Tensor:
+def aurc(cells: BinSums) -> Tensor:
     """Errors spread evenly over the places of their cell: a sum of 1/i over these places, by harmonic numbers."""
     places, ends, errors, harmonic = _from_most_confident(cells)
     rate = errors / places
@@ -113,14 +113,14 @@ def aurc(cells: Tally) -> Tensor:
     return area.sum() / ends[-1]
 
 
-def aurc_bound(cells: Cells) -> float:
+def aurc_bound(cells: FineHistogram) -> float:
     """The errors of a cell may all come first or last: at most correct·incorrect/all away from even."""
-    places, ends, errors, harmonic = _from_most_confident(cells.tally)
+    places, ends, errors, harmonic = _from_most_confident(cells.sums)
     away = errors * (places - errors) / places
     return float((away * harmonic).sum() / ends[-1])
 
 
-def _from_most_confident(cells: Tally) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _from_most_confident(cells: BinSums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Number of places of each cell, the last of them, the errors in it, and the sum of 1/i over its places."""
     errors, correct = cells.rows.flip(0).unbind(1)
     places = errors + correct
@@ -140,7 +140,7 @@ def _harmonic(x: Tensor) -> Tensor:
     return series
 
 
-def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
+def aurc_influence(cells: BinSums) -> tuple[Tensor, Tensor]:
     r"""What one more correct or incorrect row of each cell adds to n·AURC.
 
     With u the coverage at which a row enters and e(u) the error rate there, AURC = −∫ e ln u du, and a row with
@@ -154,7 +154,7 @@ def aurc_influence(cells: Tally) -> tuple[Tensor, Tensor]:
     return shared.flip(0), (shared - middle.log()).flip(0)
 
 
-def aurc_interval(cells: Tally, level: float) -> tuple[float, float]:
+def aurc_interval(cells: BinSums, level: float) -> tuple[float, float]:
     """Normal limits, from the variance of the influence of a row; with half a row more of either outcome.
 
     Without that, rows that are all correct would seem to know their error rate for certain.

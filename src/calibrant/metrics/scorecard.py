@@ -11,18 +11,18 @@ from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled, check_integer, check_level
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import ReliabilityCurve, reliability
-from calibrant.metrics.checks import check_counting, check_row_weights
+from calibrant.metrics.checks import check_nonzero_weights, check_row_weights
 from calibrant.metrics.events import Events, events, plus
 from calibrant.metrics.means import Means, means
-from calibrant.metrics.outcomes import Outcomes, outcomes
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
+from calibrant.metrics.sample_scores import SampleScores, sample_scores
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
-from calibrant.metrics.tally import Tally
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
-T = TypeVar("T")
+PartT = TypeVar("PartT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class Scorecard:
     means: Means | None = None
     top: Events = field(default_factory=Events)  # the largest probability, and whether its class is the label
     positive: Events | None = None  # with two classes: the probability of class 1, and whether it is the label
-    classes: Tally | None = None  # (n_classes, n_bins)
-    exclusive: bool = True  # whether a row has one class only
+    classes: BinSums | None = None  # (n_classes, n_bins)
+    multilabel: bool = False  # whether a row may have several classes
 
     @classmethod
     def of(
@@ -50,10 +50,10 @@ class Scorecard:
         metrics: Iterable[str] | None = None,
         n_bins: int = 15,
         weights: str | None = None,
-        max_cells: int | None = None,
-        scored: tuple[Outcomes, Tally | None] | None = None,
+        max_histogram_bins: int | None = None,
+        scored: tuple[SampleScores, BinSums | None] | None = None,
     ) -> Self:
-        """The scorecard of predictions in memory; with ``max_cells``, of bounded size.
+        """The scorecard of predictions in memory; with ``max_histogram_bins``, of bounded size.
 
         scored: their outcomes and class bins, where these are known and all rows count.
         """
@@ -65,10 +65,10 @@ class Scorecard:
         w = None
         if weights is not None:
             w = row_weights(predictions, weights)
-            counts = check_counting(w)
+            counts = check_nonzero_weights(w)
             predictions, w = predictions[counts], w[counts]
         parts = {part for name in names for part in METRICS[name].parts}
-        rows, classes = scored or outcomes(
+        rows, classes = scored or sample_scores(
             predictions.logits, predictions.labels, n_bins=n_bins if "classes" in parts else None, weights=w
         )
         return cls(
@@ -77,13 +77,15 @@ class Scorecard:
             predictions.n_classes,
             n_bins,
             means(rows, w) if "means" in parts else None,
-            events(rows.confidence, rows.doubt, rows.correct, w, n_bins, parts, max_cells),
-            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, max_cells) if is_binary(names) else None,
+            events(rows.confidence, rows.complement, rows.correct, w, n_bins, parts, max_histogram_bins),
+            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, max_histogram_bins)
+            if is_binary(names)
+            else None,
             classes,
         )
 
     def __add__(self, other: Self) -> Self:
-        for name in ("n_classes", "n_bins", "names", "exclusive"):
+        for name in ("n_classes", "n_bins", "names", "multilabel"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
                 raise InvalidInputError(f"scorecards must agree in {name} to be added, got {got}")
@@ -141,7 +143,7 @@ class Scorecard:
         Exact up to the rounding of a softmax: confidences that agree to 18 bits (float32; 42 in float64) are equal.
         """
         metric = self._metric(name)
-        cells = (self.about_positive if metric.binary else self).top.cells
+        cells = (self.positive_class if metric.binary else self).top.cells
         return 0.0 if metric.bound is None or cells is None or cells.exact else metric.bound(cells, self.n_bins)
 
     def reliability(self) -> ReliabilityCurve:
@@ -150,7 +152,7 @@ class Scorecard:
 
     def risk_coverage(self) -> RiskCoverageCurve:
         """Error rate among the most confident rows against their share."""
-        return risk_coverage(self.top_cells)
+        return risk_coverage(self.top_histogram)
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)
@@ -161,19 +163,19 @@ class Scorecard:
         return METRICS[name]
 
     @property
-    def top_bins(self) -> Tally:
+    def top_bins(self) -> BinSums:
         return _needed(self.top.bins, "bins")
 
     @property
-    def top_cells(self) -> Tally:
-        return _needed(self.top.cells, "cells").tally
+    def top_histogram(self) -> BinSums:
+        return _needed(self.top.cells, "cells").sums
 
     @property
-    def class_bins(self) -> Tally:
+    def class_bins(self) -> BinSums:
         return _needed(self.classes, "classes")
 
     @property
-    def about_positive(self) -> Self:
+    def positive_class(self) -> Self:
         """The scorecard with the probability of class 1 in the place of the largest probability."""
         return replace(self, top=_needed(self.positive, "probability of class 1"))
 
@@ -185,18 +187,18 @@ class Scorecard:
             yield f"{name} –" if value is None else f"{name} {value:.4g}"
 
 
-def _needed(part: T | None, name: str) -> T:
+def _needed(part: PartT | None, name: str) -> PartT:
     if part is None:
         raise InvalidInputError(f"this scorecard was made for metrics that need no {name}")
     return part
 
 
-def positive(rows: Outcomes, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def positive(rows: SampleScores, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of two classes: the probability of class 1, of class 0, and whether it was class 1."""
     likelier = rows.correct == happened  # class 1 is the likelier one where it is rightly or wrongly predicted
     return (
-        torch.where(likelier, rows.confidence, rows.doubt),
-        torch.where(likelier, rows.doubt, rows.confidence),
+        torch.where(likelier, rows.confidence, rows.complement),
+        torch.where(likelier, rows.complement, rows.confidence),
         happened,
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
-from calibrant.metrics.cells import MAX_CELLS, MAX_GROUP_CELLS
 from calibrant.metrics.checks import check_group_count
+from calibrant.metrics.histogram import MAX_GROUP_HISTOGRAM_BINS, MAX_HISTOGRAM_BINS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.table import METRICS
 from calibrant.predictions import Predictions
@@ -149,9 +149,9 @@ def score_batch(
             return None
         predictions = predictions[counts]
 
-    def card_of(rows: Predictions, max_cells: int = MAX_CELLS) -> Scorecard:
-        limit = max_cells if stream else None
-        return Scorecard.of(rows, metrics=metrics, n_bins=n_bins, weights=weights, max_cells=limit)
+    def card_of(rows: Predictions, max_histogram_bins: int = MAX_HISTOGRAM_BINS) -> Scorecard:
+        limit = max_histogram_bins if stream else None
+        return Scorecard.of(rows, metrics=metrics, n_bins=n_bins, weights=weights, max_histogram_bins=limit)
 
     if by is None:
         return card_of(predictions)
@@ -160,5 +160,7 @@ def score_batch(
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
     lean = predictions.select([] if weights is None else [weights])
-    cards = {group: card_of(lean[order[edges[i] : edges[i + 1]]], MAX_GROUP_CELLS) for i, group in enumerate(values)}
+    cards = {
+        group: card_of(lean[order[edges[i] : edges[i + 1]]], MAX_GROUP_HISTOGRAM_BINS) for i, group in enumerate(values)
+    }
     return Groups(by, dict(sorted(cards.items(), key=_sort_key)), overall or card_of(predictions))

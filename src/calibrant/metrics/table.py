@@ -12,13 +12,13 @@ from torch import Tensor
 
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
-from calibrant.metrics import classwise, intervals, ranking, rows
+from calibrant.metrics import classwise, influence, intervals, ranking
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased, ece, mce, over, rmsce, under
-from calibrant.metrics.cells import Cells, equal_mass
+from calibrant.metrics.histogram import FineHistogram, equal_mass
+from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.intervals import Limits, Norm
-from calibrant.metrics.rows import RowGaps, ScoredRows
 from calibrant.metrics.smooth import smooth, smooth_bound
-from calibrant.metrics.tally import Tally
 
 if TYPE_CHECKING:
     from calibrant.metrics.scorecard import Scorecard
@@ -47,11 +47,11 @@ class Metric(Quantity):
     value: Callable[["Scorecard"], float]
     interval: Callable[["Scorecard", float, int], Limits]  # level, seed
     floor: Callable[["Scorecard", int], float] | None = None  # seed; None where it is no calibration error
-    bound: Callable[[Cells, int], float] | None = None  # n_bins; None where a stream has the exact value
+    bound: Callable[[FineHistogram, int], float] | None = None  # n_bins; None where a stream has the exact value
     binary: bool = False  # whether it asks for the probability of class 1
     # for `compare`, one of two: the gaps of a model's rows (with n_bins), or the influence of each row on the value
-    gaps: Callable[[ScoredRows, int], RowGaps] | None = None
-    influence: Callable[[ScoredRows, "Scorecard"], Tensor] | None = None
+    gaps: Callable[[ScoredPredictions, int], BinnedResiduals] | None = None
+    influence: Callable[[ScoredPredictions, "Scorecard"], Tensor] | None = None
     noise: Callable[["Scorecard"], float] | None = None  # that it holds; gaps tell it themselves
 
     @property
@@ -69,7 +69,7 @@ def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = Fal
         parts=("means",),
         value=lambda card: card.means.value(column, errors=errors),  # type: ignore[union-attr]
         interval=lambda card, level, _: card.means.interval(column, level, errors=errors),  # type: ignore[union-attr]
-        influence=lambda model, card: rows.mean_influence(model, column, card[key], errors=errors),
+        influence=lambda model, card: influence.mean_influence(model, column, card[key], errors=errors),
     )
 
 
@@ -78,12 +78,12 @@ def _error(
     heading: str,
     title: str,
     part: str,
-    read: Callable[["Scorecard"], Tally],
-    formula: Callable[[Tally], Tensor],
-    interval: Callable[[Tally, float, int], Limits],
-    floor: Callable[[Tally, int], float],
-    gaps: Callable[[ScoredRows, int], RowGaps],
-    bound: Callable[[Cells, int], float] | None = None,
+    read: Callable[["Scorecard"], BinSums],
+    formula: Callable[[BinSums], Tensor],
+    interval: Callable[[BinSums, float, int], Limits],
+    floor: Callable[[BinSums, int], float],
+    gaps: Callable[[ScoredPredictions, int], BinnedResiduals],
+    bound: Callable[[FineHistogram, int], float] | None = None,
 ) -> Metric:
     """A calibration error of the top label, from functions of the tally that it reads."""
 
@@ -105,7 +105,7 @@ def _error(
     )
 
 
-def _binned(key: str, heading: str, title: str, formula: Callable[[Tally], Tensor], norm: Norm) -> Metric:
+def _binned(key: str, heading: str, title: str, formula: Callable[[BinSums], Tensor], norm: Norm) -> Metric:
     """Over bins of equal width."""
     return _error(
         key,
@@ -116,7 +116,7 @@ def _binned(key: str, heading: str, title: str, formula: Callable[[Tally], Tenso
         formula,
         partial(intervals.binned_interval, norm=norm),
         partial(intervals.binned_floor, norm=norm),
-        partial(rows.bin_gaps, norm=norm),
+        partial(influence.bin_gaps, norm=norm),
     )
 
 
@@ -129,9 +129,9 @@ def _of_positive(metric: Metric) -> Metric:
         key=f"{metric.key}_positive",
         heading=f"{metric.heading}, P(y = 1)",
         title=f"{metric.title}, P(y = 1)",
-        value=lambda card: value(card.about_positive),
-        interval=lambda card, level, seed: interval(card.about_positive, level, seed),
-        floor=lambda card, seed: floor(card.about_positive, seed),
+        value=lambda card: value(card.positive_class),
+        interval=lambda card, level, seed: interval(card.positive_class, level, seed),
+        floor=lambda card, seed: floor(card.positive_class, seed),
         binary=True,
         gaps=None,
     )
@@ -147,11 +147,11 @@ _ERRORS = (
         "AdaECE",
         "adaptive ECE",
         "cells",
-        lambda card: equal_mass(card.top_cells, card.n_bins),
+        lambda card: equal_mass(card.top_histogram, card.n_bins),
         ece,
         partial(intervals.binned_interval, norm=SUM),
         partial(intervals.binned_floor, norm=SUM),
-        partial(rows.mass_bin_gaps, norm=SUM),
+        partial(influence.equal_mass_gaps, norm=SUM),
         ranking.adaptive_bound,
     ),
     _error(
@@ -159,11 +159,11 @@ _ERRORS = (
         "L2-CE",
         "debiased L2 calibration error",
         "cells",
-        lambda card: equal_mass(card.top_cells, card.n_bins),
+        lambda card: equal_mass(card.top_histogram, card.n_bins),
         debiased,
         partial(intervals.binned_interval, norm=ROOT),
         intervals.debiased_floor,
-        partial(rows.mass_bin_gaps, norm=ROOT),
+        partial(influence.equal_mass_gaps, norm=ROOT),
         ranking.debiased_bound,
     ),
     _error(
@@ -171,11 +171,11 @@ _ERRORS = (
         "KSE",
         "Kolmogorov-Smirnov error",
         "cells",
-        lambda card: card.top_cells,
+        lambda card: card.top_histogram,
         ranking.ks,
         intervals.ks_interval,
         intervals.ks_floor,
-        rows.ks_gaps,
+        influence.ks_gaps,
         lambda cells, _: ranking.ks_bound(cells),
     ),
     _error(
@@ -183,11 +183,11 @@ _ERRORS = (
         "smECE",
         "smooth ECE",
         "cells",
-        lambda card: card.top_cells,
+        lambda card: card.top_histogram,
         smooth,
         intervals.smooth_interval,
         intervals.smooth_floor,
-        rows.smooth_gaps,
+        influence.smooth_gaps,
         lambda cells, _: smooth_bound(cells),
     ),
 )
@@ -204,7 +204,7 @@ _METRICS = (
         parts=("classes",),
         value=lambda card: float(classwise.cece(card.class_bins)),
         interval=lambda card, level, seed: classwise.classwise_interval(
-            card.class_bins, level, seed, exclusive=card.exclusive
+            card.class_bins, level, seed, multilabel=card.multilabel
         ),
         floor=lambda card, _: classwise.classwise_floor(card.class_bins),
         influence=lambda model, card: classwise.classwise_influence(model, card.class_bins),
@@ -220,10 +220,10 @@ _METRICS = (
         "AURC",
         "area under the risk-coverage curve",
         parts=("cells",),
-        value=lambda card: float(ranking.aurc(card.top_cells)),
-        interval=lambda card, level, _: ranking.aurc_interval(card.top_cells, level),
+        value=lambda card: float(ranking.aurc(card.top_histogram)),
+        interval=lambda card, level, _: ranking.aurc_interval(card.top_histogram, level),
         bound=lambda cells, _: ranking.aurc_bound(cells),
-        influence=lambda model, _: rows.area_influence(model),
+        influence=lambda model, _: influence.area_influence(model),
     ),
     *map(_of_positive, _ERRORS),
 )

@@ -111,11 +111,11 @@ def _charts(audit: Audit) -> dict[str, Any]:
     from calibrant.report import audit_charts as charts  # it loads altair
 
     card, level = audit.scorecard, audit.level
-    kept, error = curves.risk(card.top_cells, level), 1 - card["accuracy"]
+    kept, error = curves.risk(card.top_histogram, level), 1 - card["accuracy"]
     return {
         "reliability": charts.reliability_drawing(curves.reliability(card.top_bins, level), level),
         "histogram": charts.histogram_drawing(curves.bars(audit.rows.histogram), weighted=audit.weights is not None),
-        "risk": charts.risk_drawing(curves.risk_points(card.top_cells), kept, error),
+        "risk": charts.risk_drawing(curves.risk_points(card.top_histogram), kept, error),
         "kept": words.kept_sentences(kept, error, level),
     }
 

@@ -8,22 +8,22 @@ from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_probabilities
+from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_labelled
-from calibrant.metrics.tally import Tally
 
-BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
+BLOCK_NUMBERS = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
 LANES = 32  # rows come in multiples of the processor's lanes, so that a row's last bit does not depend on its place
 PENDING = 2**20  # probabilities that are counted together
-SMALL = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
+FEW_CLASSES = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class SampleScores:
     """One value for each row, in the type of the logits."""
 
     confidence: Tensor  # the largest probability
-    doubt: Tensor  # 1 − confidence, which keeps its digits where the confidence rounds to 1
+    complement: Tensor  # 1 − confidence, which keeps its digits where the confidence rounds to 1
     correct: Tensor  # bool: whether the first class of the largest probability is the label
     nll: Tensor  # −log of the label's probability
     brier: Tensor  # Σ_k (1[k = label] − p_k)²
@@ -40,29 +40,31 @@ def by_class(values: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values.numpy().T))  # twice as fast as torch's
 
 
-def rounding(dtype: torch.dtype) -> float:
+def softmax_rounding(dtype: torch.dtype) -> float:
     """By how much a probability may be off after a softmax."""
     return 16 * torch.finfo(dtype).eps
 
 
-def outcomes(
+def sample_scores(
     logits: Tensor, labels: Tensor, *, n_bins: int | None = None, weights: Tensor | None = None
-) -> tuple[Outcomes, Tally | None]:
+) -> tuple[SampleScores, BinSums | None]:
     """The outcomes of logits (n, k) with labels (n,), and the tally (k, n_bins) of every class's probability."""
     n, n_classes = logits.shape
-    columns = {f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(Outcomes)}
+    columns = {
+        f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(SampleScores)
+    }
     classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
-    step = max(LANES, BLOCK // n_classes // LANES * LANES)
+    step = max(LANES, BLOCK_NUMBERS // n_classes // LANES * LANES)
     for rows in blocks(n, 1, size=step):
         shares = _fill({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
         if classes is not None:
             classes.add(shares, rows)
-    return Outcomes(**columns), None if classes is None else classes.tally()
+    return SampleScores(**columns), None if classes is None else classes.finish()
 
 
 def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     """Write the outcomes of a block; its probabilities, (k, rows) where the classes are few, else (rows, k)."""
-    n, dim = len(logits), 0 if logits.shape[1] < SMALL else 1
+    n, dim = len(logits), 0 if logits.shape[1] < FEW_CLASSES else 1
     if n % LANES:
         whole = {name: column.new_empty(n + -n % LANES) for name, column in out.items()}
         padding = (logits[-1:].expand(-n % LANES, -1), labels[-1:].expand(-n % LANES))
@@ -82,14 +84,14 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     entropy_part = (share * below).sum(dim)
     share.scatter_(dim, top.unsqueeze(dim), 1.0).div_(total.unsqueeze(dim))
     torch.reciprocal(total, out=out["confidence"])
-    torch.div(others, total, out=out["doubt"])
+    torch.div(others, total, out=out["complement"])
     torch.eq(top, labels, out=out["correct"])
     log_total = others.log1p()
     torch.sub(log_total, label_logit, out=out["nll"])
     torch.sub(log_total, entropy_part.div_(total), out=out["entropy"])
     # (1 − p_y)² is (1 − r)² where the top is right; where it is wrong, r² is added and p_y² replaced by (1 − p_y)².
     wrong = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
-    torch.add(squares, torch.where(out["correct"], out["doubt"] ** 2, wrong), out=out["brier"])
+    torch.add(squares, torch.where(out["correct"], out["complement"] ** 2, wrong), out=out["brier"])
     return share
 
 
@@ -101,8 +103,8 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     probs, labels = check_labelled("probs", probs, labels)
     confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
-    find = _top_of_few if probs.shape[1] < SMALL else _top_of_many
-    for rows in blocks(*probs.shape, size=4 * BLOCK):
+    find = _top_of_few if probs.shape[1] < FEW_CLASSES else _top_of_many
+    for rows in blocks(*probs.shape, size=4 * BLOCK_NUMBERS):
         confidence[rows], correct[rows] = find(probs[rows], labels[rows], rows.start)
     return confidence, correct
 
@@ -144,8 +146,8 @@ class _ClassBins:
         self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
 
     def add(self, probs: Tensor, rows: slice) -> None:
-        transposed = self.n_classes < SMALL
-        slack = rounding(probs.dtype)
+        transposed = self.n_classes < FEW_CLASSES
+        slack = softmax_rounding(probs.dtype)
         large = np.flatnonzero((probs > 1 / self.n_bins + slack).numpy()).astype(np.int32)
         first = large // np.int32(probs.shape[1])  # numpy divides by one number fast
         row, label = (torch.from_numpy(x).long() for x in (large - first * np.int32(probs.shape[1]), first))
@@ -177,7 +179,7 @@ class _ClassBins:
             self.squared += torch.bincount(cell, weights=weights**2, minlength=len(self.squared))
         self.pending, self.n_pending = [], 0
 
-    def tally(self) -> Tally:
+    def finish(self) -> BinSums:
         if self.pending:
             self._count()
         shape = (self.n_classes, self.n_bins)
@@ -185,12 +187,12 @@ class _ClassBins:
         _fill_first(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))
         sums[:, 0] += self.all_probs - sums.sum(1)
         if self.weights is None:
-            return Tally(count, count.double(), sums, count.sum(-1).double())
+            return BinSums(count, count.double(), sums, count.sum(-1).double())
         weight, squared = self.weight.view(*shape, 2), self.squared.view(shape)
         labelled = torch.bincount(self.labels, weights=self.weights, minlength=self.n_classes)
         _fill_first(weight, float(self.weights.sum()), labelled)
         squared[:, 0] += self.weights.square().sum() - squared.sum(1)
-        return Tally(count, weight, sums, squared)
+        return BinSums(count, weight, sums, squared)
 
 
 def _fill_first(cells: Tensor, rows: float, labelled: Tensor) -> None:

@@ -9,57 +9,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.metrics.bin_sums import BinSums, Float64Array, bin_sums
 from calibrant.metrics.bins import bin_numbers
-from calibrant.metrics.cells import TIE_BITS, equal_mass_numbers, keys_of, strata_numbers
+from calibrant.metrics.histogram import TIE_BITS, confidence_keys, equal_mass_bin_numbers, strata_numbers
 from calibrant.metrics.intervals import (
     ABSOLUTE_SUM,
     LARGEST,
     N_STRATA,
     SIGNIFICANT,
     Norm,
+    bandwidth_response,
     kernel,
-    share_of_width,
 )
-from calibrant.metrics.outcomes import Outcomes, rounding
 from calibrant.metrics.ranking import aurc_influence
+from calibrant.metrics.sample_scores import SampleScores, softmax_rounding
 from calibrant.metrics.smooth import smooth
-from calibrant.metrics.tally import Floats, Tally, tally
 from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
-class ScoredRows:
+class ScoredPredictions:
     """Predictions with the outcome and the weight of each."""
 
     predictions: Predictions
-    outcomes: Outcomes
+    outcomes: SampleScores
     weights: Tensor
 
     def __getitem__(self, index: Tensor) -> Self:
-        outcomes = Outcomes(*(getattr(self.outcomes, name)[index] for name in Outcomes.__slots__))
+        outcomes = SampleScores(*(getattr(self.outcomes, name)[index] for name in SampleScores.__slots__))
         return type(self)(self.predictions[index], outcomes, self.weights[index])
 
     @cached_property
-    def cells(self) -> tuple[Tensor, Tally]:
+    def cells(self) -> tuple[Tensor, BinSums]:
         """The cell of each row, one for every confidence, and their tally."""
         rows = self.outcomes
-        keys, cell = keys_of(rows.confidence, rows.doubt, TIE_BITS[rows.confidence.dtype]).unique(return_inverse=True)
-        return cell, tally(cell, len(keys), rows.confidence, rows.correct, self.weights)
+        keys, cell = confidence_keys(rows.confidence, rows.complement, TIE_BITS[rows.confidence.dtype]).unique(
+            return_inverse=True
+        )
+        return cell, bin_sums(cell, len(keys), rows.confidence, rows.correct, self.weights)
 
 
 @dataclass(frozen=True)
-class RowGaps:
+class BinnedResiduals:
     """The cell and the residual of each row, and a metric as a function of the gaps of the cells."""
 
     cell: Tensor  # (n,)
     residual: Tensor  # (n,) weight times (confidence − correct)
     n_cells: int
     total: float  # of the weights
-    linear: Callable[[Floats], Floats]  # of the gaps
+    linear: Callable[[Float64Array], Float64Array]  # of the gaps
     norm: Norm  # of that: the metric
     share: float = 1.0  # of a change of the norm that is left where the metric's own width follows
 
-    def without(self, noise: Floats) -> tuple[Floats, float]:
+    def without(self, noise: Float64Array) -> tuple[Float64Array, float]:
         """The metric when noise (b, n_cells) is subtracted from the gaps, and what noise adds to it.
 
         For the latter, gaps that are no more than noise are taken for none.
@@ -71,53 +73,58 @@ class RowGaps:
         return self.share * self.norm(gap - drawn), added
 
 
-def bin_gaps(rows: ScoredRows, n_bins: int, *, norm: Norm) -> RowGaps:
+def bin_gaps(rows: ScoredPredictions, n_bins: int, *, norm: Norm) -> BinnedResiduals:
     confidence = rows.outcomes.confidence
-    return _binned(rows, bin_numbers(confidence, n_bins, rounding(confidence.dtype)), n_bins, norm)
+    return _binned(rows, bin_numbers(confidence, n_bins, softmax_rounding(confidence.dtype)), n_bins, norm)
 
 
-def mass_bin_gaps(rows: ScoredRows, n_bins: int, *, norm: Norm) -> RowGaps:
+def equal_mass_gaps(rows: ScoredPredictions, n_bins: int, *, norm: Norm) -> BinnedResiduals:
     cell, cells = rows.cells
-    return _binned(rows, equal_mass_numbers(cells, n_bins)[cell], n_bins, norm)
+    return _binned(rows, equal_mass_bin_numbers(cells, n_bins)[cell], n_bins, norm)
 
 
-def ks_gaps(rows: ScoredRows, _: int) -> RowGaps:
+def ks_gaps(rows: ScoredPredictions, _: int) -> BinnedResiduals:
     cell, groups = _strata(rows)
     return _gaps(rows, cell, len(groups.total), lambda gap: np.cumsum(gap, -1), LARGEST)
 
 
-def smooth_gaps(rows: ScoredRows, _: int) -> RowGaps:
+def smooth_gaps(rows: ScoredPredictions, _: int) -> BinnedResiduals:
     cell, groups = _strata(rows)
     cells = rows.cells[1]
     width = float(smooth(cells))
     if width == 0:
         return _gaps(rows, cell, len(groups.total), lambda gap: gap, ABSOLUTE_SUM)
     weights = kernel(groups, width)
-    share = share_of_width(cells, width)
+    share = bandwidth_response(cells, width)
     return _gaps(rows, cell, len(groups.total), lambda gap: gap @ weights, ABSOLUTE_SUM, share)
 
 
-def _binned(rows: ScoredRows, cell: Tensor, n_bins: int, norm: Norm) -> RowGaps:
+def _binned(rows: ScoredPredictions, cell: Tensor, n_bins: int, norm: Norm) -> BinnedResiduals:
     mass = torch.bincount(cell, rows.weights, n_bins).numpy() / float(rows.weights.sum())
     scale = norm.scale(mass)
     return _gaps(rows, cell, n_bins, lambda gap: gap / scale, norm)
 
 
 def _gaps(
-    rows: ScoredRows, cell: Tensor, n_cells: int, linear: Callable[[Floats], Floats], norm: Norm, share: float = 1.0
-) -> RowGaps:
+    rows: ScoredPredictions,
+    cell: Tensor,
+    n_cells: int,
+    linear: Callable[[Float64Array], Float64Array],
+    norm: Norm,
+    share: float = 1.0,
+) -> BinnedResiduals:
     residual = rows.weights * (rows.outcomes.confidence.double() - rows.outcomes.correct.double())
-    return RowGaps(cell, residual, n_cells, float(rows.weights.sum()), linear, norm, share)
+    return BinnedResiduals(cell, residual, n_cells, float(rows.weights.sum()), linear, norm, share)
 
 
-def _strata(rows: ScoredRows) -> tuple[Tensor, Tally]:
+def _strata(rows: ScoredPredictions) -> tuple[Tensor, BinSums]:
     """The stratum of each row, and the strata."""
     cell, cells = rows.cells
     _, number = strata_numbers(cells, N_STRATA).unique(return_inverse=True)
     return number[cell], cells.merged(number, int(number.max()) + 1)
 
 
-def mean_influence(rows: ScoredRows, column: str, value: float, *, errors: bool = False) -> Tensor:
+def mean_influence(rows: ScoredPredictions, column: str, value: float, *, errors: bool = False) -> Tensor:
     """What each row contributes to n times the mean of a column, over all rows or over the errors, less its value."""
     deviation: Tensor = getattr(rows.outcomes, column).double() - value
     if not errors:
@@ -126,7 +133,7 @@ def mean_influence(rows: ScoredRows, column: str, value: float, *, errors: bool 
     return incorrect * deviation * rows.weights.sum() / (rows.weights @ incorrect)
 
 
-def area_influence(rows: ScoredRows) -> Tensor:
+def area_influence(rows: ScoredPredictions) -> Tensor:
     """What each row contributes to n times the AURC, less its value."""
     cell, cells = rows.cells
     correct, incorrect = aurc_influence(cells)

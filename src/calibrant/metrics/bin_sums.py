@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Floats: TypeAlias = NDArray[np.float64]
+Float64Array: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class BinSums:
     """Sums over the rows of each cell; adding two of them is adding their data."""
 
     count: Tensor  # (…, 2) int64: incorrect rows, correct rows
@@ -91,15 +91,15 @@ class Tally:
         return type(self)(*parts)
 
 
-def tally(cells: Tensor, n_cells: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> Tally:
+def bin_sums(cells: Tensor, n_cells: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> BinSums:
     """The tally of rows by the number of their cell."""
     slot = 2 * cells + correct
     count = torch.bincount(slot, minlength=2 * n_cells).view(-1, 2)
     if weights is None:
         weight = count.double()
         confidences = torch.bincount(cells, weights=confidence.double(), minlength=n_cells)
-        return Tally(count, weight, confidences, weight[:, 0] + weight[:, 1])
-    return Tally(
+        return BinSums(count, weight, confidences, weight[:, 0] + weight[:, 1])
+    return BinSums(
         count,
         torch.bincount(slot, weights=weights, minlength=2 * n_cells).view(-1, 2),
         torch.bincount(cells, weights=weights * confidence, minlength=n_cells),

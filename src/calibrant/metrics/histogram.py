@@ -1,4 +1,4 @@
-"""Cells: a tally so fine, and sorted, that the metrics that depend on the order of confidences can be read from it.
+"""The fine histogram of confidences, sorted: metrics that depend on their order are computed from it.
 
 A cell holds the rows of one confidence. In a stream the cells are limited in number: when there are more, confidences
 are put on a scale and its last bit is dropped, and another, until they fit. The scale is even in the fourth root of the
@@ -13,10 +13,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from calibrant.metrics.tally import Tally, tally
+from calibrant.metrics.bin_sums import BinSums, bin_sums
 
-MAX_CELLS = 2**18  # of a stream
-MAX_GROUP_CELLS = 2**15  # of each group in a stream
+MAX_HISTOGRAM_BINS = 2**18  # of a stream
+MAX_GROUP_HISTOGRAM_BINS = 2**15  # of each group in a stream
 TIE_BITS = {torch.float32: 18, torch.float64: 42}  # bits of a confidence that the rounding of a softmax leaves alone
 SCALE_BITS = 62  # of a number on the scale
 _SCALE = 2.0**60
@@ -25,11 +25,11 @@ _TOP = int(0.5**0.25 * _SCALE) + (_HALF >> 4) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class FineHistogram:
     """Occupied cells in the order of confidence."""
 
     key: Tensor  # (m,) int64, increasing
-    tally: Tally  # of m cells
+    sums: BinSums  # of m cells
     limit: int | None  # the most cells there may be
     dropped: int = 0  # bits of the scale, to keep that limit; 0 where every cell holds one confidence only
 
@@ -39,7 +39,7 @@ class Cells:
 
     def width(self) -> Tensor:
         """(m,) how far apart the confidences of a cell may be: 4 u³ du, where u is the fourth root of the distance."""
-        confidence = self.tally.mean_confidence
+        confidence = self.sums.mean_confidence
         root = torch.minimum(confidence, 1 - confidence).clamp_min(0) ** 0.25
         step = 2.0**self.dropped / _SCALE
         return 4 * (root + step) ** 3 * step
@@ -47,7 +47,7 @@ class Cells:
     def __add__(self, other: Self) -> Self:
         dropped = max(self.dropped, other.dropped)
         keys = torch.cat([cells.key_without(dropped) for cells in (self, other)])
-        both = Tally(*(torch.cat([getattr(self.tally, n), getattr(other.tally, n)]) for n in Tally.__slots__))
+        both = BinSums(*(torch.cat([getattr(self.sums, n), getattr(other.sums, n)]) for n in BinSums.__slots__))
         limit = min((limit for limit in (self.limit, other.limit) if limit is not None), default=None)
         key, into = keys.unique(return_inverse=True)
         return type(self)(key, both.merged(into, len(key)), limit, dropped).limited()
@@ -61,7 +61,7 @@ class Cells:
             dropped += 1
             key = self.key_without(dropped).unique_consecutive()
         key, into = self.key_without(dropped).unique_consecutive(return_inverse=True)
-        return type(self)(key, self.tally.runs(into, len(key)), self.limit, dropped)
+        return type(self)(key, self.sums.runs(into, len(key)), self.limit, dropped)
 
     def key_without(self, dropped: int) -> Tensor:
         """The keys with so many bits of the scale dropped; exact ones for none."""
@@ -81,53 +81,53 @@ def _on_scale(key: Tensor) -> Tensor:
     return torch.where(low, side, 2 * _TOP - side)
 
 
-def cells_of(
+def fine_histogram(
     confidence: Tensor,
-    doubt: Tensor,
+    complement: Tensor,
     correct: Tensor,
     weights: Tensor | None,
     *,
     tie_bits: int | None = None,
     limit: int | None = None,
-) -> Cells:
-    """A cell for each distinct confidence, or for those that agree to this many bits of confidence and doubt."""
-    keys, order = keys_of(confidence, doubt, tie_bits).sort()
+) -> FineHistogram:
+    """A cell for each distinct confidence, or for those that agree to this many bits of confidence and complement."""
+    keys, order = confidence_keys(confidence, complement, tie_bits).sort()
     starts = torch.ones_like(keys, dtype=torch.bool)
     starts[1:] = keys[1:] != keys[:-1]
     cell = starts.cumsum(0) - 1
     key = keys[starts]
     ordered = (confidence[order], correct[order], None if weights is None else weights[order])
-    return Cells(key, tally(cell, len(key), *ordered), limit).limited()
+    return FineHistogram(key, bin_sums(cell, len(key), *ordered), limit).limited()
 
 
-def keys_of(confidence: Tensor, doubt: Tensor, tie_bits: int | None = None) -> Tensor:
+def confidence_keys(confidence: Tensor, complement: Tensor, tie_bits: int | None = None) -> Tensor:
     """Integers in the order of the confidences, equal where these are: the bits of the distance to 0 or to 1."""
-    confidence, doubt = confidence.double(), doubt.double()
-    low = confidence <= doubt
-    bits = torch.where(low, confidence, doubt).clamp_(0.0, 0.5).view(torch.int64)
+    confidence, complement = confidence.double(), complement.double()
+    low = confidence <= complement
+    bits = torch.where(low, confidence, complement).clamp_(0.0, 0.5).view(torch.int64)
     if tie_bits is not None:
         dropped = 52 - tie_bits
         bits = (bits + (1 << (dropped - 1))) >> dropped << dropped
     return torch.where(low, bits, 2 * _HALF - bits)
 
 
-def equal_mass(cells: Tally, n_bins: int) -> Tally:
+def equal_mass(cells: BinSums, n_bins: int) -> BinSums:
     """Bins of equal mass of sorted cells, which stay whole.
 
     A cell goes by the weight i of all cells below it, to bin ⌈i·n_bins/n⌉ − 1, and the least to the first: the bins of
     the published code, which drops the least sample.
     """
-    return cells.runs(equal_mass_numbers(cells, n_bins), n_bins)
+    return cells.runs(equal_mass_bin_numbers(cells, n_bins), n_bins)
 
 
-def equal_mass_numbers(cells: Tally, n_bins: int) -> Tensor:
+def equal_mass_bin_numbers(cells: BinSums, n_bins: int) -> Tensor:
     ends = cells.total.cumsum(0)
     below = ends - cells.total
     position = below * n_bins / ends[-1]
     return (position - 1e-9).ceil().long().sub_(1).clamp_(0, n_bins - 1)
 
 
-def strata(cells: Tally, n_strata: int) -> Tally:
+def strata(cells: BinSums, n_strata: int) -> BinSums:
     """At most this many neighbouring groups of cells, of about equal mass."""
     if len(cells.total) <= n_strata:
         return cells
@@ -135,6 +135,6 @@ def strata(cells: Tally, n_strata: int) -> Tally:
     return merged[merged.total > 0]
 
 
-def strata_numbers(cells: Tally, n_strata: int) -> Tensor:
+def strata_numbers(cells: BinSums, n_strata: int) -> Tensor:
     middle = cells.total.cumsum(0) - cells.total / 2
     return (middle * n_strata / cells.total.sum()).long().clamp_(0, n_strata - 1)
