@@ -55,7 +55,7 @@ _RUN = {
 }
 _TEST = {
     "split": pa.string(),  # the name of the file of predictions, as test or fog-3
-    "shift": pa.string(),  # the corruption, or the name of a shift in the wild; "none"
+    "corruption": pa.string(),  # "none" of the unshifted test; of a natural shift, the name of the split
     "severity": pa.int64(),  # 1 to 5 of corruptions, else 0
     "shifted": pa.bool_(),  # whether it counts in the mean over shifted tests
     "origin": pa.string(),  # published files, or generated here

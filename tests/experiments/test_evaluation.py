@@ -127,7 +127,7 @@ def test_rows_say_what_they_are_of(folder: Path, rows: dict[Any, Any]) -> None:
     wanted["brightness-2"] = ("brightness", 2, True)
     n_rows = {test: len(load(folder, test)) for test in TESTS}
     for (test, _, _), row in rows.items():
-        assert (row["shift"], row["severity"], row["shifted"], row["n_rows"]) == (*wanted[test], n_rows[test])
+        assert (row["corruption"], row["severity"], row["shifted"], row["n_rows"]) == (*wanted[test], n_rows[test])
         run = {"run": RUN, "data": "digits", "model": "mlp", "loss": "focal", "variant": "", "seed": 0}
         assert run.items() <= row.items()
         assert row["label_smoothing"] == 0.0
@@ -215,7 +215,7 @@ def test_shifts_in_the_wild(tmp_path: Path) -> None:
     settings["shifts"] = ["hospital_b", "fog-3"]
     assert sweep(tmp_path / "sweep", {}, settings=settings, calibrators=[]).failures == ()
     found = read_rows(tmp_path / "sweep").to_pylist()
-    about = {(row["split"], row["shift"], row["severity"], row["shifted"], row["n_rows"]) for row in found}
+    about = {(row["split"], row["corruption"], row["severity"], row["shifted"], row["n_rows"]) for row in found}
     assert about == {
         ("test", "none", 0, False, 12),
         ("hospital_b", "hospital_b", 0, True, 8),
@@ -224,7 +224,9 @@ def test_shifts_in_the_wild(tmp_path: Path) -> None:
 
 
 def test_columns_are_those_of_the_contract(folder: Path) -> None:
-    names = "run data model loss variant label_smoothing seed split shift severity shifted origin calibrator n_rows"
+    names = (
+        "run data model loss variant label_smoothing seed split corruption severity shifted origin calibrator n_rows"
+    )
     assert read_rows(folder).column_names == [*names.split(), "metric", "value", "low", "high"]
     assert read_curves(folder).column_names == [*names.split(), "curve", "point", "x", "y", "weight"]
     assert read_rows(folder).schema.field("shifted").type == pa.bool_()

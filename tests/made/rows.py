@@ -48,7 +48,7 @@ class Experiment:
 
     def _add(self, run: dict[str, Any], test: dict[str, Any], ability: float) -> None:
         hard = max(test["severity"], 3 * test["shifted"] * (test["severity"] == 0))
-        accuracy = ability - 0.09 * hard * (0.5 + len(test["shift"]) / 16) + 0.01 * self.random.normal()
+        accuracy = ability - 0.09 * hard * (0.5 + len(test["corruption"]) / 16) + 0.01 * self.random.normal()
         sure = TOO_SURE[run["loss"]] * COOLING[test["calibrator"]] - 2 * run["label_smoothing"]
         gap = 0.01 + 0.04 * hard * sure + 0.004 * self.random.normal()
         if run["variant"] == "global":
@@ -96,14 +96,14 @@ def curves_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
 
 def _tests(shifts: Sequence[str], severities: Sequence[int], wild: bool) -> Iterator[dict[str, Any]]:
     if wild:
-        yield {"split": "id_test", "shift": "none", "severity": 0, "shifted": False, "origin": "published"}
-        yield {"split": "test", "shift": "test", "severity": 0, "shifted": True, "origin": "published"}
+        yield {"split": "id_test", "corruption": "none", "severity": 0, "shifted": False, "origin": "published"}
+        yield {"split": "test", "corruption": "test", "severity": 0, "shifted": True, "origin": "published"}
         return
-    yield {"split": "test", "shift": "none", "severity": 0, "shifted": False, "origin": "published"}
+    yield {"split": "test", "corruption": "none", "severity": 0, "shifted": False, "origin": "published"}
     for shift in shifts:
         for severity in severities:
             name = f"{shift}-{severity}"
-            yield {"split": name, "shift": shift, "severity": severity, "shifted": True, "origin": "generated"}
+            yield {"split": name, "corruption": shift, "severity": severity, "shifted": True, "origin": "generated"}
 
 
 def _runs(
@@ -126,7 +126,7 @@ def run_rows(
     rows = []
     for split, value in values.items():
         shift, _, severity = split.partition("-")
-        test = {"split": split, "shift": shift, "severity": int(severity or 0), "shifted": split != "test"}
+        test = {"split": split, "corruption": shift, "severity": int(severity or 0), "shifted": split != "test"}
         row = {"run": f"{name}-{seed}", "seed": seed, "origin": "generated", "calibrator": "none", "n_rows": 10}
         rows.append({"metric": metric, "value": value} | row | test | run)
     return rows

@@ -12,7 +12,7 @@ import pytest
 
 from calibrant._files import without_secrets
 from calibrant.audits import audit
-from calibrant.errors import InvalidInputError, NoDataError, ResourceError
+from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
 from calibrant.report.audit import check_report
@@ -244,7 +244,7 @@ def test_where_a_page_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert old.read_text() == "as it was"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "old.html"]
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(NoDataError, match=r"pip install 'calibrant\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'calibrant\[report\]'"):
         check_report(old)
 
 

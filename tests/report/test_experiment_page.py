@@ -15,7 +15,7 @@ from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, U
 from calibrant.experiments.folder import ExperimentFolder
 from calibrant.report import experiment
 from calibrant.report.experiment import MAX_METRICS, live_page, write_experiment
-from calibrant.report.style import FIRST
+from calibrant.report.style import MAIN_METRICS
 from made.folder import epoch_records, write_folder, write_lines
 from made.page import Page
 from made.rows import Experiment
@@ -54,8 +54,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str]:
     for row in (*made.rows, *made.curves):
         row["run"] = f"{row['run']}{TEMPLATE}".replace("/", "")
         row["model"] = TEMPLATE
-        if row["shift"] == "snow":
-            row["shift"] = SCRIPT
+        if row["corruption"] == "snow":
+            row["corruption"] = SCRIPT
     rest = TOML.partition("figures = []\n")[2]  # all figures
     toml = f"# {IMAGE[:-1]}\ntitle = {json.dumps(f'Demo {SCRIPT}')}\n{rest}"
     outcomes = [{"run": f"{IMAGE}-0", "failure": SCRIPT, "seconds": 1.5}]
@@ -258,7 +258,7 @@ def test_without_shifted_tests_and_without_runs(tmp_path: Path) -> None:
 
 
 def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [*FIRST, "mce", "rmsce", "adaece", "smece"]
+    names = [*MAIN_METRICS, "mce", "rmsce", "adaece", "smece"]
     made = Experiment(losses=("focal",), seeds=1, severities=(2,), shifts=("fog",), metrics=("ece",))
     made.rows = [{**row, "metric": name} for row in made.rows for name in names]
     monkeypatch.setattr(experiment, "to_svg", lambda chart: '<svg width="1" height="1"/>')

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from calibrant.report.experiment_words import findings
-from calibrant.report.paper import make_table, metric_tables, remedy_tables, table_scores
+from calibrant.report.paper import calibrator_tables, make_table, metric_tables, table_scores
 from calibrant.report.scores import shared_tests
-from calibrant.report.style import in_order, label_of, quantity_of
+from calibrant.report.style import loss_label, quantity_of, sort_metrics
 from calibrant.report.table import Table
 from made.rows import NINE, Experiment, rows_table, run_rows
 
@@ -67,9 +67,9 @@ def test_the_leader_and_whether_by_chance(metric: str, most: str) -> None:
     scores = {loss: slow_score(loss, metric) for loss in ("cross_entropy", "focal", "maxent_mean")}
     first, second, third = sorted(scores, key=lambda loss: sign * scores[loss].mean())
     sentence = next(line for line in told(ROWS) if most in line)
-    assert sentence.startswith(f"{label_of(first)} has the {most} over the 6 shifted tests, ")
+    assert sentence.startswith(f"{loss_label(first)} has the {most} over the 6 shifted tests, ")
     assert f", {digits(scores[first].mean())}±" in sentence
-    assert f"; {label_of(second)} is next with {digits(scores[second].mean())}±" in sentence
+    assert f"; {loss_label(second)} is next with {digits(scores[second].mean())}±" in sentence
     beyond = all(stats.ttest_rel(scores[first], scores[other]).pvalue < 0.05 for other in (second, third))
     lead = f"the lead over all others {'is' if beyond else 'is not'} beyond the chance of seeds"
     assert sentence.endswith(f", and {lead} (paired t-test over 3 seeds, 5 %).")
@@ -148,7 +148,7 @@ def test_what_was_run_is_counted() -> None:
 
 
 def tables_of(rows: pa.Table, *, shifted: bool = True) -> list[Table]:
-    metrics = in_order(set(rows["metric"].to_pylist()))
+    metrics = sort_metrics(set(rows["metric"].to_pylist()))
     return metric_tables(table_scores(rows, shifted=shifted), metrics, [], shifted=shifted)
 
 
@@ -174,7 +174,7 @@ def test_every_metric_has_its_table() -> None:
     assert len({table.name for table in tables.values()}) == len(tables)
     for metric, scale in (("ece", 100), ("feature_norm", 1)):
         for row in tables[quantity_of(metric).heading].rows:
-            loss = next(loss for loss in NINE if label_of(loss) == row[0].text)
+            loss = next(loss for loss in NINE if loss_label(loss) == row[0].text)
             scores = slow_score(loss, metric)
             assert row[1].value == pytest.approx(scores.mean(), abs=1e-8)
             mean, error = map(float, re.findall(r"[\d.]+", row[1].text))
@@ -204,7 +204,7 @@ def test_scores_that_are_not_there() -> None:
 
 
 def test_calibrators_have_their_tables() -> None:
-    forms, losses = remedy_tables(table_scores(ROWS), [])
+    forms, losses = calibrator_tables(table_scores(ROWS), [])
     assert [column.heading for column in losses.columns] == ["Loss", "raw", "w/ TS"]
     whole = make_table(ROWS, "2", all_losses=True)
     assert [[(c.text, c.kind) for c in row] for row in losses.rows] == [
@@ -213,5 +213,5 @@ def test_calibrators_have_their_tables() -> None:
     assert (forms.columns[1].group, forms.columns[1].heading) == ("MaxEnt", "Mean")
     assert not any("paper" in note for note in losses.notes)
     raw = ece("focal", 0.1)
-    (one,) = remedy_tables(table_scores(rows_table([*raw, *({**r, "calibrator": "temperature"} for r in raw)])), [])
+    (one,) = calibrator_tables(table_scores(rows_table([*raw, *({**r, "calibrator": "temperature"} for r in raw)])), [])
     assert any("paper" in note for note in one.notes)

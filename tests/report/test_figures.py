@@ -31,9 +31,9 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
-from calibrant.report.render import FORMATS, save, to_svg
+from calibrant.report.render import FIGURE_FORMATS, save, to_svg
 from calibrant.report.scores import panel_names
-from calibrant.report.style import COLUMN, PAGE, style_of
+from calibrant.report.style import COLUMN, PAGE, line_style
 from made.page import Page
 from made.rows import Experiment, curves_table, rows_table
 
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> ExperimentFolder:
 
 @pytest.fixture(scope="module")
 def charts(folder: ExperimentFolder) -> dict[str, Any]:
-    made, reasons = figures.make_all(folder, images=lambda rows, **options: IMAGES, data=["digits"])
+    made, reasons = figures.make_figures(folder, images=lambda rows, **options: IMAGES, data=["digits"])
     assert reasons == {}
     return made
 
@@ -211,13 +211,13 @@ def test_label_smoothing_and_risk_coverage_against_slow_sums() -> None:
 def test_heat_map_against_slow_means(folder: ExperimentFolder) -> None:
     records = heat_map.prepare(ROWS)
     assert len(records) == 2 * 3 * 3
-    assert list(dict.fromkeys(cell["shift"] for cell in records)) == ["snow", "fog", "mean"]
+    assert list(dict.fromkeys(cell["corruption"] for cell in records)) == ["snow", "fog", "mean"]
     head = {"data": "digits", "loss": "focal", "metric": "ece", "shifted": True, "calibrator": "none"}
-    for shift, about in (("fog", {"shift": "fog"}), ("mean", {})):
-        found = one(records, panel="digits", loss="focal", shift=shift)
+    for shift, about in (("fog", {"corruption": "fog"}), ("mean", {})):
+        found = one(records, panel="digits", loss="focal", corruption=shift)
         assert found["mean"] == pytest.approx(slow_mean(MADE.rows, **head, **about)[0])
-    spec = figures.make("heat_map", folder, data=["digits"]).to_dict()
-    cells = {(cell["line"], cell["shift"]): cell for rows in spec["datasets"].values() for cell in rows}
+    spec = figures.make_figure("heat_map", folder, data=["digits"]).to_dict()
+    cells = {(cell["line"], cell["corruption"]): cell for rows in spec["datasets"].values() for cell in rows}
     assert max(cells.values(), key=lambda cell: cell["mean"])["dark"]
     assert not cells["MaxEnt M", "fog"]["dark"]
 
@@ -277,7 +277,7 @@ def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: di
 def test_marks_say_their_numbers_in_the_colour_of_their_loss(drawn: dict[str, str]) -> None:
     for name in ("severity", "reliability", "feature_norm", "risk_coverage"):
         for loss in ("cross_entropy", "focal", "maxent_mean"):
-            assert style_of(loss).colour.lower() in drawn[name].lower(), (name, loss)
+            assert line_style(loss).colour.lower() in drawn[name].lower(), (name, loss)
     labels = {name: re.findall(r' aria-label="([^"]*)"', svg) for name, svg in drawn.items()}
     said = {
         "severity": r"Focal: severity 3, ECE [\d.]+ %, mean of 2 seeds",
@@ -297,28 +297,30 @@ def test_two_data_sets_stand_side_by_side_under_a_note(tmp_path: Path) -> None:
     run = next(row["run"] for row in MADE.curves if row["data"] == "mnist" and row["loss"] == "focal")
     kept = [row for row in MADE.curves if (row["run"], row["split"], row["calibrator"]) != (run, "fog-3", "none")]
     folder = write(tmp_path, ROWS, curves_table(kept))
-    svg = to_svg(figures.make("risk_coverage", folder))
+    svg = to_svg(figures.make_figure("risk_coverage", folder))
     assert ">mnist: means are over the 4 of 5 tests that all runs have.<" in svg
     assert COLUMN < width_of(svg) < PAGE + 10
-    assert "tests that all runs have" not in to_svg(figures.make("risk_coverage", folder, calibrator="temperature"))
+    assert "tests that all runs have" not in to_svg(
+        figures.make_figure("risk_coverage", folder, calibrator="temperature")
+    )
 
 
 def test_figures_by_name_and_the_reasons_for_others(tmp_path: Path, folder: ExperimentFolder) -> None:
     told: list[str] = []
-    made, reasons = figures.make_all(folder, ["samples", "gibbs", "severity"], report=told.append, losses=["poly"])
+    made, reasons = figures.make_figures(folder, ["samples", "gibbs", "severity"], report=told.append, losses=["poly"])
     assert (told, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
     assert reasons["samples"] == "the figure samples needs images of the data set"
     assert "unknown loss of the experiment 'poly'" in reasons["severity"]
     folder = write(tmp_path, ROWS, CURVES)
     folder.curves_file.unlink()
-    _, reasons = figures.make_all(folder.path, ["reliability"])
+    _, reasons = figures.make_figures(folder.path, ["reliability"])
     assert "has no curves.parquet" in reasons["reliability"]
 
 
 # The files
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in FORMATS if suffix != ".html"])
+@pytest.mark.parametrize("suffix", [suffix for suffix in FIGURE_FORMATS if suffix != ".html"])
 def test_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / f"figure{suffix.upper()}"
     save(charts["samples"], path)
@@ -388,9 +390,9 @@ def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, A
     ]
     for arguments, options, error, message in refused:
         with pytest.raises(error, match=message):
-            figures.make(*arguments, **options)
+            figures.make_figure(*arguments, **options)
     with pytest.raises(UnknownNameError, match="unknown figure 'gibs'"):
-        figures.make_all(folder, ["gibs"])
+        figures.make_figures(folder, ["gibs"])
     for path in ("figure.gif", "figure", "figure.svg.gz"):
         with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
             save(charts["gibbs"], tmp_path / path)

@@ -16,7 +16,7 @@ from calibrant.report.learning import (
     draw_epochs,
     draw_moments,
     lines_of,
-    read_learning,
+    read_learning_curves,
 )
 from calibrant.report.render import to_svg
 from made.folder import EPOCHS, epoch_records, write_lines
@@ -41,7 +41,7 @@ def whole(tmp_path: Path) -> tuple[ExperimentFolder, dict[str, RunKey]]:
 
 
 def test_telemetry_against_slow_means(whole: tuple[ExperimentFolder, dict[str, RunKey]]) -> None:
-    points, moments, notes = read_learning(*whole)
+    points, moments, notes = read_learning_curves(*whole)
     assert notes == []
     assert [line.label for line in lines_of(points)] == ["CE", "Focal", "MaxEnt M"]
     found = {(point["loss"], point["quantity"], point["epoch"]): point for point in points}
@@ -63,7 +63,7 @@ def test_telemetry_against_slow_means(whole: tuple[ExperimentFolder, dict[str, R
 
 
 def test_charts_say_their_numbers(whole: tuple[ExperimentFolder, dict[str, RunKey]]) -> None:
-    points, moments, _ = read_learning(*whole)
+    points, moments, _ = read_learning_curves(*whole)
     for quantity in (*LEARNING, *CONSTRAINTS):
         chart = draw_epochs([point for point in points if point["quantity"] == quantity.key], quantity)
         chart.to_dict()  # which is valid, or altair refuses
@@ -76,7 +76,7 @@ def test_charts_say_their_numbers(whole: tuple[ExperimentFolder, dict[str, RunKe
 
 
 def test_of_many_epochs_a_few_are_marked(tmp_path: Path) -> None:
-    points, _, _ = read_learning(*written(tmp_path, (run("focal"), epoch_records("focal", 0, 90))))
+    points, _, _ = read_learning_curves(*written(tmp_path, (run("focal"), epoch_records("focal", 0, 90))))
     svg = to_svg(draw_epochs([point for point in points if point["quantity"] == "val_ece"], LEARNING[0]))
     assert svg.count("Focal: epoch ") == 18  # every fifth, back from the last
     assert "Focal: epoch 90, " in svg
@@ -87,7 +87,7 @@ def test_broken_lines_are_left_out_and_told(tmp_path: Path) -> None:
     broken = ['{"epoch": 2, "val_e', "[1]", "", '{"val_ece": 0.5}', '{"epoch": "3", "val_ece": 0.5}']
     odd = [{"epoch": 4, "val_ece": float("nan")}, {"epoch": 5, "val_ece": "0.5"}, {"epoch": 6, "val_ece": True}]
     own = run()
-    points, _, notes = read_learning(*written(tmp_path, (own, [good, *broken, *odd])))
+    points, _, notes = read_learning_curves(*written(tmp_path, (own, [good, *broken, *odd])))
     assert [(point["epoch"], point["mean"]) for point in points] == [(1, 0.25)]
     assert notes == [
         f"Lines of log.jsonl that cannot be read are left out: 4 lines of {own.name}.",
@@ -95,33 +95,33 @@ def test_broken_lines_are_left_out_and_told(tmp_path: Path) -> None:
     ]
     records = epoch_records("maxent_mean", 0)
     records[1]["constraint_moments"] = [math.nan]
-    _, moments, notes = read_learning(*written(tmp_path, (own, records)))
+    _, moments, notes = read_learning_curves(*written(tmp_path, (own, records)))
     assert [moment["epoch"] for moment in moments] == [1, 3, 4]
     assert notes == [f"There is no number of constraint_moments at 1 epoch of {own.name}."]
     again = [{"epoch": 1, "val_ece": 0.5}, {"epoch": 1, "val_ece": 0.25}]  # an epoch that was done again counts once
-    ((point,), _, _) = read_learning(*written(tmp_path, (own, again)))
+    ((point,), _, _) = read_learning_curves(*written(tmp_path, (own, again)))
     assert (point["mean"], point["n_seeds"]) == (0.25, 1)
 
 
 def test_runs_without_a_log_and_at_other_epochs_are_told(tmp_path: Path) -> None:
     logs = [(run("focal", seed), epoch_records("focal", seed, n)) for seed, n in ((0, 4), (1, 2), (2, 0))]
-    points, _, notes = read_learning(*written(tmp_path, *logs))
+    points, _, notes = read_learning_curves(*written(tmp_path, *logs))
     assert notes == [
         "Without a log of epochs: digits-mlp-focal-2.",
         "Seeds of Focal are at different epochs; where one has no number, the mean is of the others.",
     ]
     seeds = {point["epoch"]: point["n_seeds"] for point in points if point["quantity"] == "val_ece"}
     assert seeds == {1: 2, 2: 2, 3: 1, 4: 1}
-    assert read_learning(*written(tmp_path, logs[2])) == ([], [], [])
+    assert read_learning_curves(*written(tmp_path, logs[2])) == ([], [], [])
     smoothed = run("focal", label_smoothing=0.01)  # which is left out
-    assert read_learning(*written(tmp_path, (smoothed, epoch_records("focal", 0)))) == ([], [], [])
+    assert read_learning_curves(*written(tmp_path, (smoothed, epoch_records("focal", 0)))) == ([], [], [])
 
 
 def test_of_many_constraints_the_farthest_are_shown(tmp_path: Path) -> None:
     lists = {"constraint_global_moments": [0.25] * 4, "constraint_local_moments": [0.25] * 4}
     first = {"epoch": 1, **lists, "constraint_moments": [0.1, 0.5, 0.15, 0.25]}
     other = {"epoch": 2, **lists, "constraint_moments": [1]}  # of another size than its targets
-    _, moments, _ = read_learning(*written(tmp_path, (run("maxent_prior"), [first, other])))
+    _, moments, _ = read_learning_curves(*written(tmp_path, (run("maxent_prior"), [first, other])))
     assert [moment["constraint"] for moment in moments] == ["probability of class 0", "probability of class 1"]
 
 
@@ -130,4 +130,4 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     inside = ExperimentFolder(tmp_path / "runs")
     for name in ("../elsewhere", str(tmp_path / "elsewhere"), "..", "a\0b"):
         with pytest.raises(InvalidInputError, match="run must be the name of a folder"):
-            read_learning(inside, {name: run("focal")})
+            read_learning_curves(inside, {name: run("focal")})

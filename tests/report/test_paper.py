@@ -11,7 +11,7 @@ import pytest
 from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
 from calibrant.losses import LOSSES
 from calibrant.metrics.table import METRICS
-from calibrant.report.formats import FORMATS, render
+from calibrant.report.formats import TABLE_FORMATS, render
 from calibrant.report.paper import DATA_TITLES, PUBLISHED, TABLES, make_table, published
 from calibrant.report.table import Cell, Table
 from made.rows import rows_table, run_rows
@@ -208,7 +208,7 @@ def test_csv_is_tidy_and_has_all_digits(rows: pa.Table) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_format_shows_every_number(rows: pa.Table, name: str) -> None:
     table = make_table(rows, name, against="paper")
-    for format in FORMATS:
+    for format in TABLE_FORMATS:
         text = render(table, format, width=80)
         assert text.endswith("\n")
         plain = text.replace("$", "").replace(r"\pm", "±").replace(r"\textbf{", "").replace("}", "")

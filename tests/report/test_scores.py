@@ -14,7 +14,16 @@ from scipy import stats
 from calibrant.errors import InvalidInputError
 from calibrant.report.figures import heat_map, severity
 from calibrant.report.paper import make_table
-from calibrant.report.scores import Score, ScoreKey, band, leads, mean_and_error, scores, shared_tests, standings
+from calibrant.report.scores import (
+    Score,
+    ScoreKey,
+    mark_best,
+    mean_and_error,
+    mean_band,
+    scores,
+    shared_tests,
+    significantly_better,
+)
 from made.rows import Experiment, rows_table, run_rows
 
 Rows = list[dict[str, Any]]
@@ -43,8 +52,8 @@ def test_means_are_over_tests_and_then_over_seeds() -> None:
     alone = found(run_rows({"wild": 0.25}))[KEY]
     assert (alone.mean, alone.error, alone.n_seeds, alone.n_tests) == (0.25, None, 1, 1)
     assert mean_and_error([math.inf, 1.0]) == (math.inf, None)
-    assert band([0.5]) == {"mean": 0.5, "low": 0.5, "high": 0.5, "n_seeds": 1}
-    assert band([1.0, 2.0, 6.0])["high"] == pytest.approx(3 + np.std([1, 2, 6], ddof=1) / math.sqrt(3))
+    assert mean_band([0.5]) == {"mean": 0.5, "low": 0.5, "high": 0.5, "n_seeds": 1}
+    assert mean_band([1.0, 2.0, 6.0])["high"] == pytest.approx(3 + np.std([1, 2, 6], ddof=1) / math.sqrt(3))
 
 
 @given(
@@ -110,7 +119,7 @@ def test_a_tables_mean_is_a_charts_mean() -> None:
     facts = [cell.facts for row in make_table(rows, "1").rows for cell in row]
     table = {fact["loss"]: fact["mean"] for fact in facts if fact.get("metric") == "ece"}
     shared, _ = shared_tests(rows)
-    cells = {cell["loss"]: cell for cell in heat_map.prepare(shared, losses=["focal"]) if cell["shift"] == "mean"}
+    cells = {cell["loss"]: cell for cell in heat_map.prepare(shared, losses=["focal"]) if cell["corruption"] == "mean"}
     assert 100 * cells["focal"]["mean"] == table["focal"]
     at_1 = {r["loss"]: r["mean"] for r in severity.prepare(shared, metrics=("ece",)) if r["severity"] == 1}
     at_3 = {r["loss"]: r["mean"] for r in severity.prepare(shared, metrics=("ece",)) if r["severity"] == 3}
@@ -137,11 +146,11 @@ def test_a_value_that_occurs_twice_is_refused() -> None:
 
 def test_a_lead_is_judged_on_the_differences_by_seed() -> None:
     # differences 0.2, 0.3, 0.4: mean 0.3, sd 0.1, bound 4.3027·0.1/√3 = 0.2484
-    assert leads(score_of(0.1, 0.2, 0.3), score_of(0.3, 0.5, 0.7))
-    assert leads(score_of(0.3, 0.5, 0.7), score_of(0.1, 0.2, 0.3), higher_is_better=True)
-    assert not leads(score_of(0.3, 0.5, 0.7), score_of(0.1, 0.2, 0.3))  # it is behind
-    assert not leads(score_of(0.1), score_of(0.9))
-    assert not leads(score_of(0.1, 0.1), score_of(0.9, 0.9, first_seed=1))  # one seed in common
+    assert significantly_better(score_of(0.1, 0.2, 0.3), score_of(0.3, 0.5, 0.7))
+    assert significantly_better(score_of(0.3, 0.5, 0.7), score_of(0.1, 0.2, 0.3), higher_is_better=True)
+    assert not significantly_better(score_of(0.3, 0.5, 0.7), score_of(0.1, 0.2, 0.3))  # it is behind
+    assert not significantly_better(score_of(0.1), score_of(0.9))
+    assert not significantly_better(score_of(0.1, 0.1), score_of(0.9, 0.9, first_seed=1))  # one seed in common
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=6))
@@ -151,26 +160,26 @@ def test_a_lead_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]]) -> No
     if np.ptp(differences) < 1e-9:
         return
     p_value = stats.ttest_rel(b, a).pvalue
-    assert leads(score_of(*a), score_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
+    assert significantly_better(score_of(*a), score_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
 
 
 def test_one_is_significant_only_where_it_leads_every_other() -> None:
     best, second = score_of(0.10, 0.20, 0.30), score_of(0.21, 0.30, 0.41)  # ahead by 0.11, 0.10, 0.11
     noisy = score_of(0.05, 0.90, 0.60)  # behind by far, but ahead on one seed
-    assert leads(best, second)
-    assert not leads(best, noisy)
-    assert standings([best, second])[0] == (True, True)
-    assert standings([noisy, best, second]) == [(False, False), (True, False), (False, False)]
-    assert standings([best, second, score_of(0.9)])[0] == (True, False)  # of one seed nothing is known
+    assert significantly_better(best, second)
+    assert not significantly_better(best, noisy)
+    assert mark_best([best, second])[0] == (True, True)
+    assert mark_best([noisy, best, second]) == [(False, False), (True, False), (False, False)]
+    assert mark_best([best, second, score_of(0.9)])[0] == (True, False)  # of one seed nothing is known
 
 
 def test_the_best_is_the_lowest_that_is_defined() -> None:
     rivals = [score_of(0.3, 0.3), None, score_of(0.2, 0.2), Score(None, None, 2, 5, {0: 0.1})]
-    assert standings(rivals) == [(False, False), (False, False), (True, True), (False, False)]
-    assert standings(rivals, higher_is_better=True)[0] == (True, True)
+    assert mark_best(rivals) == [(False, False), (False, False), (True, True), (False, False)]
+    assert mark_best(rivals, higher_is_better=True)[0] == (True, True)
     equals = [score_of(0.2, 0.2), score_of(0.2, 0.2), score_of(0.9, 0.9)]
-    assert standings(equals) == [(True, False), (True, False), (False, False)]
+    assert mark_best(equals) == [(True, False), (True, False), (False, False)]
     unpaired = [score_of(0.125, 0.125, 0.5), score_of(0.25, 0.25)]  # equal, though ahead on both common seeds
-    assert standings(unpaired) == [(True, False), (True, False)]
-    assert standings([score_of(0.2, 0.2), None]) == [(False, False)] * 2  # there is no rival
-    assert standings([]) == []
+    assert mark_best(unpaired) == [(True, False), (True, False)]
+    assert mark_best([score_of(0.2, 0.2), None]) == [(False, False)] * 2  # there is no rival
+    assert mark_best([]) == []

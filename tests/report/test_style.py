@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from calibrant.losses import LOSSES
-from calibrant.report.style import DOTTED, LOSS_ORDER, STYLES, in_order, label_of, place_of, quantity_of, ramp, style_of
+from calibrant.report.style import (
+    DOTTED,
+    LOSS_ORDER,
+    STYLES,
+    line_style,
+    loss_label,
+    loss_sort_key,
+    quantity_of,
+    sequential_styles,
+    sort_metrics,
+)
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 CONES = {
@@ -32,12 +42,12 @@ def seen(colour: str, cones: np.ndarray) -> np.ndarray:
 
 
 def lightness(loss: str) -> float:
-    return float(seen(style_of(loss).colour, CONES["all"])[0])
+    return float(seen(line_style(loss).colour, CONES["all"])[0])
 
 
 def test_every_loss_has_a_look_in_the_order_of_the_paper() -> None:
     assert set(LOSS_ORDER) == set(LOSSES)
-    labels = [label_of(loss) for loss in LOSS_ORDER]
+    labels = [loss_label(loss) for loss in LOSS_ORDER]
     paper = ["CE", "Focal", "Inv Focal", "AvUC", "Soft AvUC", "Poly", "MaxEnt M", "MaxEnt V", "MaxEnt M+V"]
     assert labels[:9] == paper
     assert len(set(labels)) == len(labels)
@@ -45,47 +55,51 @@ def test_every_loss_has_a_look_in_the_order_of_the_paper() -> None:
 
 @pytest.mark.parametrize("cones", CONES)
 def test_that_colours_differ_to_all_eyes(cones: str) -> None:
-    found = {loss: seen(style_of(loss).colour, CONES[cones]) for loss in LOSS_ORDER}
+    found = {loss: seen(line_style(loss).colour, CONES[cones]) for loss in LOSS_ORDER}
     distances = {(a, b): float(np.linalg.norm(found[a] - found[b])) for a, b in PAIRS}
     assert min(distances.values()) > 17, min(distances, key=lambda pair: distances[pair])
 
 
 def test_that_lines_and_points_differ_in_grey_and_show_on_white() -> None:
-    near = [(style_of(a), style_of(b)) for a, b in PAIRS if abs(lightness(a) - lightness(b)) < 10]
+    near = [(line_style(a), line_style(b)) for a, b in PAIRS if abs(lightness(a) - lightness(b)) < 10]
     assert near
     assert [(a.label, b.label) for a, b in near if a.dash == b.dash or a.shape == b.shape] == []
-    assert len({style_of(loss).shape for loss in LOSS_ORDER[:9]}) == 9
+    assert len({line_style(loss).shape for loss in LOSS_ORDER[:9]}) == 9
     assert max(lightness(loss) for loss in LOSS_ORDER) < 80
 
 
 def test_that_a_variant_is_dotted_and_no_loss_is() -> None:
-    assert style_of("maxent_mean", "global").dash == DOTTED
+    assert line_style("maxent_mean", "global").dash == DOTTED
     assert DOTTED not in {style.dash for style in STYLES.values()}
-    assert {style_of(loss).dash for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
+    assert {line_style(loss).dash for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
 
 
 def test_strangers_are_grey_and_stand_behind() -> None:
-    assert label_of("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
-    assert label_of("of_my_own") == style_of("of_my_own").label == "of_my_own"
+    assert loss_label("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
+    assert loss_label("of_my_own") == line_style("of_my_own").label == "of_my_own"
     order = ["label_relaxation", "another", "of_my_own"]
-    assert sorted(["of_my_own", "label_relaxation", "another"], key=place_of) == order
-    assert style_of("of_my_own").colour == style_of("another").colour not in {style.colour for style in STYLES.values()}
-    looks = {style_of(f"loss_{number}")[2:] for number in range(40)}
+    assert sorted(["of_my_own", "label_relaxation", "another"], key=loss_sort_key) == order
+    assert (
+        line_style("of_my_own").colour
+        == line_style("another").colour
+        not in {style.colour for style in STYLES.values()}
+    )
+    looks = {line_style(f"loss_{number}")[2:] for number in range(40)}
     assert len(looks) > 15  # two of them seldom look alike
     assert DOTTED not in {dash for dash, _ in looks}
 
 
 def test_the_ramp_goes_from_dark_to_light() -> None:
-    lines = ramp([str(n) for n in range(7)])
+    lines = sequential_styles([str(n) for n in range(7)])
     assert (lines[0].colour, lines[-1].colour) == ("#0D0887", "#F89540")
     lights = [float(seen(line.colour, CONES["all"])[0]) for line in lines]
     assert all(b - a > 4 for a, b in pairwise(lights))
     assert len({(line.dash, line.shape) for line in lines}) == 7
-    assert [line.colour for line in ramp(["alone"])] == ["#0D0887"]
+    assert [line.colour for line in sequential_styles(["alone"])] == ["#0D0887"]
 
 
 def test_metrics_are_in_one_order_and_others_behind() -> None:
     names = ("logit_norm", "zeta", "accuracy", "ece_positive", "confidence", "ece", "nll")
-    assert in_order(names) == ["ece", "accuracy", "nll", "ece_positive", "confidence", "logit_norm", "zeta"]
+    assert sort_metrics(names) == ["ece", "accuracy", "nll", "ece_positive", "confidence", "logit_norm", "zeta"]
     assert quantity_of("logit_norm").heading == "Logit norm"
     assert quantity_of("zeta").better is None

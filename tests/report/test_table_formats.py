@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import UnknownNameError
-from calibrant.report.formats import as_text, records, render
+from calibrant.report.formats import as_text, render, table_records
 from calibrant.report.page import _environment
 from calibrant.report.table import Cell, Column, Table, number_cell
 from made.page import Page
@@ -70,7 +70,7 @@ def test_text_fits_in_parts_or_in_broken_lines(width: int) -> None:
 
 
 def test_csv_and_json_have_the_facts_or_the_rows() -> None:
-    assert records(SCORES) == [{"loss": "ce", "mean": 20.0}, {"loss": "focal", "mean": None}]
+    assert table_records(SCORES) == [{"loss": "ce", "mean": 20.0}, {"loss": "focal", "mean": None}]
     lines = list(csv.DictReader(io.StringIO(render(SCORES, "csv"))))
     assert lines == [{"loss": "ce", "mean": "20.0"}, {"loss": "focal", "mean": ""}]
     whole = json.loads(render(CARD, "json"))

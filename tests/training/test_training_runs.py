@@ -224,8 +224,8 @@ def test_predictions_are_the_rows_of_the_split(plain: Path, split: str, n: int) 
 def test_metrics_are_those_of_the_predictions(plain: Path) -> None:
     rows = pq.read_table(plain / "metrics.parquet").to_pylist()
     assert {row["split"] for row in rows} == {"val", "test", "fog-3"}
-    shifted = {(row["shift"], row["severity"], row["shifted"]) for row in rows if row["split"] == "fog-3"}
-    clean = {(row["shift"], row["severity"], row["shifted"]) for row in rows if row["split"] != "fog-3"}
+    shifted = {(row["corruption"], row["severity"], row["shifted"]) for row in rows if row["split"] == "fog-3"}
+    clean = {(row["corruption"], row["severity"], row["shifted"]) for row in rows if row["split"] != "fog-3"}
     assert (clean, shifted) == ({("none", 0, False)}, {("fog", 3, True)})
     assert {(row["run"], row["calibrator"]) for row in rows} == {("digits-mlp-cross_entropy-0", "none")}
     for split in ("val", "test", "fog-3"):

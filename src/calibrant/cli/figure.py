@@ -10,7 +10,7 @@ from calibrant.cli.output import working
 from calibrant.errors import InvalidInputError, printable
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import Images
+    from calibrant.report.figures import ImageSource
 
 
 def figure(
@@ -61,7 +61,7 @@ def figure(
     path = output or (Path(f"{name}.svg") if folder is None else folder / "figures" / f"{name}.svg")
     check_suffix(path)
     with working(f"drawing {name}"):
-        chart = figures.make(name, folder, images=images_from(root), **options)
+        chart = figures.make_figure(name, folder, images=images_from(root), **options)
     if output is None:
         make_folder(path.parent)
     save(chart, path)
@@ -77,9 +77,9 @@ def _draw_all(folder: Path | None, output: Path | None, options: dict[str, Any],
         raise InvalidInputError("all figures need the folder of an experiment: calibrant figure all FOLDER")
     if output is not None:
         raise InvalidInputError(f"--output names the file of one figure; all are written to {folder / 'figures'}")
-    figures.opened(folder).read_rows()  # what is no experiment is refused, where gibbs alone could be drawn
+    figures.open_experiment(folder).read_rows()  # what is no experiment is refused, where gibbs alone could be drawn
     with working("drawing") as report:
-        made, reasons = figures.make_all(folder, images=images_from(root), report=report, **options)
+        made, reasons = figures.make_figures(folder, images=images_from(root), report=report, **options)
     make_folder(folder / "figures")
     for name, chart in made.items():
         path = folder / "figures" / f"{name}.svg"
@@ -89,7 +89,7 @@ def _draw_all(folder: Path | None, output: Path | None, options: dict[str, Any],
         print(printable(f"not {name}: {reason}"))
 
 
-def images_from(root: str | Path | None) -> "Images":
+def images_from(root: str | Path | None) -> "ImageSource":
     """What gives the figure samples its images; loaded on demand, for data sets need torch and more."""
 
     def images(rows: Any, **options: Any) -> Any:

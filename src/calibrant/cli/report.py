@@ -26,8 +26,8 @@ def report(folder: Path, /, *, root: Path | None = None) -> None:
 def write_page(folder: Path, *, root: str | Path | None = None, refresh: int | None = None) -> Path:
     """Write the page with a sign of life, and images of the data sets; see `write_experiment`."""
     from calibrant.report.experiment import write_experiment
-    from calibrant.report.figures import opened
+    from calibrant.report.figures import open_experiment
 
-    images = images_from(root or opened(folder).read_data_root())
+    images = images_from(root or open_experiment(folder).read_data_root())
     with working("drawing") as say:
         return write_experiment(folder, images=images, refresh=refresh, report=say)

@@ -4,7 +4,7 @@ from pathlib import Path, PurePath
 
 from calibrant.cli.options import File, Output, Switch, Words
 
-SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+TABLE_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # of text that goes to no terminal
 
 
@@ -46,7 +46,7 @@ def table(
     from calibrant.report.paper import make_table
 
     if format is None:
-        format = SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
+        format = TABLE_SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
     made = make_table(
         ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
     )

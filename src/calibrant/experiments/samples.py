@@ -63,7 +63,7 @@ def sample_images(
 
 def _select_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, Any]]:
     """The unshifted test, and at most five shifted ones: SHOWN_FIRST before others, or the shift in the wild."""
-    columns = ["split", "shift", "shifted", "origin", "severity"]
+    columns = ["split", "corruption", "shifted", "origin", "severity"]
     tests = rows.filter(pc.equal(rows["data"], data)).group_by(columns, use_threads=False).aggregate([]).to_pylist()
     found = [test for test in tests if test["severity"] in (0, severity)]
     clean = [test for test in found if not test["shifted"]]
@@ -71,7 +71,7 @@ def _select_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, An
     if not clean or not shifted:
         have = "no unshifted test" if not clean else f"no shifted test of severity {severity}"
         raise NoDataError(f"the figure samples needs a test and its shifts, and the experiment has {have} of {data}")
-    order = sorted(shifted, key=lambda test: (test["shift"] not in SHOWN_FIRST, test["shift"]))
+    order = sorted(shifted, key=lambda test: (test["corruption"] not in SHOWN_FIRST, test["corruption"]))
     return [*clean[:1], *order[: len(SHOWN_FIRST)]]
 
 

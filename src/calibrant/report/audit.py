@@ -13,11 +13,11 @@ from calibrant._checks import check_path
 from calibrant._files import atomic_write, without_secrets
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import SMALL
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.report import audit_tables as tables
 from calibrant.report import audit_words as words
-from calibrant.report.numbers import count, first_of, level_text
-from calibrant.report.page import EXTRA, write_page
+from calibrant.report.numbers import count, level_text, shorten_list
+from calibrant.report.page import write_page
 
 NEEDED = ("altair", "jinja2", "vl_convert")
 SUFFIXES = (".html", ".htm")
@@ -42,12 +42,12 @@ class _UntouchedError(Exception):
 
 
 def check_report(path: str | os.PathLike[str]) -> None:
-    """That a page can be written there, before minutes of reading. Raises: InvalidInputError, NoDataError."""
+    """That a page can be written there, before minutes of reading. Raises: InvalidInputError, MissingExtraError."""
     name = check_path("report", path)
     if PurePath(name).suffix.lower() not in SUFFIXES:
         raise InvalidInputError(f"report must be a file of {', '.join(SUFFIXES)}, got {name}")
     if not all(map(find_spec, NEEDED)):
-        raise NoDataError(EXTRA)
+        raise MissingExtraError("writing a page", "report")
     if Path(name).is_dir():
         raise InvalidInputError(f"{name} cannot be written: it is a folder")
     try:
@@ -153,7 +153,7 @@ def facts(audit: Audit, now: datetime) -> list[tuple[str, str]]:
     found.append(("columns", ", ".join(audit.columns) or "none beside the predictions and labels"))
     for what, files in (("files", audit.files), ("compared with", audit.other_files)):
         if files:
-            found.append((what, ", ".join(first_of(files))))
+            found.append((what, ", ".join(shorten_list(files))))
     return [
         *found,
         ("fingerprint", f"{rows.fingerprint} (of logits and labels, whatever the order of rows and files)"),

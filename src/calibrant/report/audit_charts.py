@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from calibrant.audits.curves import SURE, Record
-from calibrant.report.charts import finished, layered, values
+from calibrant.report.charts import compose_figure, inline_data, layer_charts
 from calibrant.report.numbers import count, level_text, percent, percent_limits
 from calibrant.report.page import Drawing
 from calibrant.report.render import to_svg
@@ -28,8 +28,8 @@ def reliability_drawing(bins: Sequence[Record], level: float) -> Drawing:
         }
         for row in bins
     ]
-    data = alt.Chart(values(rows))
-    chart = finished(_diagram(data).properties(width=SQUARE, height=SQUARE), _strengths(data))
+    data = alt.Chart(inline_data(rows))
+    chart = compose_figure(_diagram(data).properties(width=SQUARE, height=SQUARE), _strengths(data))
     furthest = max(bins, key=lambda row: row["strength"] * abs(row["confidence"] - row["accuracy"]))
     alt_text = (
         f"Reliability diagram: accuracy against confidence in {len(bins)} bins that have rows. The bin that adds most "
@@ -60,7 +60,7 @@ def _diagram(data: alt.Chart) -> alt.LayerChart:
         y2=alt.Y2("band_high:Q"),
         **_said(),
     )
-    ends = alt.Chart(values([{"at": 0}, {"at": 1}]))
+    ends = alt.Chart(inline_data([{"at": 0}, {"at": 1}]))
     ideal = ends.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
     limits = data.mark_rule(color=RIGHT, strokeWidth=1.5).encode(
         x=across, y=_accuracy("least"), y2=alt.Y2("most:Q"), **_said()
@@ -68,7 +68,7 @@ def _diagram(data: alt.Chart) -> alt.LayerChart:
     marks = data.mark_point(color=RIGHT, filled=True, size=55, opacity=1).encode(
         x=across, y=_accuracy("accuracy"), **_said()
     )
-    return layered(band, ideal, limits, marks)
+    return layer_charts(band, ideal, limits, marks)
 
 
 def _strengths(data: alt.Chart) -> alt.Chart:
@@ -101,7 +101,7 @@ def histogram_drawing(bars: Sequence[Record], *, weighted: bool) -> Drawing:
         counts = f"{count(bar['correct'] + bar['incorrect'], 'row')}, {bar['correct']:,} correct"
         said = f"confidence {bar['low']:.2f} to {bar['high']:.2f}: {counts}, {bar['incorrect']:,} incorrect"
         rows.append({**bar, "said": said})
-    data = alt.Chart(values(rows))
+    data = alt.Chart(inline_data(rows))
     correct = _half(data, "correct", RIGHT, title="").properties(width=WIDE, height=HIGH)
     incorrect = _half(data, "incorrect", WRONG, title="Confidence", reverse=True).properties(
         width=WIDE, height=HIGH // 2
@@ -118,7 +118,7 @@ def histogram_drawing(bars: Sequence[Record], *, weighted: bool) -> Drawing:
         f"Share of rows{by} by confidence, in bars 0.02 wide: correct predictions above, incorrect ones below on their "
         "own scale."
     )
-    return Drawing(to_svg(finished(correct, incorrect)), alt_text, caption)
+    return Drawing(to_svg(compose_figure(correct, incorrect)), alt_text, caption)
 
 
 def _half(data: alt.Chart, outcome: str, colour: str, title: str, *, reverse: bool = False) -> alt.Chart:
@@ -155,13 +155,13 @@ def risk_drawing(line: Sequence[Record], kept: Sequence[Record], error: float) -
     up = alt.Y(
         "error:Q", title="Error", axis=alt.Axis(format=PERCENT, tickCount=5), scale=alt.Scale(domain=[0, min(top, 1.0)])
     )
-    drawn = alt.Chart(values(line)).mark_line(color=RIGHT, strokeWidth=1.8).encode(x=across, y=up)
+    drawn = alt.Chart(inline_data(line)).mark_line(color=RIGHT, strokeWidth=1.8).encode(x=across, y=up)
     marks = (
-        alt.Chart(values(ends))
+        alt.Chart(inline_data(ends))
         .mark_point(color=WRONG, filled=True, size=60, opacity=1)
         .encode(x=across, y=up, **_said())
     )
-    chart = finished(layered(drawn, marks).properties(width=WIDE, height=HIGH))
+    chart = compose_figure(layer_charts(drawn, marks).properties(width=WIDE, height=HIGH))
     points = "; ".join(row["said"] for row in ends)
     caption = "The error among the rows with the highest confidences, drawn from 20 rows on."
     return Drawing(to_svg(chart), f"Risk-coverage curve: {points}.", caption)

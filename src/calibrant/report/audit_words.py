@@ -15,7 +15,7 @@ from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
     change,
     count,
-    joined,
+    join_words,
     level_text,
     limits,
     number,
@@ -257,7 +257,7 @@ def _recalibrate(facts: Record) -> str:
 
 def _not_one_calibrator(facts: Record) -> str:
     """What one temperature does on the whole is said, and not advised."""
-    but = f"but one calibrator does not suit all groups of {joined(facts['columns'])}"
+    but = f"but one calibrator does not suit all groups of {join_words(facts['columns'])}"
     if "temperature" not in facts:
         return f"On the whole {_what_is_off(facts)}, {but}."
     does = f"would help: {_moves(facts)}"
@@ -283,7 +283,7 @@ def _moves(facts: Record) -> str:
 
 def _fails(facts: Record) -> str:
     worse = [name.upper() for name in facts["worse"]]
-    return f"the {joined(worse)} {'is' if len(worse) == 1 else 'are'} worse" if worse else "neither is better"
+    return f"the {join_words(worse)} {'is' if len(worse) == 1 else 'are'} worse" if worse else "neither is better"
 
 
 def _per_group(facts: Record) -> str:

@@ -7,19 +7,19 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from calibrant.errors import NoDataError, printable
-from calibrant.report.scores import Record, panel_names
+from calibrant.errors import MissingExtraError, NoDataError, printable
+from calibrant.report.scores import ChartRecord, panel_names
 from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
 
 try:
     import altair as alt
     from altair.utils.schemapi import debug_mode
 except ImportError:
-    raise NoDataError("figures need the extra report: pip install 'calibrant[report]'") from None
+    raise MissingExtraError("drawing", "report") from None
 
 
 @dataclass(frozen=True)
-class Joined:
+class ChartSpec:
     """Charts beside or below each other. We join specifications, for altair copies all that it joins at every step."""
 
     spec: dict[str, Any]  # of Vega-Lite, its data by name
@@ -33,62 +33,57 @@ class Joined:
         return spec
 
 
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart | Joined
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | ChartSpec
 
 
-def beside(*charts: Chart, **about: Any) -> Joined:
+def hconcat(*charts: Chart, **about: Any) -> ChartSpec:
     """Charts in a row. about: spacing, title and the like, as Vega-Lite has them."""
-    return _joined("hconcat", charts, about)
+    return _concat("hconcat", charts, about)
 
 
-def below(*charts: Chart, **about: Any) -> Joined:
+def vconcat(*charts: Chart, **about: Any) -> ChartSpec:
     """Charts in a column."""
-    return _joined("vconcat", charts, about)
+    return _concat("vconcat", charts, about)
 
 
-def _joined(how: str, charts: Sequence[Chart], about: dict[str, Any]) -> Joined:
-    parts = [chart if isinstance(chart, Joined) else specified(chart) for chart in charts]
+def _concat(how: str, charts: Sequence[Chart], about: dict[str, Any]) -> ChartSpec:
+    parts = [chart if isinstance(chart, ChartSpec) else to_spec(chart) for chart in charts]
     datasets = {name: rows for part in parts for name, rows in part.datasets.items()}
-    return Joined({how: [part.spec for part in parts], **about}, datasets)
+    return ChartSpec({how: [part.spec for part in parts], **about}, datasets)
 
 
-def specified(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Joined:
+def to_spec(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> ChartSpec:
     """A chart of altair's as a specification, which belongs into a whole."""
     spec = chart.to_dict(validate=False)
     own = {key: value for key, value in spec.items() if key not in ("$schema", "config", "datasets")}
-    return Joined(own, {name: list(rows) for name, rows in spec.get("datasets", {}).items()})
+    return ChartSpec(own, {name: list(rows) for name, rows in spec.get("datasets", {}).items()})
 
 
-def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
+def inline_data(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
     """The rows as data that altair neither looks through nor copies, as it would a list, for each chart around them."""
-    with unchecked():
+    with skip_validation():
         return alt.InlineData(values=tuple(rows))
 
 
-def unchecked() -> AbstractContextManager[None]:
+def skip_validation() -> AbstractContextManager[None]:
     """While this is entered, altair does not check each part of a chart, which takes as long as all else: tests do."""
     return debug_mode(False)
 
 
-def said(field: str = "said") -> alt.Description:
-    """What a mark says where it is pointed at or read aloud: the text in this field."""
-    return alt.Description(f"{field}:N")
-
-
-def sentence(label: str, *parts: str) -> str:
+def describe_mark(label: str, *parts: str) -> str:
     """What a mark of a line says; by its beginning a page knows the line that it belongs to.
 
-    >>> sentence("CE", "severity 3", "ECE 5.10 %")
+    >>> describe_mark("CE", "severity 3", "ECE 5.10 %")
     'CE: severity 3, ECE 5.10 %'
     """
     return printable(f"{label}: {', '.join(parts)}")
 
 
-def seeds(count: int) -> str:
+def seeds_text(count: int) -> str:
     return f"mean of {count} seeds" if count > 1 else "one seed"
 
 
-def need(found: Sized, figure: str, what: str, remedy: str) -> None:
+def require_data(found: Sized, figure: str, what: str, remedy: str) -> None:
     """Raises: NoDataError where there is nothing to draw."""
     if not len(found):
         raise NoDataError(f"the figure {figure} needs {what}, and the experiment has none: {remedy}")
@@ -111,18 +106,18 @@ def _scale(lines: Sequence[Style], looks: list[Any]) -> alt.Scale:
     return alt.Scale(domain=[line.label for line in lines], range=looks)
 
 
-def layered(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) -> alt.LayerChart:
+def layer_charts(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) -> alt.LayerChart:
     """Layers over each other, of the same rows where these are given."""
-    return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else values(rows))
+    return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else inline_data(rows))
 
 
-def key(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
+def legend(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
     """A sample of each line, with its point, and its label, in rows: below the panels, where it covers nothing."""
-    return _key(tuple(lines), width, points, columns)
+    return _legend(tuple(lines), width, points, columns)
 
 
 @lru_cache(maxsize=32)  # the charts behind a switch have one key
-def _key(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> Joined:
+def _legend(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> ChartSpec:
     room = 35 + round(5.6 * max(len(line.label) for line in lines))
     columns = columns or max(1, min(len(lines), width // room))
     columns = -(-len(lines) // -(-len(lines) // columns))  # as few as the rows need
@@ -135,7 +130,7 @@ def _key(lines: tuple[Style, ...], width: int, points: bool, columns: int | None
     ]
     across = alt.Scale(domain=[0, width], nice=False, zero=False)
     down = alt.Y("y:Q", scale=alt.Scale(domain=[n_rows - 0.5, -0.5], nice=False, zero=False), axis=None)
-    base = alt.Chart().encode(y=down, color=colour(lines), description=said("line"))
+    base = alt.Chart().encode(y=down, color=colour(lines), description="line:N")
     rules = base.mark_rule(strokeWidth=1.5).encode(
         x=alt.X("x:Q", scale=across, axis=None), x2=alt.X2("x_end:Q"), strokeDash=dash(lines)
     )
@@ -146,17 +141,17 @@ def _key(lines: tuple[Style, ...], width: int, points: bool, columns: int | None
         x=alt.X("x_text:Q", scale=across, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
     )
     layers = (rules, symbols, text) if points else (rules, text)
-    whole = layered(*layers, rows=rows)
-    return specified(whole.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
+    whole = layer_charts(*layers, rows=rows)
+    return to_spec(whole.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
 
 
-def side_by_side(panels: Sequence[Chart], columns: int) -> Chart:
+def panel_grid(panels: Sequence[Chart], columns: int) -> Chart:
     """Panels in rows of so many."""
     rest = iter(panels)
     rows: list[Chart] = []
     while row := list(islice(rest, columns)):
-        rows.append(beside(*row, spacing=GAP))
-    return below(*rows, spacing=GAP)
+        rows.append(hconcat(*row, spacing=GAP))
+    return vconcat(*rows, spacing=GAP)
 
 
 def panel_width(columns: int, width: int, axes: int = 1) -> int:
@@ -164,26 +159,26 @@ def panel_width(columns: int, width: int, axes: int = 1) -> int:
     return int((width - axes * AXIS - (columns - 1) * GAP) / columns)
 
 
-def panelled(
-    records: Sequence[Record],
+def panel_figure(
+    records: Sequence[ChartRecord],
     lines: Sequence[Style],
-    panel: Callable[[list[Record], str, int], Chart],
+    panel: Callable[[list[ChartRecord], str, int], Chart],
     *,
     single: int = COLUMN,
-    **of_key: Any,
-) -> Joined:
+    **legend_options: Any,
+) -> ChartSpec:
     """A panel per data set over the key of the lines; two stand beside each other.
 
     Args:
         panel: The chart of its records, with this title and of this width.
         single: Pixels of a panel that is alone, with its axis.
-        of_key: Options of the key.
+        legend_options: Options of the key.
     """
     names = panel_names(records)
     columns, room = (1, single) if len(names) == 1 else (2, PAGE)
     width = panel_width(columns, room, axes=columns)
     charts = [panel([record for record in records if record["panel"] == name], name, width) for name in names]
-    return finished(side_by_side(charts, columns), key(lines, room - AXIS, **of_key))
+    return compose_figure(panel_grid(charts, columns), legend(lines, room - AXIS, **legend_options))
 
 
 def column_title(text: str) -> alt.TitleParams:
@@ -204,12 +199,12 @@ def confidence_axis(field: str, *, labels: bool) -> alt.X:
     return alt.X(f"{field}:Q", title="Confidence" if labels else None, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
 
-def finished(*parts: Chart) -> Joined:
+def compose_figure(*parts: Chart) -> ChartSpec:
     """The parts, one below the other, as a whole figure on white."""
-    return below(*parts, spacing=8, center=False, config=CONFIG)
+    return vconcat(*parts, spacing=8, center=False, config=CONFIG)
 
 
-def with_notes(chart: Joined, notes: Sequence[str]) -> Joined:
+def with_notes(chart: ChartSpec, notes: Sequence[str]) -> ChartSpec:
     """The figure under lines that its reader must know."""
     title = {"text": list(notes), "fontSize": FONT_SIZE, "fontWeight": "normal", "anchor": "start"}
     return replace(chart, spec={**chart.spec, "title": title}) if notes else chart

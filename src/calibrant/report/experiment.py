@@ -21,20 +21,20 @@ from calibrant.errors import CalibrantError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
 from calibrant.metrics.table import Quantity
 from calibrant.report import learning
-from calibrant.report.charts import unchecked, with_notes
-from calibrant.report.experiment_words import environment_words, findings, progress_words
-from calibrant.report.figures import ALL, FIGURES, Folder, Images, make_all, opened, severity
-from calibrant.report.numbers import MISSING, count, duration, first_of
+from calibrant.report.charts import skip_validation, with_notes
+from calibrant.report.experiment_words import describe_environments, describe_progress, findings
+from calibrant.report.figures import ALL, FIGURES, ExperimentPath, ImageSource, make_figures, open_experiment, severity
+from calibrant.report.numbers import MISSING, count, duration, shorten_list
 from calibrant.report.page import Drawing, page_html
-from calibrant.report.paper import metric_tables, remedy_tables, table_scores
+from calibrant.report.paper import calibrator_tables, metric_tables, table_scores
 from calibrant.report.render import to_svg
-from calibrant.report.scores import Record, shared_tests
-from calibrant.report.style import in_order, label_of, place_of, quantity_of
+from calibrant.report.scores import ChartRecord, shared_tests
+from calibrant.report.style import loss_label, loss_sort_key, quantity_of, sort_metrics
 from calibrant.report.table import Cell, Column, Table
 
 MAX_METRICS = 8  # that severity curves are drawn of
 MAX_BYTES = 200_000  # of a configuration that is shown
-TITLES = {  # of the figures without a section of their own, in the order of the page
+FIGURE_TITLES = {  # of the figures without a section of their own, in the order of the page
     "feature_norm": "ECE against feature norm",
     "risk_coverage": "Risk against coverage",
     "calibrated": "Calibrators under shift",
@@ -43,8 +43,8 @@ TITLES = {  # of the figures without a section of their own, in the order of the
     "samples": "Samples",
     "gibbs": "Distributions of greatest entropy",
 }
-LINES = ("feature_norm", "risk_coverage")  # those with a line per loss
-PLAN = [
+LOSS_LINE_FIGURES = ("feature_norm", "risk_coverage")  # those with a line per loss
+PLAN_COLUMNS = [
     Column("Loss", numeric=False),
     Column("Data", numeric=False),
     Column("Model", numeric=False),
@@ -56,10 +56,10 @@ PLAN = [
 
 
 def write_experiment(
-    folder: Folder,
+    folder: ExperimentPath,
     *,
     figures: Collection[str] | None = None,
-    images: Images | None = None,
+    images: ImageSource | None = None,
     refresh: int | None = None,
     made: datetime | None = None,
     report: Callable[[str], None] = lambda name: None,
@@ -82,12 +82,12 @@ def write_experiment(
         CorruptFileError: The rows or the experiment file cannot be read.
         UnknownNameError: There is no such figure.
     """
-    folder = opened(folder)
+    folder = open_experiment(folder)
     rows = folder.read_rows()
     names = folder.read_figures() if figures is None else figures
     runs, plan_notes = _runs(folder, rows)
-    with unchecked():
-        charts, reasons = make_all(folder, names, images=images, report=report)
+    with skip_validation():
+        charts, reasons = make_figures(folder, names, images=images, report=report)
         files = {name: to_svg(chart) for name, chart in charts.items()}
         content = _found(rows, files) | {"epochs": _epochs(folder, runs) if ALL in names else {}}
     content |= {
@@ -105,7 +105,7 @@ def write_experiment(
     return folder.page_file
 
 
-def live_page(folder: Folder, *, share: float = 0.05, refresh: int = 10) -> Callable[[], None]:
+def live_page(folder: ExperimentPath, *, share: float = 0.05, refresh: int = 10) -> Callable[[], None]:
     """A function that writes the page of an experiment while it runs; call it after each run.
 
     Args:
@@ -139,31 +139,31 @@ def _runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, RunKey], 
     return {key.name: key for key in planned} | there, []
 
 
-def _found(rows: pa.Table, files: Mapping[str, str]) -> Record:
+def _found(rows: pa.Table, files: Mapping[str, str]) -> ChartRecord:
     """Words, tables and charts of what is done."""
     shared, notes = shared_tests(rows)
     shifted = bool(pc.any(shared["shifted"]).as_py())
     scores = table_scores(shared, shifted=shifted)
-    metrics = in_order(pc.unique(rows["metric"]).to_pylist())
+    metrics = sort_metrics(pc.unique(rows["metric"]).to_pylist())
     plain = rows.filter(pc.equal(rows["variant"], ""))
-    losses = [label_of(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=place_of)]
-    others = [_figure(name, files[name]) for name in TITLES if name in files]
+    losses = [loss_label(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=loss_sort_key)]
+    others = [_figure(name, files[name]) for name in FIGURE_TITLES if name in files]
     return {
         "findings": findings(shared, scores, notes),
         "scores_title": "Scores under shift" if shifted else "Scores without shift",
         "tables": metric_tables(scores, metrics, notes, shifted=shifted),
-        "remedies": remedy_tables(scores, notes) if shifted else [],
+        "remedies": calibrator_tables(scores, notes) if shifted else [],
         "losses": losses,
         "severity": _severity_drawings(shared, metrics, notes) if "severity" in files else [],
         "reliability": [_figure("reliability", files["reliability"])] if "reliability" in files else [],
         "heat_map": [_figure("heat_map", files["heat_map"])] if "heat_map" in files else [],
         "figures": others,
-        "with_lines": [drawing for drawing in others if drawing.name in LINES],
+        "with_lines": [drawing for drawing in others if drawing.name in LOSS_LINE_FIGURES],
     }
 
 
 def _figure_title(name: str) -> str:
-    return TITLES.get(name, name.replace("_", " ").capitalize())
+    return FIGURE_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
 def _figure(name: str, svg: str) -> Drawing:
@@ -185,9 +185,9 @@ def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[s
     return drawings
 
 
-def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> Record:
+def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> ChartRecord:
     """The charts over epochs, or nothing where there is no log."""
-    points, moments, notes = learning.read_learning(folder, runs)
+    points, moments, notes = learning.read_learning_curves(folder, runs)
     curves, constraints = (_epoch_drawings(points, known) for known in (learning.LEARNING, learning.CONSTRAINTS))
     if moments:
         constraints.append(_epoch_drawing(learning.MOMENTS, to_svg(learning.draw_moments(moments))))
@@ -200,7 +200,7 @@ def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> Record:
     return {"learning": curves, "constraints": constraints, "lines": lines, "notes": notes}
 
 
-def _epoch_drawings(points: Sequence[Record], quantities: Iterable[Quantity]) -> list[Drawing]:
+def _epoch_drawings(points: Sequence[ChartRecord], quantities: Iterable[Quantity]) -> list[Drawing]:
     drawings = []
     for quantity in quantities:
         own = [point for point in points if point["quantity"] == quantity.key]
@@ -213,7 +213,9 @@ def _epoch_drawing(quantity: Quantity, svg: str) -> Drawing:
     return Drawing(svg, f"{quantity.heading} over epochs", quantity.title, quantity.key, quantity.heading)
 
 
-def _plan(folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection[str], notes: Sequence[str]) -> Record:
+def _plan(
+    folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection[str], notes: Sequence[str]
+) -> ChartRecord:
     """What was to be done and what is: in words, by kind of run, and what is missing or failed."""
     outcomes, n_broken = folder.read_log()
     last = {outcome.run: outcome for outcome in outcomes}
@@ -223,10 +225,12 @@ def _plan(folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection
     verb = "is" if n_broken == 1 else "are"
     unread = f"{count(n_broken, 'line')} of log.jsonl cannot be read and {verb} left out."
     return {
-        "said": progress_words(len(runs), len(runs) - len(missing), n_begun, sum(end.seconds for end in outcomes)),
+        "summary": describe_progress(
+            len(runs), len(runs) - len(missing), n_begun, sum(end.seconds for end in outcomes)
+        ),
         "table": _plan_table(runs, done, outcomes),
-        "missing": first_of(missing),
-        "failures": first_of(failures),
+        "missing": shorten_list(missing),
+        "failures": shorten_list(failures),
         "notes": [*notes, *([unread] if n_broken else [])],
     }
 
@@ -246,18 +250,18 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
         left = len(names) - n_done
         took = [seconds[name] for name in names if name in seconds]
         time = Cell(duration(median(took)), round(median(took), 3)) if took else Cell(MISSING)
-        label = label_of(run.loss, run.variant, run.label_smoothing)
+        label = loss_label(run.loss, run.variant, run.label_smoothing)
         counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(left), kind="bad" if left else "")]
         rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time])
-    return Table("Runs by loss, data set and model", PLAN, rows, name="plan-table")
+    return Table("Runs by loss, data set and model", PLAN_COLUMNS, rows, name="plan-table")
 
 
 def _place(run: RunKey) -> tuple[object, ...]:
     """In the order of tables: plain losses first, variants and smoothed labels behind."""
-    return run.data, run.model, run.variant != "", run.label_smoothing, place_of(run.loss), run.variant
+    return run.data, run.model, run.variant != "", run.label_smoothing, loss_sort_key(run.loss), run.variant
 
 
-def _origin(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> Record:
+def _origin(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> ChartRecord:
     """How the experiment was made: its environment and configuration, the commands that make it again."""
     environments = folder.read_environments(run_keys(rows))
     there = [found for found in environments.values() if found is not None]
@@ -268,7 +272,7 @@ def _origin(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> Record:
     return {
         "facts": _facts(folder, rows, made),
         "environment": pairs,
-        "notes": [*environment_words(environments, differing), *cut_off],
+        "notes": [*describe_environments(environments, differing), *cut_off],
         "configuration": configuration,
         "commands": _commands(folder),
     }
@@ -319,7 +323,7 @@ def _commands(folder: ExperimentFolder) -> str:
     return "\n".join([*(train if folder.has_plan else ()), "# this page", f"calibrant report {place}"])
 
 
-def _sections(content: Record) -> list[tuple[str, str]]:
+def _sections(content: ChartRecord) -> list[tuple[str, str]]:
     """The parts of the page that have something in them."""
     every = [
         ("plan", "Plan and progress", True),

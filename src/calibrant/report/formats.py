@@ -22,9 +22,9 @@ MAX_PARTS, BETWEEN = 3, "\n\\par\\medskip\n"  # of a table in one float, and wha
 
 
 def render(table: Table, format: str, *, width: int = 100) -> str:
-    """The table in a format of FORMATS. width: characters of a line of text."""
-    check_choice("format", format, FORMATS)
-    return as_text(table, width) if format == "text" else FORMATS[format](table)
+    """The table in a format of TABLE_FORMATS. width: characters of a line of text."""
+    check_choice("format", format, TABLE_FORMATS)
+    return as_text(table, width) if format == "text" else TABLE_FORMATS[format](table)
 
 
 def as_text(table: Table, width: int = 100) -> str:
@@ -124,28 +124,28 @@ def _wrapped(table: Table, width: int) -> Table:
 
 
 def as_markdown(table: Table) -> str:
-    head = [markdown(_heading(column)) for column in table.columns]
+    head = [escape_markdown(_heading(column)) for column in table.columns]
     rule = ["--:" if column.numeric else ":--" for column in table.columns]
     body = [[_markdown_cell(cell) for cell in row] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
-    notes = "\n".join(f"- {markdown(note)}" for note in table.legend("bold"))
-    return "\n\n".join(filter(None, [f"**{markdown(table.caption)}**", lines, notes])) + "\n"
+    notes = "\n".join(f"- {escape_markdown(note)}" for note in table.legend("bold"))
+    return "\n\n".join(filter(None, [f"**{escape_markdown(table.caption)}**", lines, notes])) + "\n"
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = markdown(cell.text)
-    return (f"**{text}**" if cell.kind == BEST else text) + markdown(cell.marks)
+    text = escape_markdown(cell.text)
+    return (f"**{text}**" if cell.kind == BEST else text) + escape_markdown(cell.marks)
 
 
-def markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     r"""
-    >>> markdown("a_b | c")
+    >>> escape_markdown("a_b | c")
     'a\\_b \\| c'
     """
     return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#|~$&" else letter for letter in printable(text))
 
 
-LATEX = {
+LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
@@ -162,9 +162,9 @@ LATEX = {
 } | {letter: f"\\{letter}" for letter in "{}$&#%_"}
 
 
-def latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Any text, for pdfLaTeX without packages: characters that it does not know are named by their number."""
-    return "".join(LATEX.get(letter, _latex_letter(letter)) for letter in printable(text))
+    return "".join(LATEX_ESCAPES.get(letter, _latex_letter(letter)) for letter in printable(text))
 
 
 def _latex_letter(letter: str) -> str:
@@ -177,11 +177,11 @@ def as_latex(table: Table) -> str:
     parts = [_latex_part(part) for part in _narrowed(table, LATEX_WIDTH)]
     _, colon, title = table.caption.partition(": ")  # LaTeX numbers its tables itself
     title = title if colon else table.caption
-    notes = " ".join(map(latex, table.legend("Bold")))
+    notes = " ".join(map(escape_latex, table.legend("Bold")))
     floats = [
         rf"""\begin{{table}}[htb]
 \centering\scriptsize\setlength{{\tabcolsep}}{{2pt}}
-\caption{{{latex(title[:1].upper() + title[1:])}}}
+\caption{{{escape_latex(title[:1].upper() + title[1:])}}}
 {BETWEEN.join(parts[start : start + MAX_PARTS])}
 \par\medskip\footnotesize
 {notes}
@@ -199,7 +199,7 @@ def _latex_part(table: Table) -> str:
             rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in table.columns)}}}",
             r"\toprule",
             *_latex_groups(table),
-            rf"{' & '.join(latex(column.heading) for column in table.columns)} \\ \midrule",
+            rf"{' & '.join(escape_latex(column.heading) for column in table.columns)} \\ \midrule",
             *(rf"{' & '.join(line)} \\" for line in body),
             r"\bottomrule",
             r"\end{tabular}",
@@ -212,19 +212,19 @@ def _latex_groups(table: Table) -> list[str]:
     if not any(column.group for column in table.columns):
         return []
     blocks = [(block[0] + 1, block[-1] + 1, table.columns[block[0]].group) for block in _blocks(table)]
-    names = [rf"\multicolumn{{{last - first + 1}}}{{c}}{{{latex(name)}}}" for first, last, name in blocks]
+    names = [rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape_latex(name)}}}" for first, last, name in blocks]
     rules = [rf"\cmidrule(lr){{{first}-{last}}}" for first, last, name in blocks if name]
     return [rf"{' & '.join(['', *names])} \\", "".join(rules)]
 
 
 def _latex_cell(cell: Cell) -> str:
-    text = latex(cell.text)
+    text = escape_latex(cell.text)
     mean, *error = text.partition("$")
     text = "".join([rf"\textbf{{{mean}}}", *error]) if cell.kind == BEST else text
-    return text + latex(cell.marks)
+    return text + escape_latex(cell.marks)
 
 
-def records(table: Table) -> list[dict[str, object]]:
+def table_records(table: Table) -> list[dict[str, object]]:
     """What is known of each cell, where cells have facts; else each row by its headings."""
     found = [dict(cell.facts) for row in table.rows for cell in row if cell.facts]
     return found or [
@@ -242,7 +242,7 @@ def _value(cell: Cell) -> object:
 
 def as_csv(table: Table) -> str:
     """A line per record, with all digits, in the units of the table."""
-    found = records(table)
+    found = table_records(table)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(found[0]) if found else [], lineterminator="\n")
     writer.writeheader()
@@ -252,7 +252,7 @@ def as_csv(table: Table) -> str:
 
 def as_json(table: Table) -> str:
     """The caption, the records and the notes; a number that is not finite becomes a string."""
-    found = [{name: _finite(value) for name, value in record.items()} for record in records(table)]
+    found = [{name: _finite(value) for name, value in record.items()} for record in table_records(table)]
     whole = {"caption": table.caption, "records": found, "notes": table.notes}
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -261,7 +261,7 @@ def _finite(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
+TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
     "text": as_text,
     "markdown": as_markdown,
     "latex": as_latex,

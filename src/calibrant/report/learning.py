@@ -12,22 +12,21 @@ from calibrant.errors import printable
 from calibrant.experiments.folder import ExperimentFolder, RunKey
 from calibrant.metrics.table import Quantity
 from calibrant.report.charts import (
-    Joined,
+    ChartSpec,
     colour,
+    compose_figure,
     dash,
-    finished,
-    layered,
+    describe_mark,
+    inline_data,
+    layer_charts,
+    panel_figure,
     panel_width,
-    panelled,
-    said,
-    seeds,
-    sentence,
+    seeds_text,
     shape,
-    values,
 )
-from calibrant.report.numbers import count, first_of, percent
-from calibrant.report.scores import Record, band, panel_names, panels_of
-from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, label_of, place_of, style_of
+from calibrant.report.numbers import count, percent, shorten_list
+from calibrant.report.scores import ChartRecord, mean_band, panel_names, panel_titles
+from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, line_style, loss_label, loss_sort_key
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are shown: those that end farthest from their targets
 NAMED = {  # the constraints of the forms, in their order
@@ -79,7 +78,9 @@ LISTS = ("constraint_moments", "constraint_global_moments", "constraint_local_mo
 Log = dict[int, dict[str, Any]]  # the last record of each epoch
 
 
-def read_learning(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> tuple[list[Record], list[Record], list[str]]:
+def read_learning_curves(
+    folder: ExperimentFolder, runs: Mapping[str, RunKey]
+) -> tuple[list[ChartRecord], list[ChartRecord], list[str]]:
     """From the log of every run without smoothed labels; of one that is not done, as far as it is.
 
     Returns:
@@ -103,7 +104,7 @@ def read_learning(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> tuple
             logs[run._replace(seed=0)].append(log)
         else:
             without.append(name)
-    panels = panels_of([run[:2] for run in logs])
+    panels = panel_titles([run[:2] for run in logs])
     heads = {run: _head(run, panels[run[:2]]) for run in logs}
     points = [heads[run] | point for run, found in logs.items() for point in _points(found)]
     moments = [heads[run] | point for run, found in logs.items() for point in _moments(run.loss, found)]
@@ -112,11 +113,11 @@ def read_learning(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> tuple
 
 def _place(run: RunKey) -> tuple[object, ...]:
     """In the order of tables, variants behind."""
-    return run.data, run.model, run.variant != "", place_of(run.loss), run.variant
+    return run.data, run.model, run.variant != "", loss_sort_key(run.loss), run.variant
 
 
-def _head(run: RunKey, panel: str) -> Record:
-    line = printable(label_of(run.loss, run.variant))
+def _head(run: RunKey, panel: str) -> ChartRecord:
+    line = printable(loss_label(run.loss, run.variant))
     return {"panel": panel, "loss": run.loss, "variant": run.variant, "line": line}
 
 
@@ -124,14 +125,14 @@ def _notes(
     logs: Mapping[RunKey, Sequence[Log]], broken: Sequence[str], without: Sequence[str], odd: Sequence[str]
 ) -> Iterator[str]:
     if broken:
-        yield f"Lines of log.jsonl that cannot be read are left out: {', '.join(first_of(broken))}."
+        yield f"Lines of log.jsonl that cannot be read are left out: {', '.join(shorten_list(broken))}."
     if odd:
-        yield f"There is no number of {', '.join(first_of(odd))}."
+        yield f"There is no number of {', '.join(shorten_list(odd))}."
     if without:
-        yield f"Without a log of epochs: {', '.join(first_of(without))}."
-    uneven = [label_of(run.loss, run.variant) for run, found in logs.items() if len({max(log) for log in found}) > 1]
+        yield f"Without a log of epochs: {', '.join(shorten_list(without))}."
+    uneven = [loss_label(run.loss, run.variant) for run, found in logs.items() if len({max(log) for log in found}) > 1]
     if uneven:
-        names = ", ".join(first_of(dict.fromkeys(uneven)))
+        names = ", ".join(shorten_list(dict.fromkeys(uneven)))
         yield f"Seeds of {names} are at different epochs; where one has no number, the mean is of the others."
 
 
@@ -163,16 +164,16 @@ def _epoch(record: Mapping[str, Any]) -> int | None:
     return int(epoch) if epoch is not None and epoch >= 0 and epoch.is_integer() else None
 
 
-def _points(logs: Sequence[Log]) -> Iterator[Record]:
+def _points(logs: Sequence[Log]) -> Iterator[ChartRecord]:
     for quantity in LOGGED:
         for epoch in sorted({epoch for log in logs for epoch in log}):
             found = [_number(log[epoch].get(quantity)) for log in logs if epoch in log]
             known = [value for value in found if value is not None]
             if known:
-                yield {"quantity": quantity, "epoch": epoch, **band(known)}
+                yield {"quantity": quantity, "epoch": epoch, **mean_band(known)}
 
 
-def _moments(loss: str, logs: Sequence[Log]) -> Iterator[Record]:
+def _moments(loss: str, logs: Sequence[Log]) -> Iterator[ChartRecord]:
     """A moment of the predictions after each epoch beside its targets, means over seeds."""
     found: dict[int, list[list[list[float]]]] = defaultdict(list)
     for log in logs:
@@ -187,8 +188,8 @@ def _moments(loss: str, logs: Sequence[Log]) -> Iterator[Record]:
     for at in _farthest(found[max(found)], size):
         for epoch, triples in sorted(found.items()):
             own, to_global, to_local = ([numbers[at] for numbers in lists] for lists in zip(*triples, strict=True))
-            targets = {"global": band(to_global)["mean"], "local": band(to_local)["mean"]}
-            yield {"constraint": _constraint(loss, at, size), "epoch": epoch, **band(own), **targets}
+            targets = {"global": mean_band(to_global)["mean"], "local": mean_band(to_local)["mean"]}
+            yield {"constraint": _constraint(loss, at, size), "epoch": epoch, **mean_band(own), **targets}
 
 
 def _farthest(last: Sequence[Sequence[Sequence[float]]], size: int) -> list[int]:
@@ -207,27 +208,27 @@ def _constraint(loss: str, at: int, size: int) -> str:
     return f"probability of class {at}" if loss == "maxent_prior" else f"constraint {at + 1} of {size}"
 
 
-def lines_of(records: Iterable[Record]) -> list[Style]:
+def lines_of(records: Iterable[ChartRecord]) -> list[Style]:
     """The looks of losses; variants of them are dotted and stand behind."""
     found = {(record["loss"], record["variant"]) for record in records}
-    order = sorted(found, key=lambda item: (item[1] != "", place_of(item[0]), item[1]))
-    styles = [style_of(loss, variant) for loss, variant in order]
+    order = sorted(found, key=lambda item: (item[1] != "", loss_sort_key(item[0]), item[1]))
+    styles = [line_style(loss, variant) for loss, variant in order]
     return [style._replace(label=printable(style.label)) for style in styles]
 
 
-def draw_epochs(records: Sequence[Record], quantity: Quantity) -> Joined:
+def draw_epochs(records: Sequence[ChartRecord], quantity: Quantity) -> ChartSpec:
     """One quantity against epochs, a panel per data set."""
     lines = lines_of(records)
-    return panelled(records, lines, partial(_epoch_panel, lines, quantity), single=PAGE)
+    return panel_figure(records, lines, partial(_epoch_panel, lines, quantity), single=PAGE)
 
 
 def _epoch_panel(
-    lines: Sequence[Style], quantity: Quantity, records: Sequence[Record], title: str, width: int
+    lines: Sequence[Style], quantity: Quantity, records: Sequence[ChartRecord], title: str, width: int
 ) -> alt.LayerChart:
     axis = alt.Axis(format=PERCENT if quantity.in_percent else "~r", tickCount=5)
     up = alt.Y("mean:Q", title=quantity.heading, axis=axis, scale=alt.Scale(zero=False))
-    base = alt.Chart().encode(x=_epochs(), color=colour(lines), description=said("line"))
-    chart = layered(
+    base = alt.Chart().encode(x=_epochs(), color=colour(lines), description="line:N")
+    chart = layer_charts(
         base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=quantity.heading), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines)),
         _marks(base).encode(y=up, shape=shape(lines)),
@@ -236,13 +237,13 @@ def _epoch_panel(
     return chart.properties(width=width, height=HEIGHT, title=title)
 
 
-def _words(record: Record, quantity: Quantity) -> str:
+def _words(record: ChartRecord, quantity: Quantity) -> str:
     value = percent(record["mean"]) if quantity.in_percent else f"{record['mean']:.4g}"
     what = f"{quantity.heading.lower().replace('ece', 'ECE')} {value}"
-    return sentence(record["line"], f"epoch {record['epoch']}", what, seeds(record["n_seeds"]))
+    return describe_mark(record["line"], f"epoch {record['epoch']}", what, seeds_text(record["n_seeds"]))
 
 
-def _marked(records: Sequence[Record], words: Any) -> list[Record]:
+def _marked(records: Sequence[ChartRecord], words: Any) -> list[ChartRecord]:
     """The last epoch, and others at equal distances before it, are marked by a point and say something.
 
     Not all of them: the sentences are most of the bytes of a chart.
@@ -252,14 +253,14 @@ def _marked(records: Sequence[Record], words: Any) -> list[Record]:
     shown = ("line", "panel", "epoch", "mean", "low", "high", "global", "local")
     rows = [{name: record[name] for name in shown if name in record} for record in records]
     return [
-        {**row, "marked": True, "said": words(record)} if row["epoch"] in marked else row
+        {**row, "marked": True, "description": words(record)} if row["epoch"] in marked else row
         for row, record in zip(rows, records, strict=True)
     ]
 
 
 def _marks(base: alt.Chart) -> alt.Chart:
     points = base.mark_point(filled=True, size=18, opacity=1).transform_filter("datum.marked")
-    chart: alt.Chart = points.encode(description=said())
+    chart: alt.Chart = points.encode(description="description:N")
     return chart
 
 
@@ -268,13 +269,13 @@ def _epochs() -> alt.X:
     return alt.X("epoch:Q", title="Epoch", axis=axis, scale=alt.Scale(nice=False, zero=False, padding=6))
 
 
-def moment_panels(moments: Sequence[Record]) -> list[str]:
+def moment_panels(moments: Sequence[ChartRecord]) -> list[str]:
     """What the panels are called: the data set is named where there are several."""
     several = len(panel_names(moments)) > 1
     return [f"{m['panel']}, {m['line']}: {m['constraint']}"[0 if several else len(m["panel"]) + 2 :] for m in moments]
 
 
-def draw_moments(moments: Sequence[Record]) -> Joined:
+def draw_moments(moments: Sequence[ChartRecord]) -> ChartSpec:
     """A panel per loss and constraint: the moment in the loss's colour, the global target dashed, the local dotted."""
     named = [{**moment, "panel": panel} for moment, panel in zip(moments, moment_panels(moments), strict=True)]
     panels = panel_names(named)[:MAX_PANELS]
@@ -285,13 +286,13 @@ def draw_moments(moments: Sequence[Record]) -> Joined:
     apart = alt.Facet("panel:N", sort=panels, title=None, header=header)
     charts = _moment_panel(lines_of(records)).properties(width=width, height=LOW)
     rows = _marked(records, _moment_words)
-    facets = charts.facet(facet=apart, columns=columns, data=values(rows), spacing=GAP)
-    return finished(facets.resolve_scale(y="independent").resolve_axis(x="independent"))
+    facets = charts.facet(facet=apart, columns=columns, data=inline_data(rows), spacing=GAP)
+    return compose_figure(facets.resolve_scale(y="independent").resolve_axis(x="independent"))
 
 
 def _moment_panel(lines: Sequence[Style]) -> alt.LayerChart:
     scale = alt.Scale(zero=False)
-    base = alt.Chart().encode(x=_epochs(), color=colour(lines), description=said("line"))
+    base = alt.Chart().encode(x=_epochs(), color=colour(lines), description="line:N")
     up = alt.Y("mean:Q", title="Moment", axis=alt.Axis(tickCount=4, format="~r"), scale=scale)
     targets = [
         base.mark_line(strokeWidth=1, strokeDash=list(dashes)).encode(
@@ -300,10 +301,10 @@ def _moment_panel(lines: Sequence[Style]) -> alt.LayerChart:
         for target, dashes in (("global", (5, 3)), ("local", (1.5, 2.5)))
     ]
     band_of = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="Moment", scale=scale), y2=alt.Y2("high:Q"))
-    return layered(band_of, base.mark_line(strokeWidth=1.5).encode(y=up), *targets, _marks(base).encode(y=up))
+    return layer_charts(band_of, base.mark_line(strokeWidth=1.5).encode(y=up), *targets, _marks(base).encode(y=up))
 
 
-def _moment_words(moment: Record) -> str:
+def _moment_words(moment: ChartRecord) -> str:
     targets = f"targets {moment['global']:.4g} (global) and {moment['local']:.4g} (local)"
     what = f"{moment['constraint']} {moment['mean']:.4g}"
-    return sentence(moment["line"], f"epoch {moment['epoch']}", what, targets)
+    return describe_mark(moment["line"], f"epoch {moment['epoch']}", what, targets)

@@ -152,9 +152,9 @@ def count(n: int, noun: str, plural: str = "") -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
-def span(counts: Sequence[int]) -> str:
+def format_range(counts: Sequence[int]) -> str:
     """
-    >>> span([3, 3]), span([5, 2, 3])
+    >>> format_range([3, 3]), format_range([5, 2, 3])
     ('3', '2 to 5')
     """
     least, most = min(counts), max(counts)
@@ -172,20 +172,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
-def joined(names: Iterable[str]) -> str:
+def join_words(names: Iterable[str]) -> str:
     """Names as people list them.
 
-    >>> joined(["a"]), joined(["a", "b", "c"])
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
     ('a', 'a, b and c')
     """
     *most, last = list(names)
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def first_of(names: Iterable[str], most: int = 20) -> list[str]:
+def shorten_list(names: Iterable[str], most: int = 20) -> list[str]:
     """The first names, and how many more there are.
 
-    >>> first_of(["a", "b", "c"], 2)
+    >>> shorten_list(["a", "b", "c"], 2)
     ['a', 'b', 'and 1 more']
     """
     every = list(names)

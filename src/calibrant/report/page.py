@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant._files import atomic_write
-from calibrant.errors import NoDataError, printable
+from calibrant.errors import MissingExtraError, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
-EXTRA = "reports need the extra report: pip install 'calibrant[report]'"
-LONG = 30  # rows from which on a table scrolls in a box of its own
-TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
+LONG_TABLE = 30  # rows from which on a table scrolls in a box of its own
+XML_TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
-WIDE = 640  # pixels
+WIDE_CHART = 640  # pixels
 LARGER = 1.25  # than on paper: text of 10 pixels are small on a screen
 BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
@@ -48,7 +47,7 @@ class Drawing:
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
-    """Write a page; a file of that name is replaced whole, or stays as it was. Raises: NoDataError."""
+    """Write a page; a file of that name is replaced whole, or stays as it was. Raises: MissingExtraError."""
     page = page_html(template, **content)
     with atomic_write(path) as file:
         file.write(page.encode())
@@ -64,7 +63,7 @@ def _environment() -> "Environment":
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError:
-        raise NoDataError(EXTRA) from None
+        raise MissingExtraError("writing a page", "report") from None
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
         autoescape=True,
@@ -78,7 +77,7 @@ def _environment() -> "Environment":
         "style": _as_is((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         "script": _as_is(script),
         "script_hash": _content_hash(script),
-        "LONG": LONG,
+        "LONG_TABLE": LONG_TABLE,
     }
     environment.filters["column_groups"] = lambda columns: [
         (name, len(list(own))) for name, own in groupby(columns, key=lambda column: column.group)
@@ -121,10 +120,10 @@ def inline_svg(svg: str, prefix: str) -> str:
     """
     svg = BACKGROUND.sub("", svg[svg.index("<svg") :], count=1)
     svg = SIZE.sub(_larger, svg, count=1)
-    return TAG.sub(lambda tag: IDENTIFIER.sub(rf"\g<1>{prefix}", tag[0]), svg)
+    return XML_TAG.sub(lambda tag: IDENTIFIER.sub(rf"\g<1>{prefix}", tag[0]), svg)
 
 
 def _larger(size: re.Match[str]) -> str:
     """On a phone, what is wider than it by far is not made so small, but scrolls."""
     width, height = (LARGER * float(number) for number in size.groups())
-    return f'data-wide="{"yes" if width > WIDE else "no"}" width="{width:g}" height="{height:g}"'
+    return f'data-wide="{"yes" if width > WIDE_CHART else "no"}" width="{width:g}" height="{height:g}"'

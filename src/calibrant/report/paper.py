@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
-from calibrant.report.numbers import MISSING, error_text, mean_text, span
-from calibrant.report.scores import Score, ScoreKey, scores, shared_tests, standings
-from calibrant.report.style import label_of, place_of, quantity_of
+from calibrant.report.numbers import MISSING, error_text, format_range, mean_text
+from calibrant.report.scores import Score, ScoreKey, mark_best, scores, shared_tests
+from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -37,7 +37,7 @@ TABLES = {  # title and metrics
     ),
 }
 ALL_LOSSES = "Table 2 for every loss: ECE (%) under shift, with calibrators and label smoothing (LS)"
-FORMS = {"maxent_mean": "Mean", "maxent_variance": "Var", "maxent_mean_variance": "Mult"}
+MAXENT_COLUMNS = {"maxent_mean": "Mean", "maxent_variance": "Var", "maxent_mean_variance": "Mult"}
 WITHIN = "row within a data set"  # what is the best where a row has several
 TEMPERATURES = ("temperature_grid", "temperature")  # the paper's, and the exact one
 DATA_TITLES = {
@@ -53,19 +53,18 @@ PLAIN: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
 NO_SCORE = Score(None, None, 0, 0, {})
 
 Scores = Mapping[ScoreKey, Score]
-Part = dict[str, Any]  # some of the fields of a ScoreKey: a row and a column together have all
 
 
-class Axis(NamedTuple):
+class TableHeading(NamedTuple):
     """A row or a column of a table that is not filled in yet, and what the scores in it have in common."""
 
     label: str
-    part: Part
+    part: dict[str, Any]
     group: str = ""
 
 
 @lru_cache(maxsize=1)
-def _printed() -> dict[tuple[str, ...], tuple[str, str]]:
+def _read_published() -> dict[tuple[str, ...], tuple[str, str]]:
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
         found: dict[tuple[str, ...], tuple[str, str]] = {}
         for row in csv.DictReader(file):
@@ -84,7 +83,7 @@ def published(
     (('8.70', '0.2'), None)
     """
     calibrator = TEMPERATURES[0] if calibrator in TEMPERATURES else calibrator
-    return _printed().get((data, loss, metric, f"{label_smoothing:g}", calibrator))
+    return _read_published().get((data, loss, metric, f"{label_smoothing:g}", calibrator))
 
 
 def make_table(
@@ -125,10 +124,10 @@ def make_table(
         raise NoDataError(" ".join([f"rows have no {', '.join(metrics)} on shifted tests that all runs have", *notes]))
     about: dict[str, Any] = {"table": name, "notes": notes, "with_paper": against == "paper"}
     if name != "2":
-        return _filled(title, "Loss", *by_data(found, metrics), found, **about)
+        return _build_table(title, "Loss", *by_data(found, metrics), found, **about)
     if all_losses:
-        return _filled(ALL_LOSSES, "Loss", *by_loss(found), found, best_of=WITHIN, **about)
-    return _filled(title, "Data", *by_form(found), found, best_of="row", **about)
+        return _build_table(ALL_LOSSES, "Loss", *by_loss(found), found, best_of=WITHIN, **about)
+    return _build_table(title, "Data", *by_form(found), found, best_of="row", **about)
 
 
 def table_scores(
@@ -141,54 +140,56 @@ def table_scores(
     return {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
 
 
-def by_data(found: Scores, metrics: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
+def by_data(found: Scores, metrics: Sequence[str]) -> tuple[list[TableHeading], list[TableHeading]]:
     """A row per loss; a group of columns per data set, with a column per metric."""
     plain = [key for key in found if is_plain(key)]
     columns = [
-        Axis(quantity_of(metric).heading, {**place.part, **PLAIN, "metric": metric}, place.label)
-        for place in places_of(plain)
+        TableHeading(quantity_of(metric).heading, {**place.part, **PLAIN, "metric": metric}, place.label)
+        for place in data_headings(plain)
         for metric in metrics
     ]
-    return losses_of(plain), columns
+    return loss_headings(plain), columns
 
 
-def by_form(found: Scores) -> tuple[list[Axis], list[Axis]]:
+def by_form(found: Scores) -> tuple[list[TableHeading], list[TableHeading]]:
     """A row per data set; a group of columns per remedy, with a column per form of MaxEnt. Raises: NoDataError."""
-    keys = [key for key in found if key.loss in FORMS and not key.variant]
+    keys = [key for key in found if key.loss in MAXENT_COLUMNS and not key.variant]
     if not keys:
         raise NoDataError(
             "rows have no run of maxent_mean, maxent_variance or maxent_mean_variance; all_losses shows others"
         )
     columns = [
-        Axis(form, {"loss": loss, "variant": "", **remedy.part, "metric": "ece"}, f"MaxEnt {remedy.label}".strip())
-        for remedy in remedies_of(keys)
-        for loss, form in FORMS.items()
+        TableHeading(
+            form, {"loss": loss, "variant": "", **remedy.part, "metric": "ece"}, f"MaxEnt {remedy.label}".strip()
+        )
+        for remedy in calibrator_headings(keys)
+        for loss, form in MAXENT_COLUMNS.items()
     ]
-    return places_of(keys), columns
+    return data_headings(keys), columns
 
 
-def by_loss(found: Scores) -> tuple[list[Axis], list[Axis]]:
+def by_loss(found: Scores) -> tuple[list[TableHeading], list[TableHeading]]:
     """A row per loss; a group of columns per data set, with a column per remedy."""
     columns = [
-        Axis(remedy.label or "raw", {**place.part, **remedy.part, "metric": "ece"}, place.label)
-        for place in places_of(found)
-        for remedy in remedies_of(found)
+        TableHeading(remedy.label or "raw", {**place.part, **remedy.part, "metric": "ece"}, place.label)
+        for place in data_headings(found)
+        for remedy in calibrator_headings(found)
     ]
-    return losses_of(found), columns
+    return loss_headings(found), columns
 
 
 def is_plain(key: ScoreKey) -> bool:
     return key.calibrator == RAW and key.label_smoothing == 0
 
 
-def losses_of(keys: Iterable[ScoreKey]) -> list[Axis]:
+def loss_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
     """Loss and variant, in the order of the paper, variants after all losses."""
     found = {(key.loss, key.variant) for key in keys}
-    order = sorted(found, key=lambda item: (item[1] != "", place_of(item[0]), item[1]))
-    return [Axis(label_of(loss, variant), {"loss": loss, "variant": variant}) for loss, variant in order]
+    order = sorted(found, key=lambda item: (item[1] != "", loss_sort_key(item[0]), item[1]))
+    return [TableHeading(loss_label(loss, variant), {"loss": loss, "variant": variant}) for loss, variant in order]
 
 
-def remedies_of(keys: Iterable[ScoreKey]) -> list[Axis]:
+def calibrator_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
     """What is done about a loss: nothing, temperature scaling, the other calibrators, label smoothing."""
     keys = list(keys)
     names = {key.calibrator for key in keys if key.calibrator != RAW and key.label_smoothing == 0}
@@ -198,25 +199,27 @@ def remedies_of(keys: Iterable[ScoreKey]) -> list[Axis]:
     smoothed = sorted({key.label_smoothing for key in keys if key.calibrator == RAW and key.label_smoothing > 0})
     found = [("", RAW, 0.0), *((titles.get(name, f"w/ {name}"), name, 0.0) for name in order)]
     found += [("w/ LS" if len(smoothed) == 1 else f"w/ LS {alpha:g}", RAW, alpha) for alpha in smoothed]
-    return [Axis(label, {"label_smoothing": alpha, "calibrator": name}) for label, name, alpha in found]
+    return [TableHeading(label, {"label_smoothing": alpha, "calibrator": name}) for label, name, alpha in found]
 
 
-def places_of(keys: Iterable[ScoreKey], titles: Mapping[str, str] = DATA_TITLES) -> list[Axis]:
+def data_headings(keys: Iterable[ScoreKey], titles: Mapping[str, str] = DATA_TITLES) -> list[TableHeading]:
     """The data sets and models, those of the paper first in its order."""
     order = {data: place for place, data in enumerate(DATA_TITLES)}
     pairs = sorted({key[:2] for key in keys}, key=lambda pair: (order.get(pair[0], len(order)), pair))
     names = [data for data, _ in pairs]
     return [
-        Axis(titles.get(data, data) + (f", {model}" if names.count(data) > 1 else ""), {"data": data, "model": model})
+        TableHeading(
+            titles.get(data, data) + (f", {model}" if names.count(data) > 1 else ""), {"data": data, "model": model}
+        )
         for data, model in pairs
     ]
 
 
-def _filled(
+def _build_table(
     caption: str,
     corner: str,
-    rows: Sequence[Axis],
-    columns: Sequence[Axis],
+    rows: Sequence[TableHeading],
+    columns: Sequence[TableHeading],
     found: Scores,
     *,
     table: str = "",
@@ -236,7 +239,7 @@ def _filled(
     if not there:
         raise NoDataError(f"rows have no score on {tests} tests that table {table} could show")
     ranks = _ranks(keys, found, best_of)
-    paper = {key: digits for key in every if with_paper and (digits := _printed_of(key)) is not None}
+    paper = {key: digits for key in every if with_paper and (digits := _published_of(key)) is not None}
     beside = [any(line[at] in paper for line in keys) for at in range(len(columns))]
     cells = []
     for row, line in zip(rows, keys, strict=True):
@@ -253,13 +256,13 @@ def _filled(
     )
 
 
-def _heads(column: Axis, with_printed: bool) -> list[Column]:
+def _heads(column: TableHeading, with_printed: bool) -> list[Column]:
     own = Column(column.label, group=column.group)
     title = f"{column.group} {column.label} as the paper prints it".strip()
     return [own, Column("paper", title=title, group=column.group)] if with_printed else [own]
 
 
-def _printed_of(key: ScoreKey) -> tuple[str, str] | None:
+def _published_of(key: ScoreKey) -> tuple[str, str] | None:
     if key.variant:
         return None
     return published(key.data, key.loss, key.metric, label_smoothing=key.label_smoothing, calibrator=key.calibrator)
@@ -274,7 +277,7 @@ def _ranks(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> d
             rivals = list(group)
             quantity = quantity_of(rivals[0].metric)
             able = [found.get(key) if quantity.better else None for key in rivals]
-            ranks |= dict(zip(rivals, standings(able, higher_is_better=quantity.higher_is_better), strict=True))
+            ranks |= dict(zip(rivals, mark_best(able, higher_is_better=quantity.higher_is_better), strict=True))
     return ranks
 
 
@@ -308,7 +311,10 @@ def score_text(score: Score, metric: str) -> str:
 
 def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
     """What a reader must know about these cells, whatever the format."""
-    n_seeds, n_tests = span([score.n_seeds for score in there]), span([score.n_tests for score in there])
+    n_seeds, n_tests = (
+        format_range([score.n_seeds for score in there]),
+        format_range([score.n_tests for score in there]),
+    )
     yield (
         f"Mean ± standard error over seeds ({n_seeds}) of the mean over the {tests} tests that all runs of a data set "
         f"and model have ({n_tests})."
@@ -348,20 +354,25 @@ def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *
         own = {key: score for key, score in found.items() if key.metric == metric and is_plain(key)}
         if own:
             quantity = quantity_of(metric)
-            columns = [Axis(place.label, {**place.part, **PLAIN, "metric": metric}) for place in places_of(own, titles)]
+            columns = [
+                TableHeading(place.label, {**place.part, **PLAIN, "metric": metric})
+                for place in data_headings(own, titles)
+            ]
             caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {how} shift"
-            table = _filled(caption, "Loss", losses_of(own), columns, own, notes=notes, with_paper=shifted, tests=tests)
+            table = _build_table(
+                caption, "Loss", loss_headings(own), columns, own, notes=notes, with_paper=shifted, tests=tests
+            )
             tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=quantity.heading))
     return tables
 
 
-def remedy_tables(found: Scores, notes: Sequence[str]) -> list[Table]:
+def calibrator_tables(found: Scores, notes: Sequence[str]) -> list[Table]:
     """Table 2, by form of MaxEnt as the paper has it, then for every loss; those that the scores suffice for."""
     eces = {key: score for key, score in found.items() if key.metric == "ece"}
     about: dict[str, Any] = {"notes": notes, "with_paper": True}
     tables = []
-    if any(key.loss in FORMS and not key.variant for key in eces):
-        tables.append(_filled(TABLES["2"][0], "Data", *by_form(eces), eces, best_of="row", **about))
+    if any(key.loss in MAXENT_COLUMNS and not key.variant for key in eces):
+        tables.append(_build_table(TABLES["2"][0], "Data", *by_form(eces), eces, best_of="row", **about))
     if eces:
-        tables.append(_filled(ALL_LOSSES, "Loss", *by_loss(eces), eces, best_of=WITHIN, **about))
+        tables.append(_build_table(ALL_LOSSES, "Loss", *by_loss(eces), eces, best_of=WITHIN, **about))
     return [replace(table, name=f"remedies-{number}") for number, table in enumerate(tables, 1)]

@@ -12,13 +12,13 @@ import vl_convert as vlc
 from calibrant._files import atomic_write
 from calibrant.errors import InvalidInputError
 from calibrant.report.charts import Chart
+from calibrant.report.page import XML_TAG
 from calibrant.report.style import FONT
 
 SCALE = 3  # PNG: 288 pixels per inch at the size in which a figure is printed
-TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
-PLACES = re.compile(r'(?<= )(?:d|transform|x|y|x1|y1|x2|y2|width|height)="[^"]*"')
+COORDINATES = re.compile(r'(?<= )(?:d|transform|x|y|x1|y1|x2|y2|width|height)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
-SAID_BY_ALL = re.compile(rf' role="graphics-symbol"| aria-roledescription="[^"]*"| font-family="{FONT}"')
+REPEATED_ATTRIBUTES = re.compile(rf' role="graphics-symbol"| aria-roledescription="[^"]*"| font-family="{FONT}"')
 
 
 def to_svg(chart: Chart) -> str:
@@ -35,7 +35,7 @@ def compact(svg: str) -> str:
     >>> compact('<svg><path aria-label="d=0.12345" d="M0.12345,5.600000000000001"/></svg>').partition("<path")[2]
     ' aria-label="d=0.12345" d="M0.12,5.6"/></svg>'
     """
-    body = TAG.sub(lambda tag: SAID_BY_ALL.sub("", PLACES.sub(_rounded, tag[0])), svg)
+    body = XML_TAG.sub(lambda tag: REPEATED_ATTRIBUTES.sub("", COORDINATES.sub(_rounded, tag[0])), svg)
     return body.replace("<svg", f'<svg font-family="{FONT}"', 1)
 
 
@@ -43,7 +43,7 @@ def _rounded(places: re.Match[str]) -> str:
     return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), places[0])
 
 
-FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
+FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     ".svg": _svg,
     ".png": lambda spec: vlc.vegalite_to_png(spec, scale=SCALE),
     ".pdf": vlc.vegalite_to_pdf,
@@ -55,13 +55,13 @@ FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix of a file that a figure can be written to, in lower case."""
     suffix = PurePath(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise InvalidInputError(f"a figure is written to a file of {', '.join(FORMATS)}, got {os.fspath(path)}")
+    if suffix not in FIGURE_FORMATS:
+        raise InvalidInputError(f"a figure is written to a file of {', '.join(FIGURE_FORMATS)}, got {os.fspath(path)}")
     return suffix
 
 
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
     """Write a figure; a file of that name is replaced whole, or stays as it was. Raises: InvalidInputError."""
-    content = FORMATS[check_suffix(path)](chart.to_dict())
+    content = FIGURE_FORMATS[check_suffix(path)](chart.to_dict())
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -20,14 +20,14 @@ from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError, printable
 from calibrant.experiments.folder import RAW
-from calibrant.report.style import place_of
+from calibrant.report.style import loss_sort_key
 
-Record = dict[str, Any]
+ChartRecord = dict[str, Any]
 
 ON_ERRORS = "_on_errors"  # metrics so named have no value on a test without an error, which then does not count
 LEVEL = 0.95
 MAX_SEVERITY = 5
-OF_RUNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # columns that do not say which tests
+RUN_COLUMNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # columns that do not say which tests
 
 
 class ScoreKey(NamedTuple):
@@ -64,7 +64,7 @@ def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
         return table, []
     keys = pa.array(["\0".join((test["data"], test["model"], test["split"])) for test in lacking], pa.string())
     own = pc.binary_join_element_wise(table["data"], table["model"], table["split"], "\0")
-    names = panels_of(n_runs)
+    names = panel_titles(n_runs)
     notes = []
     for pair in n_runs:
         n_tests, n_lacking = (sum((t["data"], t["model"]) == pair for t in found) for found in (tests, lacking))
@@ -83,10 +83,10 @@ def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
     Raises:
         InvalidInputError: A value occurs twice, or a seed has two runs.
     """
-    where = [at for at, name in enumerate(by) if name not in OF_RUNS]
+    where = [at for at, name in enumerate(by) if name not in RUN_COLUMNS]
     counts = rows.group_by([by[at] for at in where], use_threads=False).aggregate([("split", "count_distinct")])
     n_tests = {tuple(values): count for *values, count in zip(*(column.to_pylist() for column in counts), strict=True)}
-    found: dict[tuple[Any, ...], dict[int, Record]] = defaultdict(dict)
+    found: dict[tuple[Any, ...], dict[int, ChartRecord]] = defaultdict(dict)
     for row in _run_means(rows, by):
         runs = found[tuple(row[name] for name in by)]
         other = runs.setdefault(row["seed"], row)
@@ -97,7 +97,7 @@ def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
     return {key: _score(runs, n_tests[tuple(key[at] for at in where)]) for key, runs in found.items()}
 
 
-def _run_means(rows: pa.Table, by: Sequence[str]) -> list[Record]:
+def _run_means(rows: pa.Table, by: Sequence[str]) -> list[ChartRecord]:
     """The mean of each run over its tests."""
     columns = list(dict.fromkeys([*by, "run", "seed", "metric"]))
     value = rows["value"]
@@ -105,20 +105,20 @@ def _run_means(rows: pa.Table, by: Sequence[str]) -> list[Record]:
         "value", pc.if_else(pc.is_nan(value), pa.scalar(None, pa.float64()), value)
     )
     aggregates = [("value", "mean"), ("value", "count"), ("split", "count"), ("split", "count_distinct")]
-    found: list[Record] = rows.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
+    found: list[ChartRecord] = rows.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
     for row in found:
         if row["split_count"] > row["split_count_distinct"]:
             raise InvalidInputError(f"rows must have one {row['metric']} of {row['run']} on each test, got two on some")
     return found
 
 
-def _score(runs: dict[int, Record], n_tests: int) -> Score:
+def _score(runs: dict[int, ChartRecord], n_tests: int) -> Score:
     means = {seed: runs[seed]["value_mean"] for seed in sorted(runs) if _is_defined(runs[seed], n_tests)}
     mean, error = mean_and_error(list(means.values())) if len(means) == len(runs) else (None, None)
     return Score(mean, error, len(runs), n_tests, means)
 
 
-def _is_defined(run: Record, n_tests: int) -> bool:
+def _is_defined(run: ChartRecord, n_tests: int) -> bool:
     n_values = run["value_count"]
     return bool(
         run["split_count"] == n_tests and (n_values == n_tests or (n_values and run["metric"].endswith(ON_ERRORS)))
@@ -135,27 +135,27 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return fmean(values), stdev(values) / math.sqrt(len(values)) if known else None
 
 
-def band(values: Sequence[float]) -> Record:
+def mean_band(values: Sequence[float]) -> ChartRecord:
     """The mean over seeds with a standard error to either side, which of one seed are alike.
 
-    >>> band([1.0, 3.0])
+    >>> mean_band([1.0, 3.0])
     {'mean': 2.0, 'low': 1.0, 'high': 3.0, 'n_seeds': 2}
     """
     mean, error = mean_and_error(values)
     return {"mean": mean, "low": mean - (error or 0.0), "high": mean + (error or 0.0), "n_seeds": len(values)}
 
 
-def mean_records(rows: pa.Table, *by: str) -> list[Record]:
+def mean_records(rows: pa.Table, *by: str) -> list[ChartRecord]:
     """The scores that are defined, as a chart draws them: by these columns, panel by panel, in the order of losses."""
     found = [
-        dict(zip(by, key, strict=True)) | band(list(score.per_seed.values()))
+        dict(zip(by, key, strict=True)) | mean_band(list(score.per_seed.values()))
         for key, score in scores(rows, *by).items()
         if score.mean is not None
     ]
-    return sorted(found, key=lambda record: (record["panel"], place_of(record["loss"])))
+    return sorted(found, key=lambda record: (record["panel"], loss_sort_key(record["loss"])))
 
 
-def leads(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
+def significantly_better(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
     """Whether one is better than the other beyond the chance of seeds, paired by seed.
 
     With d the differences on the common seeds, n of them: mean d > t(0.975, n − 1) · sd(d)/√n, for n ≥ 2.
@@ -169,7 +169,7 @@ def leads(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
     return bool(fmean(differences) > bound)
 
 
-def standings(candidates: Sequence[Score | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
+def mark_best(candidates: Sequence[Score | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
     """Of each score whether it is the best, and whether it leads every other beyond chance.
 
     Equals are best together, and one without a rival is not called the best. To lead the second alone is not enough:
@@ -188,15 +188,15 @@ def standings(candidates: Sequence[Score | None], *, higher_is_better: bool = Fa
         found[place] = (True, False)
     if len(ties) == 1:
         (_, best, _), *others = ranked
-        ahead = all(leads(best, other, higher_is_better=higher_is_better) for _, other, _ in others)
+        ahead = all(significantly_better(best, other, higher_is_better=higher_is_better) for _, other, _ in others)
         found[ties[0]] = (True, ahead)
     return found
 
 
-def panels_of(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def panel_titles(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """What figures call each data set and model: the model is named where a data set has several.
 
-    >>> panels_of([("digits", "mlp"), ("mnist", "mlp"), ("digits", "cnn")])[("digits", "cnn")]
+    >>> panel_titles([("digits", "mlp"), ("mnist", "mlp"), ("digits", "cnn")])[("digits", "cnn")]
     'digits, cnn'
     """
     every = sorted(set(pairs))
@@ -204,7 +204,7 @@ def panels_of(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
     return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in every}
 
 
-def chosen(
+def select_rows(
     table: pa.Table,
     *,
     data: Collection[str] = (),
@@ -237,11 +237,11 @@ def chosen(
             table = table.filter(pc.is_in(table[column], pa.array(list(values), pa.string())))
     table = table if smoothed else table.filter(pc.equal(table["label_smoothing"], 0.0))
     pairs = list(zip(table["data"].to_pylist(), table["model"].to_pylist(), strict=True))
-    panels = panels_of(pairs)
+    panels = panel_titles(pairs)
     return table.append_column("panel", pa.array([panels[pair] for pair in pairs], pa.string()))
 
 
-def paired(table: pa.Table, column: str) -> pa.Table:
+def keep_paired_losses(table: pa.Table, column: str) -> pa.Table:
     """The rows of the losses that a panel has both plain, which is "" or 0 in this column, and otherwise."""
     kinds: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for row in table.group_by(["panel", "loss", column], use_threads=False).aggregate([]).to_pylist():
@@ -250,7 +250,7 @@ def paired(table: pa.Table, column: str) -> pa.Table:
     return table.filter(pa.array([len(kinds[pair]) == 2 for pair in pairs], pa.bool_()))
 
 
-def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
+def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
     """The rows of the tests of one severity, 0 being the unshifted one; of all shifted tests where none is named."""
     if severity is None:
         return table.filter(table["shifted"])
@@ -258,13 +258,13 @@ def at_severity(table: pa.Table, severity: int | None) -> pa.Table:
     return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
 
 
-def with_steps(table: pa.Table) -> pa.Table:
+def add_shift_levels(table: pa.Table) -> pa.Table:
     """With the column `step`, how far a test is shifted: 0 not, a severity, or 1 for a shift in the wild."""
     shifted = pc.max_element_wise(table["severity"], pa.scalar(1, pa.int64()))
     return table.append_column("step", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
 
 
-def pooled(curves: pa.Table, *by: str) -> list[Record]:
+def pool_curves(curves: pa.Table, *by: str) -> list[ChartRecord]:
     """The points of the curves of all tests and seeds together, weighted by their counts; empty ones are left out."""
     curves = curves.filter(pc.greater(curves["weight"], 0))
     for name in ("x", "y"):
@@ -276,13 +276,13 @@ def pooled(curves: pa.Table, *by: str) -> list[Record]:
         | {"x": row["x_sum"] / row["weight_sum"], "y": row["y_sum"] / row["weight_sum"], "count": row["weight_sum"]}
         for row in sums.to_pylist()
     ]
-    return sorted(found, key=lambda record: (record["panel"], place_of(record["loss"]), record["point"]))
+    return sorted(found, key=lambda record: (record["panel"], loss_sort_key(record["loss"]), record["point"]))
 
 
-def panel_names(records: Iterable[Record]) -> list[str]:
+def panel_names(records: Iterable[ChartRecord]) -> list[str]:
     return list(dict.fromkeys(record["panel"] for record in records))
 
 
-def losses_in(records: Iterable[Record]) -> list[str]:
+def unique_losses(records: Iterable[ChartRecord]) -> list[str]:
     """The losses of records, each once, in the order of tables and keys."""
-    return sorted({record["loss"] for record in records}, key=place_of)
+    return sorted({record["loss"] for record in records}, key=loss_sort_key)

@@ -9,13 +9,13 @@ from calibrant.metrics.table import METRICS, Quantity
 Dash = tuple[float, ...]  # lengths of line and gap in pixels, in turn
 
 SOLID: Dash = (1, 0)
-LONG: Dash = (9, 3)
-SHORT: Dash = (4, 3)
+LONG_DASH: Dash = (9, 3)
+SHORT_DASH: Dash = (4, 3)
 DASH_DOT: Dash = (8, 3, 2, 3)
 DASH_DOT_DOT: Dash = (8, 3, 2, 3, 2, 3)
 DOTTED: Dash = (1.5, 2.5)  # of no loss: it marks a variant, as Fig. 6 of the paper marks global constraints
 
-DASHES: tuple[Dash, ...] = (SOLID, LONG, SHORT, DASH_DOT, DASH_DOT_DOT)
+DASH_PATTERNS: tuple[Dash, ...] = (SOLID, LONG_DASH, SHORT_DASH, DASH_DOT, DASH_DOT_DOT)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 GREY = "#767676"
 STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.44L-0.59,0.81L-0.42,0.14L-0.95,-0.31L-0.26,-0.36Z"
@@ -34,30 +34,30 @@ class Style(NamedTuple):
 # white paper swallows; those added are as far from all the others, also for eyes without red or green cones.
 STYLES: dict[str, Style] = {
     "cross_entropy": Style("CE", "#000000", SOLID, "diamond"),
-    "focal": Style("Focal", "#E69F00", LONG, "triangle-down"),
-    "inverse_focal": Style("Inv Focal", "#D55E00", SHORT, "cross"),
+    "focal": Style("Focal", "#E69F00", LONG_DASH, "triangle-down"),
+    "inverse_focal": Style("Inv Focal", "#D55E00", SHORT_DASH, "cross"),
     "avuc": Style("AvUC", "#CC79A7", DASH_DOT, "triangle-right"),
     "soft_avuc": Style("Soft AvUC", "#882255", DASH_DOT, "triangle-left"),
-    "poly": Style("Poly", "#6B4F00", LONG, STAR),
+    "poly": Style("Poly", "#6B4F00", LONG_DASH, STAR),
     "maxent_mean": Style("MaxEnt M", "#0072B2", SOLID, "circle"),
     "maxent_variance": Style("MaxEnt V", "#56B4E9", SOLID, "square"),
     "maxent_mean_variance": Style("MaxEnt M+V", "#009E73", SOLID, "triangle-up"),
     "maxent_prior": Style("MaxEnt prior", "#000088", SOLID, "cross"),
-    "flsd": Style("FLSD", "#99CC77", SHORT, "circle"),
-    "dual_focal": Style("Dual Focal", "#223311", SHORT, "square"),
+    "flsd": Style("FLSD", "#99CC77", SHORT_DASH, "circle"),
+    "dual_focal": Style("Dual Focal", "#223311", SHORT_DASH, "square"),
     "mmce": Style("MMCE", "#7766FF", DASH_DOT_DOT, "triangle-down"),
     "mdca": Style("MDCA", "#FF99AA", DASH_DOT_DOT, "diamond"),
     "mbls": Style("MbLS", "#0000FF", DASH_DOT_DOT, "square"),
-    "label_relaxation": Style("Label relaxation", "#772277", SHORT, "triangle-up"),
+    "label_relaxation": Style("Label relaxation", "#772277", SHORT_DASH, "triangle-up"),
 }
 
 LOSS_ORDER: tuple[str, ...] = tuple(STYLES)
 
 
-def label_of(loss: str, variant: str = "", label_smoothing: float = 0.0) -> str:
+def loss_label(loss: str, variant: str = "", label_smoothing: float = 0.0) -> str:
     """What tables and legends call a loss; one we do not know goes by its own name.
 
-    >>> label_of("maxent_mean", "global"), label_of("focal", label_smoothing=0.01)
+    >>> loss_label("maxent_mean", "global"), loss_label("focal", label_smoothing=0.01)
     ('MaxEnt M (global)', 'Focal + LS 0.01')
     """
     name = STYLES[loss].label if loss in STYLES else loss
@@ -65,40 +65,50 @@ def label_of(loss: str, variant: str = "", label_smoothing: float = 0.0) -> str:
     return f"{name} ({variant}){smoothed}" if variant else f"{name}{smoothed}"
 
 
-def style_of(loss: str, variant: str = "") -> Style:
+def line_style(loss: str, variant: str = "") -> Style:
     """The look of a loss, a variant of which is dotted; of one that is not ours, grey, by what its name falls on."""
     number = crc32(loss.encode(errors="replace"))
-    other = Style(loss, GREY, DASHES[number % len(DASHES)], SHAPES[number // len(DASHES) % len(SHAPES)])
+    other = Style(
+        loss, GREY, DASH_PATTERNS[number % len(DASH_PATTERNS)], SHAPES[number // len(DASH_PATTERNS) % len(SHAPES)]
+    )
     style = STYLES.get(loss, other)
-    return style._replace(label=label_of(loss, variant), dash=DOTTED if variant else style.dash)
+    return style._replace(label=loss_label(loss, variant), dash=DOTTED if variant else style.dash)
 
 
-def place_of(loss: str) -> tuple[int, str]:
+def loss_sort_key(loss: str) -> tuple[int, str]:
     """Where a loss stands in tables and keys; those that are not ours stand behind, by name."""
     return (LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER)), loss
 
 
-RAMP = ((13, 8, 135), (126, 3, 168), (204, 71, 120), (248, 149, 64))  # colours of no loss, each lighter than the last
+SEQUENTIAL_COLOURS = (
+    (13, 8, 135),
+    (126, 3, 168),
+    (204, 71, 120),
+    (248, 149, 64),
+)  # colours of no loss, each lighter than the last
 
 
-def ramp(labels: Sequence[str]) -> list[Style]:
+def sequential_styles(labels: Sequence[str]) -> list[Style]:
     """Lines that are no losses, from dark to light in the order of their labels."""
     last = max(1, len(labels) - 1)
     return [
-        Style(label, _between(at / last), DASHES[at % len(DASHES)], SHAPES[at % len(SHAPES)])
+        Style(label, _between(at / last), DASH_PATTERNS[at % len(DASH_PATTERNS)], SHAPES[at % len(SHAPES)])
         for at, label in enumerate(labels)
     ]
 
 
 def _between(share: float) -> str:
-    """A colour on the ramp, 0 its dark end and 1 its light one."""
-    place = share * (len(RAMP) - 1)
-    low = min(int(place), len(RAMP) - 2)
-    mixed = (round(a + (place - low) * (b - a)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
+    """A colour on the sequential_styles, 0 its dark end and 1 its light one."""
+    place = share * (len(SEQUENTIAL_COLOURS) - 1)
+    low = min(int(place), len(SEQUENTIAL_COLOURS) - 2)
+    mixed = (
+        round(a + (place - low) * (b - a))
+        for a, b in zip(SEQUENTIAL_COLOURS[low], SEQUENTIAL_COLOURS[low + 1], strict=True)
+    )
     return "#" + "".join(f"{part:02X}" for part in mixed)
 
 
-FIRST = ("ece", "accuracy", "cece", "kse", "nll", "brier")  # in switches
+MAIN_METRICS = ("ece", "accuracy", "cece", "kse", "nll", "brier")  # in switches
 NORMS = {  # what the rows of an experiment have beside metrics
     name: Quantity(name, f"{of.capitalize()} norm", f"mean norm of the {of}s", in_percent=False, better=None)
     for name, of in (("feature_norm", "feature"), ("logit_norm", "logit"))
@@ -115,9 +125,9 @@ def quantity_of(metric: str) -> Quantity:
     return METRICS.get(metric) or NORMS.get(metric, unknown)
 
 
-def in_order(metrics: Iterable[str]) -> list[str]:
+def sort_metrics(metrics: Iterable[str]) -> list[str]:
     """The ECE first, what only describes behind, and what we do not know last."""
-    order = [*FIRST, *METRICS, *NORMS]
+    order = [*MAIN_METRICS, *METRICS, *NORMS]
 
     def place(name: str) -> tuple[bool, bool, int, str]:
         known = name in order

@@ -37,7 +37,7 @@ def split_columns(name: str, test: Predictions, data: DataSet) -> dict[str, Any]
     shifted = name in data.shifts
     return {
         "split": name,
-        "shift": name if shifted and corruption == UNSHIFTED else corruption,  # in the wild it has only a name
+        "corruption": name if shifted and corruption == UNSHIFTED else corruption,  # in the wild it has only a name
         "severity": severity,
         "shifted": shifted,
         "origin": origin,

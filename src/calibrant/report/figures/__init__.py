@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from calibrant._names import check_choice
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW, ExperimentFolder
-from calibrant.report.charts import Joined, with_notes
+from calibrant.report.charts import ChartSpec, with_notes
 from calibrant.report.figures import (
     calibrated,
     feature_norm,
@@ -24,21 +24,21 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
-from calibrant.report.scores import Record, shared_tests
+from calibrant.report.scores import ChartRecord, shared_tests
 
 ALL = "all"
-CHOICE = ("data", "losses", "calibrator")
+SELECTION = ("data", "losses", "calibrator")
 
-Folder = ExperimentFolder | str | os.PathLike[str]
-Images = Callable[..., Mapping[str, Mapping[str, samples.Pixels]]]  # of rows, data and severity: by row and column
+ExperimentPath = ExperimentFolder | str | os.PathLike[str]
+ImageSource = Callable[..., Mapping[str, Mapping[str, samples.Pixels]]]  # of rows, data and severity: by row and column
 
 
 @dataclass(frozen=True)
 class Figure:
     """A figure: prepare(what it needs, **options) gives records, draw(records) a chart."""
 
-    prepare: Callable[..., list[Record]]
-    draw: Callable[[list[Record]], Joined]
+    prepare: Callable[..., list[ChartRecord]]
+    draw: Callable[[list[ChartRecord]], ChartSpec]
     caption: str
     needs: Literal["nothing", "rows", "curves", "images"]
     options: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ FIGURES: dict[str, Figure] = {
         "Error and calibration error as the shift grows, 0 being the unshifted test. Means over the corruptions of "
         "each severity, then over seeds; bands are standard errors.",
         "rows",
-        CHOICE,
+        SELECTION,
     ),
     "samples": Figure(
         samples.prepare,
@@ -73,14 +73,14 @@ FIGURES: dict[str, Figure] = {
         "Share of the predictions in ten bins of confidence (top) and accuracy in each bin (bottom), all shifted tests "
         "and seeds together. Bars below the diagonal are overconfident.",
         "curves",
-        (*CHOICE, "severity"),
+        (*SELECTION, "severity"),
     ),
     "local_constraints": Figure(
         local_constraints.prepare,
         local_constraints.draw,
         "ECE as the shift grows, for MaxEnt Loss with local constraints (solid) and with global ones alone (dotted).",
         "rows",
-        CHOICE,
+        SELECTION,
     ),
     "feature_norm": Figure(
         feature_norm.prepare,
@@ -96,7 +96,7 @@ FIGURES: dict[str, Figure] = {
         "Share of the predictions in ten bins of confidence, all shifted tests and seeds together, without and with "
         "label smoothing (LS). The line repeats the bars without.",
         "curves",
-        (*CHOICE, "severity"),
+        (*SELECTION, "severity"),
     ),
     "risk_coverage": Figure(
         risk_coverage.prepare,
@@ -104,14 +104,14 @@ FIGURES: dict[str, Figure] = {
         "Error among the most confident predictions of each test against the share of it that is kept; means over the "
         "shifted tests and seeds.",
         "curves",
-        (*CHOICE, "severity"),
+        (*SELECTION, "severity"),
     ),
     "heat_map": Figure(
         heat_map.prepare,
         heat_map.draw,
         "ECE in percent by loss and corruption, means over severities and seeds.",
         "rows",
-        (*CHOICE, "severity"),
+        (*SELECTION, "severity"),
     ),
     "calibrated": Figure(
         calibrated.prepare,
@@ -123,7 +123,9 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def make(name: str, folder: Folder | None = None, *, images: Images | None = None, **options: Any) -> Joined:
+def make_figure(
+    name: str, folder: ExperimentPath | None = None, *, images: ImageSource | None = None, **options: Any
+) -> ChartSpec:
     """Draw one figure.
 
     Args:
@@ -147,7 +149,7 @@ def make(name: str, folder: Folder | None = None, *, images: Images | None = Non
         return figure.draw(figure.prepare())
     if folder is None:
         raise InvalidInputError(f"the figure {name} needs the folder of an experiment")
-    folder = opened(folder)
+    folder = open_experiment(folder)
     if figure.needs == "images":
         if images is None:
             raise NoDataError(f"the figure {name} needs images of the data set")
@@ -164,7 +166,7 @@ def _known_calibrator(table: Any, name: str) -> str:
     return check_choice("calibrator of the experiment", name, sorted(known)) if known else name
 
 
-def opened(folder: Folder) -> ExperimentFolder:
+def open_experiment(folder: ExperimentPath) -> ExperimentFolder:
     return folder if isinstance(folder, ExperimentFolder) else ExperimentFolder(Path(folder))
 
 
@@ -174,14 +176,14 @@ def check_options(name: str, options: Collection[str]) -> None:
             raise InvalidInputError(f"{option} has no meaning for the figure {name}")
 
 
-def make_all(
-    folder: Folder,
+def make_figures(
+    folder: ExperimentPath,
     names: Collection[str] = (ALL,),
     *,
-    images: Images | None = None,
+    images: ImageSource | None = None,
     report: Callable[[str], None] = lambda name: None,
     **options: Any,
-) -> tuple[dict[str, Joined], dict[str, str]]:
+) -> tuple[dict[str, ChartSpec], dict[str, str]]:
     """Draw the figures of an experiment that can be drawn.
 
     Args:
@@ -198,14 +200,14 @@ def make_all(
         UnknownNameError: A name is that of no figure.
     """
     check_names(names)
-    made: dict[str, Joined] = {}
+    made: dict[str, ChartSpec] = {}
     reasons: dict[str, str] = {}
     for name, figure in FIGURES.items():
         if ALL in names or name in names:
             report(name)
             known = {option: value for option, value in options.items() if option in figure.options}
             try:
-                made[name] = make(name, folder, images=images, **known)
+                made[name] = make_figure(name, folder, images=images, **known)
             except CalibrantError as error:
                 reasons[name] = str(error)
     return made, reasons

@@ -7,29 +7,28 @@ import altair as alt
 from calibrant.maxent import gibbs_distribution
 from calibrant.report.charts import (
     Chart,
-    Joined,
-    below,
-    beside,
+    ChartSpec,
     colour,
+    compose_figure,
     dash,
-    finished,
-    key,
-    layered,
+    describe_mark,
+    hconcat,
+    layer_charts,
+    legend,
     panel_width,
-    said,
-    sentence,
     shape,
+    vconcat,
 )
 from calibrant.report.numbers import percent
-from calibrant.report.scores import Record
-from calibrant.report.style import COLUMN, PERCENT, Style, ramp
+from calibrant.report.scores import ChartRecord
+from calibrant.report.style import COLUMN, PERCENT, Style, sequential_styles
 
 MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
 
 
 def prepare(
     n_classes: int = 10, means: Sequence[float] = MEANS, variances: Sequence[float] = VARIANCES
-) -> list[Record]:
+) -> list[ChartRecord]:
     """With a given mean, and with a given variance about the middle class. Raises: NotConvergedError."""
     uniform = [1 / n_classes] * n_classes
     middle = (n_classes - 1) / 2
@@ -44,25 +43,25 @@ def prepare(
     ]
 
 
-def draw(records: list[Record]) -> Joined:
+def draw(records: list[ChartRecord]) -> ChartSpec:
     panels = [_panel(records, "mean", "μ"), _panel(records, "variance", "σ²")]
-    return finished(beside(*panels, spacing=14))
+    return compose_figure(hconcat(*panels, spacing=14))
 
 
-def _panel(records: list[Record], moment: str, letter: str) -> Chart:
+def _panel(records: list[ChartRecord], moment: str, letter: str) -> Chart:
     rows = [_words(record, f"{letter} = {record['target']:g}") for record in records if record["moment"] == moment]
-    lines = ramp(list(dict.fromkeys(row["line"] for row in rows)))
+    lines = sequential_styles(list(dict.fromkeys(row["line"] for row in rows)))
     width = panel_width(2, COLUMN, axes=2)
     chart = _lines(rows, lines, first=moment == "mean")
-    return below(chart.properties(width=width, height=150), key(lines, width), spacing=6)
+    return vconcat(chart.properties(width=width, height=150), legend(lines, width), spacing=6)
 
 
-def _words(record: Record, line: str) -> Record:
-    about = sentence(line, f"class {record['class']}", f"probability {percent(record['probability'])}")
-    return {**record, "line": line, "said": about}
+def _words(record: ChartRecord, line: str) -> ChartRecord:
+    about = describe_mark(line, f"class {record['class']}", f"probability {percent(record['probability'])}")
+    return {**record, "line": line, "description": about}
 
 
-def _lines(rows: list[Record], lines: Sequence[Style], *, first: bool) -> alt.LayerChart:
+def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, first: bool) -> alt.LayerChart:
     last = max(row["class"] for row in rows)
     ticks = list(range(0, last + 1, max(1, round(last / 3))))
     base = alt.Chart().encode(
@@ -75,8 +74,8 @@ def _lines(rows: list[Record], lines: Sequence[Style], *, first: bool) -> alt.La
         y=alt.Y("probability:Q", title="Probability" if first else None, axis=alt.Axis(format=PERCENT, tickCount=5)),
         color=colour(lines),
     )
-    return layered(
-        base.mark_line(strokeWidth=1.3).encode(strokeDash=dash(lines), description=said("line")),
-        base.mark_point(filled=True, size=24, opacity=1).encode(shape=shape(lines), description=said()),
+    return layer_charts(
+        base.mark_line(strokeWidth=1.3).encode(strokeDash=dash(lines), description="line:N"),
+        base.mark_point(filled=True, size=24, opacity=1).encode(shape=shape(lines), description="description:N"),
         rows=rows,
     )

@@ -5,24 +5,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from calibrant.report.charts import Joined, need, panelled
+from calibrant.report.charts import ChartSpec, panel_figure, require_data
 from calibrant.report.figures.severity import severity_panel, severity_records
-from calibrant.report.scores import Record, chosen, losses_in, paired
-from calibrant.report.style import style_of
+from calibrant.report.scores import ChartRecord, keep_paired_losses, select_rows, unique_losses
+from calibrant.report.style import line_style
 
 GLOBAL = "global"
 REMEDY = 'a grid with variant = "global" and loss_options = { local = false } gives them'
 
 
-def prepare(rows: pa.Table, **choice: Any) -> list[Record]:
+def prepare(rows: pa.Table, **choice: Any) -> list[ChartRecord]:
     """Losses that have runs with and without local constraints. Raises: NoDataError."""
-    kept = chosen(rows, **choice, variants=("", GLOBAL), metric=("ece",))
-    need(kept, "local_constraints", "the metric ece", "ask for it in the experiment's metrics")
-    both = paired(kept, "variant")
-    need(both, "local_constraints", 'runs of a loss both with and without the variant "global"', REMEDY)
+    kept = select_rows(rows, **choice, variants=("", GLOBAL), metric=("ece",))
+    require_data(kept, "local_constraints", "the metric ece", "ask for it in the experiment's metrics")
+    both = keep_paired_losses(kept, "variant")
+    require_data(both, "local_constraints", 'runs of a loss both with and without the variant "global"', REMEDY)
     return severity_records(both, "local_constraints")
 
 
-def draw(records: list[Record]) -> Joined:
-    lines = [style_of(loss, variant) for loss in losses_in(records) for variant in ("", GLOBAL)]
-    return panelled(records, lines, partial(severity_panel, lines, y_title="ECE", height=180), columns=2)
+def draw(records: list[ChartRecord]) -> ChartSpec:
+    lines = [line_style(loss, variant) for loss in unique_losses(records) for variant in ("", GLOBAL)]
+    return panel_figure(records, lines, partial(severity_panel, lines, y_title="ECE", height=180), columns=2)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from calibrant.errors import InvalidInputError, printable
-from calibrant.report.charts import Joined, finished, said, sentence, values
-from calibrant.report.scores import Record
+from calibrant.report.charts import ChartSpec, compose_figure, describe_mark, inline_data
+from calibrant.report.scores import ChartRecord
 from calibrant.report.style import COLUMN, FONT_SIZE, PAGE
 
 Pixels = npt.NDArray[np.uint8]
@@ -21,7 +21,7 @@ SHARP = 192  # pixels: smaller images are enlarged to about this, each pixel a s
 MAX_SIDE, NAMES, GAP = 60, 90, 3
 
 
-def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[Record]:
+def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[ChartRecord]:
     """From the images of each row by their columns: uint8, (h, w) or (h, w, 3). Raises: InvalidInputError."""
     found = [
         {"row": printable(row), "column": printable(column), "url": _url(f"{row}, {column}", pixels)}
@@ -44,21 +44,25 @@ def _url(name: str, pixels: Pixels) -> str:
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
 
 
-def draw(records: list[Record]) -> Joined:
+def draw(records: list[ChartRecord]) -> ChartSpec:
     rows, columns = (list(dict.fromkeys(record[name] for record in records)) for name in ("row", "column"))
     room = COLUMN if len(columns) <= 6 else PAGE
     side = min(MAX_SIDE, (room - NAMES) // len(columns))
     names = min(round(6.2 * max(map(len, rows))), NAMES + 30)  # room for the names in a wider font than is drawn with
     plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": FONT_SIZE}
     images = (
-        alt.Chart(values([{**record, "said": sentence(record["row"], record["column"])} for record in records]))
+        alt.Chart(
+            inline_data(
+                [{**record, "description": describe_mark(record["row"], record["column"])} for record in records]
+            )
+        )
         .mark_image(width=side - GAP, height=side - GAP)
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),
             y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=names, **plain)),
             url=alt.Url("url:N"),
-            description=said(),
+            description="description:N",
         )
     )
     view = alt.ViewConfig(stroke=None)
-    return finished(images.properties(width=side * len(columns), height=side * len(rows), view=view))
+    return compose_figure(images.properties(width=side * len(columns), height=side * len(rows), view=view))

@@ -11,46 +11,45 @@ import pyarrow.compute as pc
 from calibrant.errors import NoDataError
 from calibrant.report.charts import (
     Chart,
-    Joined,
-    beside,
+    ChartSpec,
     colour,
+    compose_figure,
     dash,
-    finished,
-    key,
-    layered,
-    need,
+    describe_mark,
+    hconcat,
+    layer_charts,
+    legend,
+    panel_figure,
     panel_width,
-    panelled,
-    said,
-    seeds,
-    sentence,
+    require_data,
+    seeds_text,
     shape,
 )
 from calibrant.report.numbers import mean_text, percent
-from calibrant.report.scores import Record, chosen, losses_in, mean_records, panel_names
-from calibrant.report.style import PAGE, PERCENT, Style, label_of, quantity_of, style_of
+from calibrant.report.scores import ChartRecord, mean_records, panel_names, select_rows, unique_losses
+from calibrant.report.style import PAGE, PERCENT, Style, line_style, loss_label, quantity_of
 
-TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
-METRICS = ("accuracy", "ece", "kse")
+Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
+SEVERITY_METRICS = ("accuracy", "ece", "kse")
 HEIGHT, HIGHER = 150, 220  # pixels of a panel: of one of several metrics, and of one metric alone
-REMEDY = "a data set with corrupted tests gives them, as digits or cifar10"
+SEVERITY_HINT = "a data set with corrupted tests gives them, as digits or cifar10"
 
 
-def prepare(rows: pa.Table, *, metrics: Sequence[str] = METRICS, **choice: Any) -> list[Record]:
+def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **choice: Any) -> list[ChartRecord]:
     """Means over the corruptions of each severity, then over seeds; of accuracy the error. Raises: NoDataError."""
-    kept = chosen(rows, **choice, metric=metrics)
-    need(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
+    kept = select_rows(rows, **choice, metric=metrics)
+    require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
     return [_as_error(record) for record in severity_records(kept, "severity")]
 
 
-def severity_records(rows: pa.Table, figure: str) -> list[Record]:
+def severity_records(rows: pa.Table, figure: str) -> list[ChartRecord]:
     """Means at every severity; data sets without severities are left out.
 
     Raises:
         NoDataError: No data set has tests of two severities.
     """
     graded = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
-    need(graded, figure, "tests at several severities", REMEDY)
+    require_data(graded, figure, "tests at several severities", SEVERITY_HINT)
     known = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
     rows = rows.filter(pc.and_(pc.is_in(rows["panel"], graded), known))
     severities = pc.unique(rows["severity"]).to_pylist()
@@ -60,16 +59,16 @@ def severity_records(rows: pa.Table, figure: str) -> list[Record]:
     return mean_records(rows, "panel", "metric", "loss", "variant", "calibrator", "severity")
 
 
-def _as_error(record: Record) -> Record:
+def _as_error(record: ChartRecord) -> ChartRecord:
     if record["metric"] != "accuracy":
         return record
     limits = {"mean": 1 - record["mean"], "low": 1 - record["high"], "high": 1 - record["low"]}
     return {**record, "metric": "error", **limits}
 
 
-def draw(records: list[Record]) -> Joined:
-    lines = [style_of(loss) for loss in losses_in(records)]
-    metrics = [metric for metric in TITLES if any(record["metric"] == metric for record in records)]
+def draw(records: list[ChartRecord]) -> ChartSpec:
+    lines = [line_style(loss) for loss in unique_losses(records)]
+    metrics = [metric for metric in Y_TITLES if any(record["metric"] == metric for record in records)]
     width = panel_width(len(metrics), PAGE, axes=len(metrics))
     rows = []
     for panel in panel_names(records):
@@ -79,34 +78,34 @@ def draw(records: list[Record]) -> Joined:
                 [record for record in records if (record["panel"], record["metric"]) == (panel, metric)],
                 "",
                 width,
-                y_title=TITLES[metric],
+                y_title=Y_TITLES[metric],
                 height=HEIGHT,
             )
             for metric in metrics
         ]
-        rows.append(beside(*charts, title=panel))
-    return finished(*rows, key(lines, panel_width(1, PAGE)))
+        rows.append(hconcat(*charts, title=panel))
+    return compose_figure(*rows, legend(lines, panel_width(1, PAGE)))
 
 
-def draw_metric(records: list[Record], metric: str, title: str) -> Joined:
+def draw_metric(records: list[ChartRecord], metric: str, title: str) -> ChartSpec:
     """One metric alone, a panel per data set."""
-    lines = [style_of(loss) for loss in losses_in(records)]
+    lines = [line_style(loss) for loss in unique_losses(records)]
     in_percent = quantity_of(metric).in_percent
     panel = partial(severity_panel, lines, y_title=title, height=HIGHER, in_percent=in_percent)
-    return panelled(records, lines, panel, single=PAGE)
+    return panel_figure(records, lines, panel, single=PAGE)
 
 
-def label_by_loss(record: Record) -> str:
-    return label_of(record["loss"], record["variant"])
+def label_by_loss(record: ChartRecord) -> str:
+    return loss_label(record["loss"], record["variant"])
 
 
 def severity_panel(
     lines: Sequence[Style],
-    records: Sequence[Record],
+    records: Sequence[ChartRecord],
     title: str,
     width: int,
     *,
-    label: Callable[[Record], str] = label_by_loss,
+    label: Callable[[ChartRecord], str] = label_by_loss,
     y_title: str,
     height: int,
     top: float | None = None,
@@ -122,19 +121,21 @@ def severity_panel(
             scale=alt.Scale(nice=False, padding=6),
         ),
         color=colour(lines),
-        description=said("line"),
+        description="line:N",
     )
     axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
     scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
     up = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
     line = base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines))
-    point = base.mark_point(filled=True, size=26, opacity=1).encode(y=up, shape=shape(lines), description=said())
-    chart = layered(band, line, point, rows=rows).properties(width=width, height=height)
+    point = base.mark_point(filled=True, size=26, opacity=1).encode(
+        y=up, shape=shape(lines), description="description:N"
+    )
+    chart = layer_charts(band, line, point, rows=rows).properties(width=width, height=height)
     return chart.properties(title=title) if title else chart
 
 
-def _words(record: Record, label: str, metric: str, *, in_percent: bool) -> Record:
+def _words(record: ChartRecord, label: str, metric: str, *, in_percent: bool) -> ChartRecord:
     mean = percent(record["mean"]) if in_percent else mean_text(record["mean"], False)
-    about = sentence(label, f"severity {record['severity']}", f"{metric} {mean}", seeds(record["n_seeds"]))
-    return {**record, "line": label, "said": about}
+    about = describe_mark(label, f"severity {record['severity']}", f"{metric} {mean}", seeds_text(record["n_seeds"]))
+    return {**record, "line": label, "description": about}
