@@ -102,8 +102,10 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     if words[0] == "python":
         return exit_code(lambda: runpy.run_path(words[1], run_name="__main__"), words[2:], monkeypatch)
     assert words[0] == "calibrant", f"{words[0]} cannot be run in tests: say <!-- not run: why --> before the block"
-    paths = [sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in words[1:]]
-    return exit_code(cli.main, sum(paths, []), monkeypatch)
+    tokens: list[str] = []
+    for word in words[1:]:
+        tokens += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    return exit_code(cli.main, tokens, monkeypatch)
 
 
 def exit_code(program: Callable[[], object], arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -234,7 +236,9 @@ def test_files_of_settings_are_read() -> None:
 
 
 def test_files_of_ci_are_yaml() -> None:
-    found = [yaml.safe_load(block.text) for block in read_blocks(DOCS / "tutorials" / "ci.md") if block.language == "yaml"]
+    found = [
+        yaml.safe_load(block.text) for block in read_blocks(DOCS / "tutorials" / "ci.md") if block.language == "yaml"
+    ]
     workflow, hooks = found
     gate = next(step["run"] for step in workflow["jobs"]["audit"]["steps"] if "--fail-if" in step.get("run", ""))
     for line in (gate, hooks["repos"][0]["hooks"][0]["entry"]):
