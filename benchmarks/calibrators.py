@@ -43,7 +43,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.scale import BOUNDS, solve_temperature
 
 SMALL, LARGE = (5_000, 10), (50_000, 1000)
 OURS, SOLVER = "calibrant, TemperatureScaling.fit", "calibrant, the solver alone"
@@ -188,7 +188,7 @@ def temperature_functions(
     doubles = z.double()
     functions = {
         OURS: lambda: TemperatureScaling.fit(fresh(predictions)).temperature,
-        SOLVER: lambda: solve_scale(Likelihood(z, y), BOUNDS).temperature,
+        SOLVER: lambda: solve_temperature(Likelihood(z, y), BOUNDS).temperature,
         SINGLE: lambda: scikit_learn(z, y),
         DOUBLE: lambda: scikit_learn(doubles, y),
     }

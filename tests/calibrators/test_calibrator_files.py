@@ -18,7 +18,7 @@ import torch
 import calibrant as cb
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
-from made.calibrator_check import METHODS, fitted, fresh_rows
+from made.calibrator_check import CALIBRATORS, fitted, fresh_rows
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def damaged(path: Path, name: str, change: Callable[[dict[str, Any]], object]) -
 CONTENTS = [
     *(b"", b"temperature: 1.5\n", b"PAR1\x00\x01\x02PAR1", b"\xff\xfe\x00\x80", b"\xef\xbb\xbf{}"),
     *(b"null", b"3", b'"temperature"', b"[]", b"[1, 2]", b"{}", b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000),
-    b'{"method": "temperature", "temperature": 1.5}',
+    b'{"calibrator": "temperature", "temperature": 1.5}',
     b'{"calibrant_calibrator": "one"}',
     b'{"calibrant_calibrator": null}',
     b'{"calibrant_calibrator": 1}',
-    b'{"calibrant_calibrator": 0, "method": "temperature"}',
+    b'{"calibrant_calibrator": 0, "calibrator": "temperature"}',
 ]
 
 
@@ -86,8 +86,8 @@ def test_the_file_of_another_method_is_refused(path: Path) -> None:
 REMOVED = "(removed)"
 RECORDS: list[tuple[str, Any, str]] = [
     ("calibrant_calibrator", 2, "newer"),
-    ("method", "temprature", "temprature"),
-    *(("method", value, "method") for value in (REMOVED, None, 3, ["temperature"], {})),
+    ("calibrator", "temprature", "temprature"),
+    *(("calibrator", value, "calibrator") for value in (REMOVED, None, 3, ["temperature"], {})),
     *(("n_classes", value, "") for value in (REMOVED, None, "three", 1, 0, -3, 2.5, [3], True)),
     *(("fitted", value, "") for value in (REMOVED, {}, [], None, "240 rows")),
     *((f"fitted.{part}", REMOVED, part) for part in ("n_rows", "nll_before", "nll_after", "rows")),
@@ -138,7 +138,7 @@ def lists_of(value: object) -> Iterator[list[Any]]:
         yield value
 
 
-FITTED_NAMES = [name for name, method in METHODS.items() if not method.idempotent]
+FITTED_NAMES = [name for name, method in CALIBRATORS.items() if not method.idempotent]
 
 
 REPORTS = {"standard_error", "slope", "at_bound"}  # on the fit; they change no row

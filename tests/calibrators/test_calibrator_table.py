@@ -11,7 +11,7 @@ import calibrant as cb
 from calibrant import calibrators
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
-from made.calibrator_check import ASPECTS, METHODS, PLAIN, assert_one_line, fit, validation_of
+from made.calibrator_check import ASPECTS, CALIBRATORS, PLAIN, assert_one_line, fit, validation_of
 from made.calibrator_data import bare, draw, like
 
 MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic"}
@@ -20,43 +20,43 @@ FOR_SHIFT = {"perturbed_temperature", "domain_temperature", "set_temperature", "
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", CALIBRATORS)
 def test_contract(name: str, aspect: str) -> None:
     ASPECTS[aspect](name)
 
 
 def test_promises_of_the_table() -> None:
-    for name, method in METHODS.items():
-        assert method.name == name
-        assert getattr(calibrators, method.__name__) is method
-    assert cb.TemperatureScaling is METHODS["temperature"]
-    assert set(METHODS) - PLAIN == FOR_SHIFT
-    assert {name for name, method in METHODS.items() if not method.keeps_argmax} == MAY_CHANGE_THE_CLASS
-    plain_likelihood = {name for name in PLAIN if METHODS[name].likelihood_fitted}
+    for name, cls in CALIBRATORS.items():
+        assert cls.name == name
+        assert getattr(calibrators, cls.__name__) is cls
+    assert cb.TemperatureScaling is CALIBRATORS["temperature"]
+    assert set(CALIBRATORS) - PLAIN == FOR_SHIFT
+    assert {name for name, cls in CALIBRATORS.items() if not cls.keeps_argmax} == MAY_CHANGE_THE_CLASS
+    plain_likelihood = {name for name in PLAIN if CALIBRATORS[name].likelihood_fitted}
     assert plain_likelihood == PLAIN - NO_LIKELIHOOD
-    assert {name for name, method in METHODS.items() if method.two_classes_only} == {"platt", "beta"}
-    assert {name for name, method in METHODS.items() if method.usual} <= PLAIN
+    assert {name for name, cls in CALIBRATORS.items() if cls.two_classes_only} == {"platt", "beta"}
+    assert {name for name, cls in CALIBRATORS.items() if cls.default_candidate} <= PLAIN
 
 
 def test_options_are_those_of_the_fit() -> None:
-    for name, method in METHODS.items():
-        keywords = [p for p in inspect.signature(method.fit).parameters.values() if p.name != "validation"]
-        assert method.options() == tuple(p.name for p in keywords)
+    for name, cls in CALIBRATORS.items():
+        keywords = [p for p in inspect.signature(cls.fit).parameters.values() if p.name != "validation"]
+        assert cls.options() == tuple(p.name for p in keywords)
         assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in keywords), name
-        assert calibrator_class(name, method.options()) is method
+        assert calibrator_class(name, cls.options()) is cls
     with pytest.raises(InvalidInputError, match=r"n_bins.*vector.*strength"):
         calibrator_class("vector", ["n_bins"])
     with pytest.raises(InvalidInputError, match=r"grid.*identity.*none"):
         cb.cross_fit(draw(30), "identity", grid=(1.0,))
 
 
-# What a fit refuses: the method, its options, and what the message names
+# What a fit refuses: the cls, its options, and what the message names
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *(
         (name, {"strength": value}, f"strength.*{value:g}")
-        for name, method in METHODS.items()
-        if "strength" in method.options()
+        for name, cls in CALIBRATORS.items()
+        if "strength" in cls.options()
         for value in (-1.0, math.nan, math.inf)
     ),
     *(("histogram", {"n_bins": value}, f"n_bins.*{value}") for value in (0, -3, 2.5)),
@@ -101,11 +101,11 @@ def test_refused_options(name: str, options: dict[str, Any], message: str) -> No
 def test_refused_rows() -> None:
     """More than two classes, no columns or features where they are needed, one set, labels of probability 0."""
     four = validation_of("vector")
-    for name, method in METHODS.items():
-        if method.two_classes_only:
+    for name, cls in CALIBRATORS.items():
+        if cls.two_classes_only:
             with pytest.raises(InvalidInputError, match="4"):
                 fit(name, four)
-        if method.needs_columns or method.needs_features or method.fits_shifts:
+        if cls.needs_columns or cls.needs_features or cls.fits_shifts:
             with pytest.raises(CalibrantError, match=r"corruption|domain|features") as caught:
                 fit(name, cb.Predictions.from_logits(four.logits, four.labels))
             assert_one_line(caught.value)
@@ -141,4 +141,4 @@ def test_refused_calls() -> None:
     with pytest.raises(InvalidInputError, match="already calibrated"):
         calibrator(once)
     twice = fit("identity", rows)(fit("identity", rows)(once))
-    assert twice.metadata["calibrator"]["after"]["after"]["method"] == "temperature"
+    assert twice.metadata["calibrator"]["after"]["after"]["name"] == "temperature"

@@ -7,10 +7,16 @@ import pytest
 import torch
 
 import calibrant as cb
-from calibrant.calibrators import Calibrator, HistogramBinning, PerturbedTemperature, TemperatureScaling, UnseenFits
+from calibrant.calibrators import (
+    Calibrator,
+    HistogramBinning,
+    LeaveOneShiftOut,
+    PerturbedTemperature,
+    TemperatureScaling,
+)
 from calibrant.calibrators.choice import row_folds
 from calibrant.errors import CalibrantError, NotConvergedError
-from made.calibrator_check import METHODS
+from made.calibrator_check import CALIBRATORS
 from made.calibrator_data import draw, permuted
 
 
@@ -23,21 +29,21 @@ def always_correct(n: int = 60) -> cb.Predictions:
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("temperature", {}), ("vector", {"strength": 2.0}), ("histogram", {"n_bins": 4})]
+    ("calibrator", "options"), [("temperature", {}), ("vector", {"strength": 2.0}), ("histogram", {"n_bins": 4})]
 )
-def test_each_row_is_calibrated_by_the_fit_of_the_other_folds(method: str, options: dict[str, Any]) -> None:
+def test_each_row_is_calibrated_by_the_fit_of_the_other_folds(calibrator: str, options: dict[str, Any]) -> None:
     rows = draw(400, columns={"number": list(range(400))})
-    found = cb.cross_fit(rows, method, folds=4, **options)
+    found = cb.cross_fit(rows, calibrator, folds=4, **options)
     assert torch.equal(found.predictions.labels, rows.labels)
     assert found.predictions.columns.equals(rows.columns)
-    assert found.predictions.metadata["calibrator"] == {"method": method, "cross_fit": 4}
+    assert found.predictions.metadata["calibrator"] == {"name": calibrator, "cross_fit": 4}
     for fold in range(4):
         held_out = found.fold == fold
         assert 40 <= int(held_out.sum()) <= 160
-        wanted = METHODS[method].fit(rows[~held_out], **options)(rows[held_out]).log_probs()
+        wanted = CALIBRATORS[calibrator].fit(rows[~held_out], **options)(rows[held_out]).log_probs()
         torch.testing.assert_close(found.predictions[held_out].log_probs(), wanted, rtol=1e-9, atol=1e-9)
     new = draw(50, seed=1)
-    assert torch.equal(found.calibrator(new).logits, METHODS[method].fit(rows, **options)(new).logits)
+    assert torch.equal(found.calibrator(new).logits, CALIBRATORS[calibrator].fit(rows, **options)(new).logits)
 
 
 def test_folds_do_not_depend_on_the_order_of_rows() -> None:
@@ -88,29 +94,29 @@ def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(by: str) -> None:
     calibrator, table = cb.choose(rows, names, by=by, folds=3)
     assert isinstance(calibrator, TemperatureScaling)
     assert calibrator.temperature == pytest.approx(TemperatureScaling.fit(rows).temperature, rel=1e-12)
-    assert table[0].method == "temperature"
-    assert {row.method for row in table} == set(names)
+    assert table[0].calibrator == "temperature"
+    assert {row.calibrator for row in table} == set(names)
     scores = [row.score for row in table]
     assert scores == sorted(scores)
     for row in table:
-        crossed = cb.score(cb.cross_fit(rows, row.method, folds=3).predictions, metrics=[by])
+        crossed = cb.score(cb.cross_fit(rows, row.calibrator, folds=3).predictions, metrics=[by])
         assert row.score == pytest.approx(getattr(crossed, by), rel=1e-6)
         assert row.difference == pytest.approx(row.score - table[0].score, abs=1e-12)
         assert row.standard_error > 0
         assert row.failure is None
     _, moved = cb.choose(permuted(rows, 1), names, by=by, folds=3)
-    assert [row.method for row in moved] == [row.method for row in table]
+    assert [row.calibrator for row in moved] == [row.calibrator for row in table]
     assert [row.score for row in moved] == pytest.approx(scores, rel=1e-6)
 
 
 def test_the_usual_candidates() -> None:
     for n_classes in (2, 3):
         calibrator, table = cb.choose(draw(250, n_classes=n_classes), folds=2)
-        usual = {name for name, method in METHODS.items() if method.usual}
-        wanted = {name for name in usual if n_classes == 2 or not METHODS[name].two_classes_only}
-        assert {row.method for row in table} == wanted
+        default = {name for name, cls in CALIBRATORS.items() if cls.default_candidate}
+        wanted = {name for name in default if n_classes == 2 or not CALIBRATORS[name].two_classes_only}
+        assert {row.calibrator for row in table} == wanted
         assert not calibrator.idempotent
-    assert {"identity", "temperature", "beta"} <= usual
+    assert {"identity", "temperature", "beta"} <= default
 
 
 def test_a_candidate_that_fails_is_listed_last_with_its_reason() -> None:
@@ -119,8 +125,8 @@ def test_a_candidate_that_fails_is_listed_last_with_its_reason() -> None:
         (always_correct(), ("temperature", "identity"), "identity"),
     ):
         calibrator, table = cb.choose(rows, names)
-        assert calibrator.name == table[0].method == best
-        assert (table[-1].method, table[-1].score) == (names[0], None)
+        assert calibrator.name == table[0].calibrator == best
+        assert (table[-1].calibrator, table[-1].score) == (names[0], None)
         assert table[-1].failure
         with pytest.raises(NotConvergedError, match=names[0]):
             cb.choose(rows, names[:1])
@@ -140,17 +146,17 @@ def shifted(seed: int, n: int = 200, column: str = "corruption") -> cb.Predictio
 
 
 def test_a_comparison_scores_what_each_method_makes_of_the_test_rows() -> None:
-    validation, test, methods = draw(400), draw(300, seed=1), ["identity", "temperature", "platt", "vector"]
+    validation, test, names = draw(400), draw(300, seed=1), ["identity", "temperature", "platt", "vector"]
     steps: list[str] = []
-    rows = cb.compare_calibrators(validation, test, methods, report=steps.append)
-    assert [row.method for row in rows] == steps == methods
+    rows = cb.compare_calibrators(validation, test, names, progress=steps.append)
+    assert [row.calibrator for row in rows] == steps == names
     for row in rows:
-        assert (row.group, row.whole, row.n_rows) == (None, True, 300)
-        if row.method == "platt":
+        assert (row.group, row.overall, row.n_rows) == (None, True, 300)
+        if row.calibrator == "platt":
             assert row.failure is not None
             assert "3" in row.failure
             continue
-        card = cb.score(METHODS[row.method].fit(validation)(test))
+        card = cb.score(CALIBRATORS[row.calibrator].fit(validation)(test))
         assert row.values == pytest.approx({"nll": card.nll, "ece": card.ece}, abs=1e-6)
         assert set(row.intervals) == {"nll", "ece"}
         low, high = row.intervals["nll"]
@@ -166,7 +172,7 @@ def test_methods_of_corrupted_rows_never_see_the_type_that_they_are_tested_on(co
     validation, test = shifted(1, column=column), shifted(2, column=column)
     names = ["perturbed_temperature", "temperature"]
     rows = cb.compare_calibrators(validation, test, names, by=column, shift=column, metrics=("nll", "brier"))
-    found = {(row.method, row.group): row.values for row in rows}
+    found = {(row.calibrator, row.group): row.values for row in rows}
     clean = TemperatureScaling.fit(validation.where(**{column: "none"}))
     for kind in KINDS:
         part = test.where(**{column: kind})
@@ -175,28 +181,28 @@ def test_methods_of_corrupted_rows_never_see_the_type_that_they_are_tested_on(co
         calibrator = PerturbedTemperature.fit(validation.where(**{column: others}), shift=column)
         assert found["perturbed_temperature", kind]["nll"] == pytest.approx(cb.score(calibrator(part)).nll, rel=1e-6)
     with pytest.raises(CalibrantError, match="types of corruption other than noise, which test has"):
-        UnseenFits(validation.where(**{column: ["none", "noise"]}), shift=column).calibrated(names[0], part)
+        LeaveOneShiftOut(validation.where(**{column: ["none", "noise"]}), shift=column).calibrate(names[0], part)
     informed = PerturbedTemperature.fit(validation, shift=column)
     assert abs(cb.score(informed(part)).nll - cb.score(calibrator(part)).nll) > 1e-4
 
 
 def test_a_method_is_fitted_once_for_each_type_unless_it_looks_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = UnseenFits(shifted(1))
+    fits = LeaveOneShiftOut(shifted(1))
     count = dict.fromkeys(("temperature", "perturbed_temperature", "transcal"), 0)
     for name in count:
 
-        def counted(target: cb.Predictions, rows: cb.Predictions, *, shift: str, name: str = name) -> Calibrator:
+        def counting_fit(target: cb.Predictions, rows: cb.Predictions, *, shift: str, name: str = name) -> Calibrator:
             count[name] += 1
             return TemperatureScaling.fit(rows)
 
-        monkeypatch.setattr(METHODS[name], "fit_for", counted)
+        monkeypatch.setattr(CALIBRATORS[name], "fit_for", counting_fit)
     for seed in (2, 3):
         for kind in KINDS:
             for name in count:
-                fits.calibrated(name, shifted(seed).where(corruption=kind))
+                fits.calibrate(name, shifted(seed).where(corruption=kind))
     assert count == {"temperature": 1, "perturbed_temperature": len(KINDS), "transcal": 2 * len(KINDS)}
     with pytest.raises(CalibrantError, match="allow_same_rows"):
-        fits.check_unlike(shifted(1).where(corruption="fog"))
+        fits.check_disjoint(shifted(1).where(corruption="fog"))
 
 
 def test_what_the_rows_lack_decides_which_methods_are_compared() -> None:
@@ -208,11 +214,11 @@ def test_what_the_rows_lack_decides_which_methods_are_compared() -> None:
         (rows.select(["corruption"]), lacking | {"set_temperature"}),
         (rows.where(corruption="none"), lacking | {"perturbed_temperature", "set_temperature"}),
     ):
-        assert set(UnseenFits(validation).usable_methods(validation)) == set(METHODS) - missing
+        assert set(LeaveOneShiftOut(validation).usable_calibrators(validation)) == set(CALIBRATORS) - missing
     two = draw(200, n_classes=2, columns={"domain": ["a", "b"] * 100})
     lacking = {"perturbed_temperature", "set_temperature", "density_aware"}
     found = cb.compare_calibrators(two, draw(100, seed=1, n_classes=2), metrics=["nll"])
-    assert [row.method for row in found] == [name for name in METHODS if name not in lacking]
+    assert [row.calibrator for row in found] == [name for name in CALIBRATORS if name not in lacking]
 
 
 # Refusals
@@ -222,13 +228,13 @@ def test_what_the_rows_lack_decides_which_methods_are_compared() -> None:
     ("function", "options", "message"),
     [
         *(("cross_fit", {"folds": folds}, f"folds.*{folds}") for folds in (1, 0, 101, 2.5)),
-        ("cross_fit", {"method": "temprature"}, "temprature.*did you mean 'temperature'"),
+        ("cross_fit", {"calibrator": "temprature"}, "temprature.*did you mean 'temperature'"),
         ("cross_fit", {"by": "patient"}, "patient"),
         ("choose", {"by": "ece"}, "ece"),
         ("choose", {"candidates": ("identity", "vectr")}, "vectr"),
         ("choose", {"candidates": ()}, "candidates"),
         ("choose", {"folds": 1}, "folds.*1"),
-        ("compare", {"methods": ["temprature"]}, "temprature"),
+        ("compare", {"calibrators": ["temprature"]}, "temprature"),
         ("compare", {"metrics": ["ecee"]}, "ecee"),
         ("compare", {"by": "site"}, "site"),
         ("compare", {"test": draw(100)[:50]}, "allow_same_rows=True"),
@@ -239,7 +245,7 @@ def test_what_the_rows_lack_decides_which_methods_are_compared() -> None:
 def test_refusals(function: str, options: dict[str, Any], message: str) -> None:
     rows, test = draw(100), draw(50, seed=1)
     call = cb.compare_calibrators if function == "compare" else getattr(cb, function)
-    given = ({"test": test, "methods": ["identity"]} if function == "compare" else {}) | options
+    given = ({"test": test, "calibrators": ["identity"]} if function == "compare" else {}) | options
     with pytest.raises(CalibrantError, match=message):
         call(rows, **given)
     with pytest.raises(CalibrantError, match="labels"):

@@ -11,7 +11,7 @@ import torch
 import calibrant as cb
 from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
-from calibrant.calibrators.conditional import feature_bank, own_distances
+from calibrant.calibrators.conditional import feature_bank, leave_one_out_distances
 from calibrant.calibrators.transfer import control_variate
 from calibrant.errors import InvalidInputError, NotConvergedError
 from made.calibrator_check import NO_CERTAINTIES, PLAIN
@@ -201,7 +201,7 @@ def test_no_row_is_its_own_neighbour() -> None:
     features = torch.randn(40, 5, generator=generator)
     rows = draw(40, 3, 0, features=features)
     bank, members = feature_bank("density_aware", rows, "validation")
-    found = own_distances(features, bank, members, 3)
+    found = leave_one_out_distances(features, bank, members, 3)
     unit = features / features.norm(dim=1, keepdim=True)
     apart = torch.cdist(unit, unit).fill_diagonal_(math.inf)
     torch.testing.assert_close(found.float(), apart.sort(dim=1).values[:, :3].mean(1), atol=2e-3, rtol=0)

@@ -29,7 +29,7 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
 TINY = 1e-7  # a prior that plenty of data do not feel
 
@@ -37,14 +37,14 @@ TINY = 1e-7  # a prior that plenty of data do not feel
 class Rows(NamedTuple):
     """Logits with labels."""
 
-    logits: Floats
+    logits: FloatArray
     labels: Labels
 
     def predictions(self) -> cb.Predictions:
         return cb.Predictions.from_logits(self.logits, self.labels)
 
 
-def sample(probs: Floats, random: np.random.Generator) -> Labels:
+def sample(probs: FloatArray, random: np.random.Generator) -> Labels:
     """A class for each row of probabilities."""
     return np.minimum((probs.cumsum(1) < random.random((len(probs), 1))).sum(1), probs.shape[1] - 1)
 
@@ -57,7 +57,7 @@ def skewed(n: int, n_classes: int, seed: int = 0) -> Rows:
     return Rows(logits, sample(softmax(scale * logits + offset, axis=1), random))
 
 
-def curved(n: int, truth: Callable[[Floats], Floats], seed: int = 0) -> tuple[Rows, Floats]:
+def curved(n: int, truth: Callable[[FloatArray], FloatArray], seed: int = 0) -> tuple[Rows, FloatArray]:
     """Two classes whose true P(y = 1) is a function of the predicted one; and that truth."""
     random = np.random.default_rng(seed)
     given = random.uniform(0.01, 0.99, size=n)
@@ -66,14 +66,14 @@ def curved(n: int, truth: Callable[[Floats], Floats], seed: int = 0) -> tuple[Ro
     return Rows(logits, (random.random(n) < true).astype(np.int64)), true
 
 
-def calibrated(calibrator: Calibrator, rows: Rows) -> Floats:
+def calibrated(calibrator: Calibrator, rows: Rows) -> FloatArray:
     """Probabilities of rows, though the calibrator was fitted on them."""
-    found: Floats = calibrator(rows.predictions(), allow_same_rows=True).probs().double().numpy()
+    found: FloatArray = calibrator(rows.predictions(), allow_same_rows=True).probs().double().numpy()
     assert found.sum(1) == pytest.approx(np.ones(len(found)), abs=1e-9)
     return found
 
 
-def mean_nll(probs: Floats, labels: Labels) -> float:
+def mean_nll(probs: FloatArray, labels: Labels) -> float:
     return -float(np.log(probs[np.arange(len(labels)), labels]).mean())
 
 
@@ -110,15 +110,15 @@ def test_ensemble_weights_meet_the_conditions_of_an_optimum(n_classes: int, nois
 # Vector and matrix scaling, and Dirichlet calibration
 
 
-def logistic(inputs: Floats, labels: Labels, *, diagonal: bool) -> Floats:
+def logistic(inputs: FloatArray, labels: Labels, *, diagonal: bool) -> FloatArray:
     """Probabilities of the unregularised fit of weights and biases, by scipy."""
     n, k = inputs.shape
     hot = np.eye(k)[labels]
 
-    def unpack(vector: Floats) -> tuple[Floats, Floats]:
+    def unpack(vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         return (np.diag(vector[:k]), vector[k:]) if diagonal else (vector[: k * k].reshape(k, k), vector[k * k :])
 
-    def objective(vector: Floats) -> tuple[float, Floats]:
+    def objective(vector: FloatArray) -> tuple[float, FloatArray]:
         weight, bias = unpack(vector)
         logits = inputs @ weight.T + bias
         residual = (softmax(logits, axis=1) - hot) / n
@@ -129,7 +129,7 @@ def logistic(inputs: Floats, labels: Labels, *, diagonal: bool) -> Floats:
     start = np.concatenate([np.ones(k) if diagonal else np.eye(k).ravel(), np.zeros(k)])
     found = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-8, "maxiter": 2000})
     weight, bias = unpack(found.x)
-    probs: Floats = softmax(inputs @ weight.T + bias, axis=1)
+    probs: FloatArray = softmax(inputs @ weight.T + bias, axis=1)
     return probs
 
 
@@ -188,10 +188,10 @@ def test_platt_is_logistic_regression_on_the_log_odds() -> None:
     assert calibrated(found, rows) == pytest.approx(other.predict_proba(odds), abs=1e-3)
 
 
-def beta_oracle(given: Floats, labels: Labels) -> Floats:
+def beta_oracle(given: FloatArray, labels: Labels) -> FloatArray:
     """a, b and c of least NLL with a and b not negative."""
 
-    def objective(vector: Floats) -> tuple[float, Floats]:
+    def objective(vector: FloatArray) -> tuple[float, FloatArray]:
         a, b, c = vector
         s = a * np.log(given) - b * np.log1p(-given) + c
         residual = expit(s) - labels
@@ -200,7 +200,7 @@ def beta_oracle(given: Floats, labels: Labels) -> Floats:
 
     bounds = [(0, None), (0, None), (None, None)]
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000}
-    found: Floats = minimize(objective, [1, 1, 0], jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    found: FloatArray = minimize(objective, [1, 1, 0], jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return found
 
 
@@ -222,9 +222,9 @@ def test_beta_calibration_is_the_bounded_fit(a: float, b: float, c: float) -> No
 # Bins
 
 
-def binned(hits: NDArray[Any], index: NDArray[np.int64]) -> Floats:
+def binned(hits: NDArray[Any], index: NDArray[np.int64]) -> FloatArray:
     """The mean of hits in each row's bin."""
-    found: Floats = (np.bincount(index, hits) / np.maximum(np.bincount(index), 1))[index]
+    found: FloatArray = (np.bincount(index, hits) / np.maximum(np.bincount(index), 1))[index]
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators import DensityAwareScaling, SetTemperature, TemperatureScaling
-from made.calibrator_check import METHODS, PLAIN
+from made.calibrator_check import CALIBRATORS, PLAIN
 from made.calibrator_data import (
     Truth,
     angle_rows,
@@ -227,14 +227,14 @@ TOP_LABEL = {"spline"}
 
 
 def test_every_calibrator_has_a_proof() -> None:
-    assert {name for name, _ in PROOFS} | {"identity"} == set(METHODS)
+    assert {name for name, _ in PROOFS} | {"identity"} == set(CALIBRATORS)
 
 
 @pytest.mark.parametrize(("name", "kind"), PROOFS)
 def test_calibrates(name: str, kind: str) -> None:
     proof = PROOFS[name, kind]
     fresh = proof.fresh_rows()
-    calibrated = METHODS[name].fit(proof.rows(VALIDATION).predictions, **proof.options())(fresh.predictions)
+    calibrated = CALIBRATORS[name].fit(proof.rows(VALIDATION).predictions, **proof.options())(fresh.predictions)
     errors = [(fresh.error(fresh.predictions), fresh.error(calibrated))]
     if name in TOP_LABEL:
         errors.append((fresh.top_error(fresh.predictions), fresh.top_error(calibrated)))
@@ -246,7 +246,7 @@ def test_calibrates(name: str, kind: str) -> None:
 def test_the_identity_keeps_what_is_calibrated() -> None:
     truth = mapped(N, 4, lambda logits: logits, seed=FRESH)
     validation = mapped(N, 4, divided, seed=VALIDATION).predictions
-    assert truth.error(METHODS["identity"].fit(validation)(truth.predictions)) < 1e-12
+    assert truth.error(CALIBRATORS["identity"].fit(validation)(truth.predictions)) < 1e-12
 
 
 # Parameters come back
@@ -273,7 +273,7 @@ def test_distance_coefficients_come_back() -> None:
 # No harm where there is nothing to calibrate, or nothing that the method could
 
 
-N_PARAMETERS = dict.fromkeys(METHODS, 4) | {
+N_PARAMETERS = dict.fromkeys(CALIBRATORS, 4) | {
     **{"identity": 0, "temperature": 1, "temperature_grid": 1, "perturbed_temperature": 1, "ensemble_temperature": 3},
     **{"vector": 8, "matrix": 20, "dirichlet": 20, "platt": 2, "beta": 3, "spline": 8, "conditional_temperature": 6},
     **{"histogram": 60, "bbq": 80, "isotonic": 80, "isotonic_multiclass": 30, "transcal": 2, "density_aware": 2},
@@ -282,19 +282,19 @@ N_HARM = 5000
 
 
 def assert_no_harm(name: str, validation: Truth, fresh: Truth, **options: Any) -> None:
-    calibrated = METHODS[name].fit(validation.predictions, **options)(fresh.predictions)
+    calibrated = CALIBRATORS[name].fit(validation.predictions, **options)(fresh.predictions)
     worse = nll_per_row(calibrated) - nll_per_row(fresh.predictions)
     noise = 3 * worse.std().item() / math.sqrt(N_HARM)
     assert worse.mean().item() <= noise + 2 * N_PARAMETERS[name] / N_HARM
 
 
 @pytest.mark.parametrize("truth", ["calibrated", "hidden"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", CALIBRATORS)
 def test_does_no_harm(name: str, truth: str) -> None:
-    n_classes = 2 if METHODS[name].two_classes_only else 4
+    n_classes = 2 if CALIBRATORS[name].two_classes_only else 4
     validation, fresh, target = (shifted_rows(N_HARM, n_classes, seed=seed, truth=truth) for seed in (31, 32, 33))
-    options: dict[str, Any] = {"target": target.predictions} if METHODS[name].needs_target else {}
-    if "grid" in METHODS[name].options():
+    options: dict[str, Any] = {"target": target.predictions} if CALIBRATORS[name].needs_target else {}
+    if "grid" in CALIBRATORS[name].options():
         options["grid"] = (0.5, 1.0, 2.0)  # that of the paper has no 1: it harms a calibrated model
     assert_no_harm(name, validation, fresh, **options)
 

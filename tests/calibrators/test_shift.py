@@ -21,7 +21,7 @@ from calibrant.calibrators import (
     PerturbedTemperature,
     SetTemperature,
     TemperatureScaling,
-    TransferTemperature,
+    TransCal,
     perturb_gaussian,
 )
 from calibrant.errors import CalibrantError
@@ -218,14 +218,14 @@ def test_transfer_looks_at_features_or_logits_and_at_no_labels_of_the_target() -
     source = covariate(3000, 0.0, 10)
     of_source = TemperatureScaling.fit(source).temperature
     labelled, bare = (covariate(3000, 1.0, 20, labels=labels) for labels in (True, False))
-    found = TransferTemperature.fit(source, target=bare).temperature
-    assert TransferTemperature.fit(source, target=labelled).temperature == found
+    found = TransCal.fit(source, target=bare).temperature
+    assert TransCal.fit(source, target=labelled).temperature == found
     assert abs(math.log(found / TemperatureScaling.fit(labelled).temperature)) < 0.3
     assert found > 1.3 * of_source
-    same = TransferTemperature.fit(source, target=covariate(3000, 0.0, 20, labels=False))
+    same = TransCal.fit(source, target=covariate(3000, 0.0, 20, labels=False))
     assert same.temperature == pytest.approx(of_source, rel=0.1)
     source, target = (covariate(2000, centre, 10, features=False) for centre in (0.0, 1.0))
-    blind = TransferTemperature.fit(source, target=target)
+    blind = TransCal.fit(source, target=target)
     assert blind.temperature > TemperatureScaling.fit(source).temperature  # wide logits tell the target
 
 

@@ -16,16 +16,16 @@ import calibrant as cb
 from calibrant.calibrators import PAPER_GRID, GridTemperature, TemperatureScaling
 from calibrant.errors import InvalidInputError, NotConvergedError
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
     """Logits with labels, and how much each row counts."""
 
-    logits: Floats
+    logits: FloatArray
     labels: Labels
-    weights: Floats | None = None
+    weights: FloatArray | None = None
 
     def predictions(self, dtype: torch.dtype = torch.float64) -> cb.Predictions:
         columns = None if self.weights is None else {"weight": self.weights}
@@ -302,17 +302,17 @@ def test_where_the_usual_recipe_stops_early_ours_does_not(temperature: float) ->
     """LBFGS on T from 1.5, at a learning rate of 0.01 for 50 iterations."""
     rows = draw(2000, 4, temperature)
     logits, labels = torch.tensor(rows.logits), torch.tensor(rows.labels)
-    usual = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([usual], lr=0.01, max_iter=50)
+    common = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([common], lr=0.01, max_iter=50)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(logits / usual, labels)
+        loss = torch.nn.functional.cross_entropy(logits / common, labels)
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    assert excess(rows, usual.item()) > 1e-3
+    assert excess(rows, common.item()) > 1e-3
     assert excess(rows, fit(rows).temperature) <= 1e-12
 
 

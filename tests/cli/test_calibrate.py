@@ -111,11 +111,11 @@ def test_help_loads_no_torch() -> None:
 
 def test_every_option_of_every_method_is_a_flag_whose_help_names_them() -> None:
     hints = get_type_hints(FitOptions, include_extras=True)
-    assert set(hints) == {option for method in CALIBRATORS.values() for option in method.options()}
+    assert set(hints) == {option for cls in CALIBRATORS.values() for option in cls.options()}
     for option, hint in hints.items():
         [text] = [part.help for part in hint.__metadata__ if isinstance(part, Parameter) and part.help]
         named = text.partition(":")[0].split(", ")
-        assert named == [name for name, method in CALIBRATORS.items() if option in method.options()], option
+        assert named == [name for name, cls in CALIBRATORS.items() if option in cls.options()], option
     described = inspect.getdoc(fit) or ""
     assert all(name in described for name in CALIBRATORS)
 
@@ -132,8 +132,8 @@ OPTIONS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("perturbed_temperature", ("--shift", "site"), {"shift": "site"}),
     (
         "set_temperature",
-        ("--sets", "corruption", "site", "--same-mix"),
-        {"sets": ("corruption", "site"), "same_mix": True},
+        ("--sets", "corruption", "site", "--same-prior"),
+        {"sets": ("corruption", "site"), "same_prior": True},
     ),
     ("transcal", ("--target", "other.parquet"), {"target": draw(150, seed=2)}),
     ("density_aware", ("--reference", "known.parquet", "--k", "3"), {"reference": None, "k": 3}),
@@ -147,17 +147,15 @@ def test_options_reach_the_fit(files: Files, calibrant: Run, tmp_path: Path, mon
     known.save("known.parquet")
     val, test = (draw(n, seed=i).with_features(features_of(n, seed=i)) for i, n in enumerate((300, 200)))
     val.save(files.val)
-    for method, arguments, options in OPTIONS:
-        record = calibrant(
-            "fit", files.val, "--calibrator", method, *arguments, "-o", files.calibrator, "--json"
-        ).record
+    for name, arguments, options in OPTIONS:
+        record = calibrant("fit", files.val, "--calibrator", name, *arguments, "-o", files.calibrator, "--json").record
         given = {name: known if name == "reference" else value for name, value in options.items()}
-        wanted = CALIBRATORS[method].fit(val, **given)
+        wanted = CALIBRATORS[name].fit(val, **given)
         summary = wanted.summary() | {"output": str(files.calibrator)}
-        assert record.pop("parameters") == pytest.approx(summary.pop("parameters"), rel=1e-9), method
-        assert record == summary | {"nll_after": pytest.approx(summary["nll_after"], rel=1e-9)}, method
+        assert record.pop("parameters") == pytest.approx(summary.pop("parameters"), rel=1e-9), name
+        assert record == summary | {"nll_after": pytest.approx(summary["nll_after"], rel=1e-9)}, name
         found = cb.load_calibrator(files.calibrator)
-        assert type(found) is CALIBRATORS[method]
+        assert type(found) is CALIBRATORS[name]
         assert_same(found(test), wanted(test))
 
 
@@ -235,7 +233,7 @@ def test_apply_joins_files_in_order_with_all_columns(files: Files, tmp_path: Pat
     assert got.features is not None
     assert torch.equal(got.features, torch.cat([features_of(n, s) for s, n in ((11, 70), (12, 1), (13, 130))]).half())
     assert_same(got, fitted(files)(whole))
-    assert got.metadata["calibrator"] == {"method": "temperature", "fitted_on": fitted(files).fitted.fingerprint}
+    assert got.metadata["calibrator"] == {"name": "temperature", "fitted_on": fitted(files).fitted.fingerprint}
     bare = Predictions.from_logits(whole.logits)
     for rows in (bare, bare[:0]):
         rows.save(files.test)
@@ -277,22 +275,24 @@ def test_apply_refuses_and_leaves_the_old_output(
 
 
 def test_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -> None:
-    methods = ("identity", "perturbed_temperature", "platt")
-    options = ("--calibrators", *methods, "--metrics", "nll", "brier", "--by", "corruption", "--level", "0.9")
+    names = ("identity", "perturbed_temperature", "platt")
+    options = ("--calibrators", *names, "--metrics", "nll", "brier", "--by", "corruption", "--level", "0.9")
     compare = ("compare-calibrators", files.val, files.test, *options)
     val, test = Predictions.load(files.val), Predictions.load(files.test)
-    wanted = cb.compare_calibrators(val, test, methods, by="corruption", metrics=("nll", "brier"), level=0.9)
+    wanted = cb.compare_calibrators(val, test, names, by="corruption", metrics=("nll", "brier"), level=0.9)
     assert calibrant(*compare, "--json").record == [row.to_dict() for row in wanted]
     out = calibrant(*compare).done()
     lines = [line.split() for line in out.splitlines()]
     assert "90% interval" in out
     assert [line for line in out.splitlines() if line.startswith("platt: ")] == [f"platt: {wanted[-1].failure}"]
-    groups = list(dict.fromkeys(row.group for row in wanted if not row.whole))
+    groups = list(dict.fromkeys(row.group for row in wanted if not row.overall))
     assert [line[1] for line in lines if line[1:2] and line[1] in groups] == [g for g in groups for _ in range(2)]
     for row in wanted[:-1]:
-        names = [row.method] if row.whole else [row.method, row.group, str(row.n_rows)]
+        names = [row.calibrator] if row.overall else [row.calibrator, row.group, str(row.n_rows)]
         [line] = [
-            line for line in lines if line[: len(names)] == names and (not row.whole or line[1] not in "none blur fog")
+            line
+            for line in lines
+            if line[: len(names)] == names and (not row.overall or line[1] not in "none blur fog")
         ]
         for value in row.values.values():
             assert f"{value:.4f}" in line

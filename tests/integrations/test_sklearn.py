@@ -25,7 +25,7 @@ CHECKED = ("temperature", "platt")  # any number of classes, and two: the checks
 
 
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's estimators on the data of its checks
-@parametrize_with_checks([CalibratedClassifier(method=method, cv=2) for method in CHECKED])
+@parametrize_with_checks([CalibratedClassifier(calibrator=name, cv=2) for name in CHECKED])
 def test_scikit_learn_checks(estimator: CalibratedClassifier, check: Any) -> None:
     check(estimator)
 
@@ -39,14 +39,14 @@ def digits() -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize(
-    "method", ["temperature", "vector", "isotonic_multiclass", "spline", "conditional_temperature"]
+    "calibrator", ["temperature", "vector", "isotonic_multiclass", "spline", "conditional_temperature"]
 )
-def test_calibrates_an_overconfident_model(digits: tuple[np.ndarray, ...], method: str) -> None:
+def test_calibrates_an_overconfident_model(digits: tuple[np.ndarray, ...], calibrator: str) -> None:
     x, y, new, labels = digits
     raw = GaussianNB(var_smoothing=1e-3).fit(x, y)
-    model = CalibratedClassifier(GaussianNB(var_smoothing=1e-3), method).fit(x, y)
+    model = CalibratedClassifier(GaussianNB(var_smoothing=1e-3), calibrator).fit(x, y)
     assert log_loss(labels, model.predict_proba(new)) < 0.7 * log_loss(labels, raw.predict_proba(new))
-    assert model.calibrator_.name == method
+    assert model.calibrator_.name == calibrator
     if model.calibrator_.keeps_argmax:
         assert (model.predict(new) == raw.predict(new)).all()
 
@@ -74,15 +74,15 @@ def test_models_with_zeros_or_without_probabilities(digits: tuple[np.ndarray, ..
 def test_works_inside_pipelines_and_searches() -> None:
     x, y = load_breast_cancer(return_X_y=True, as_frame=True)
     model = CalibratedClassifier(make_pipeline(StandardScaler(), LogisticRegression()), "platt", cv=2)
-    search = GridSearchCV(model, {"method": ["platt", "beta", "identity"]}, scoring="neg_log_loss", cv=2).fit(x, y)
+    search = GridSearchCV(model, {"calibrator": ["platt", "beta", "identity"]}, scoring="neg_log_loss", cv=2).fit(x, y)
     assert search.best_score_ > -0.15
     assert search.best_estimator_.feature_names_in_.tolist() == list(x.columns)
-    assert clone(model).method == "platt"
+    assert clone(model).calibrator == "platt"
 
 
 def test_refusals(digits: tuple[np.ndarray, ...]) -> None:
     x, y, *_ = digits
-    for method, labels, message in (
+    for calibrator, labels, message in (
         ("temprature", y, "temprature"),
         ("beta", y, "Only binary"),
         ("temperature", ["a"] * 10, "1 class"),
@@ -90,7 +90,7 @@ def test_refusals(digits: tuple[np.ndarray, ...]) -> None:
         ("transcal", ["a", "b"] * 10, "target"),
     ):
         with pytest.raises(CalibrantError, match=message):
-            CalibratedClassifier(method=method).fit(x[: len(labels)], labels)
+            CalibratedClassifier(calibrator=calibrator).fit(x[: len(labels)], labels)
 
 
 def test_separable_rows_take_the_least_temperature() -> None:

@@ -35,25 +35,25 @@ from made.calibrator_data import (
 
 Aspect = Callable[[str], None]
 
-METHODS = cb.CALIBRATORS
-TWO_CLASSES = {name for name, method in METHODS.items() if method.two_classes_only}
+CALIBRATORS = cb.CALIBRATORS
+TWO_CLASSES = {name for name, cls in CALIBRATORS.items() if cls.two_classes_only}
 PLAIN = {
     name
-    for name, method in METHODS.items()
-    if not (method.fits_shifts or method.needs_columns or method.needs_features or method.needs_target)
+    for name, cls in CALIBRATORS.items()
+    if not (cls.fits_shifts or cls.needs_columns or cls.needs_features or cls.needs_target)
 }  # these need logits and labels alone
-ALWAYS_FITS = {name for name, method in METHODS.items() if method.idempotent or "strength" in method.options()}
+ALWAYS_FITS = {name for name, cls in CALIBRATORS.items() if cls.idempotent or "strength" in cls.options()}
 ONE_TEMPERATURE = {
-    name for name, method in METHODS.items() if issubclass(method, OneTemperature) and not method.needs_target
+    name for name, cls in CALIBRATORS.items() if issubclass(cls, OneTemperature) and not cls.needs_target
 }
-NO_CERTAINTIES = {name for name, m in METHODS.items() if not (m.keeps_argmax or m.likelihood_fitted)}
+NO_CERTAINTIES = {name for name, m in CALIBRATORS.items() if not (m.keeps_argmax or m.likelihood_fitted)}
 DOUBLING_CHANGES_NOTHING = {"identity", "ensemble_temperature", *ONE_TEMPERATURE}
-TOP_LEVEL = {"calibrant_calibrator", "method", "n_classes", "fitted", "parameters"}
+TOP_LEVEL = {"calibrant_calibrator", "calibrator", "n_classes", "fitted", "parameters"}
 N_VALIDATION, N_TEST = 900, 360
 PART = 200
 
 
-# What a method is fitted on
+# What a calibrator is fitted on
 
 
 def class_count(name: str) -> int:
@@ -68,7 +68,7 @@ def target_of(n_classes: int) -> Predictions:
 
 
 def options_of(name: str, n_classes: int) -> dict[str, Any]:
-    return {"target": target_of(n_classes)} if METHODS[name].needs_target else {}
+    return {"target": target_of(n_classes)} if CALIBRATORS[name].needs_target else {}
 
 
 @cache
@@ -82,12 +82,12 @@ def fresh_rows(name: str, dtype: torch.dtype = torch.float64, n: int = N_TEST) -
 
 
 def fit(name: str, validation: Predictions, **options: Any) -> Calibrator:
-    return METHODS[name].fit(validation, **(options_of(name, validation.n_classes) | options))
+    return CALIBRATORS[name].fit(validation, **(options_of(name, validation.n_classes) | options))
 
 
 @cache
 def fitted(name: str, dtype: torch.dtype = torch.float64) -> Calibrator:
-    """The calibrator of the usual validation rows; it is frozen, so every aspect may share it."""
+    """The calibrator of the shared validation rows; it is frozen, so every aspect may share it."""
     return fit(name, validation_of(name, dtype))
 
 
@@ -196,7 +196,7 @@ def half_precision(name: str) -> None:
 def what_was_fitted(name: str) -> None:
     """The record of the fit: rows, classes and the NLL before and after."""
     validation, calibrator = validation_of(name), fitted(name)
-    assert type(calibrator) is METHODS[name]
+    assert type(calibrator) is CALIBRATORS[name]
     assert isinstance(calibrator, Calibrator)
     assert calibrator.name == name
     assert calibrator.n_classes == validation.n_classes
@@ -214,7 +214,7 @@ def what_was_fitted(name: str) -> None:
 
 def likelihood(name: str) -> None:
     """A fit of the likelihood is never worse than the identity, on rows of any kind."""
-    if not METHODS[name].likelihood_fitted:
+    if not CALIBRATORS[name].likelihood_fitted:
         return
     n_classes = class_count(name)
     for n in (60, 300):
@@ -236,7 +236,7 @@ def labels_of_one_kind(name: str) -> None:
 
 
 def fewer_rows_than_classes(name: str) -> None:
-    n_classes = 2 if METHODS[name].two_classes_only else 10
+    n_classes = 2 if CALIBRATORS[name].two_classes_only else 10
     test = shifted_rows(50, n_classes, seed=5).predictions
     for n in (1, n_classes - 1):
         calibrator = or_refused(fit, name, shifted_rows(n, n_classes, seed=4).predictions)
@@ -302,7 +302,7 @@ def validation_without_labels_or_rows(name: str) -> None:
 
 def predicted_class(name: str) -> None:
     """Where it is promised, the predicted class of every row is kept, at the nearest of ties too."""
-    if not METHODS[name].keeps_argmax:
+    if not CALIBRATORS[name].keeps_argmax:
         return
     for dtype in (torch.float32, torch.float64):
         calibrator = fitted(name, dtype)
@@ -325,7 +325,7 @@ def only_logits_change(name: str) -> None:
         assert found.class_names == given.class_names
         assert found.features is not None
         assert torch.equal(found.features, torch.as_tensor(given.features))
-        record = {"method": name, "fitted_on": validation_of(name).fingerprint}
+        record = {"name": name, "fitted_on": validation_of(name).fingerprint}
         assert found.metadata == {"model": "synthetic", "calibrator": record}
         assert torch.equal(given.logits, before[0])
         assert torch.equal(given.labels, before[1])
@@ -436,9 +436,9 @@ def files(name: str) -> None:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_constant)
         assert set(content) >= TOP_LEVEL
         assert content["calibrant_calibrator"] == 1
-        assert content["method"] == name
+        assert content["calibrator"] == name
         assert content["n_classes"] == calibrator.n_classes
-        for again in (cb.load_calibrator(path), METHODS[name].load(path), cb.load_calibrator(str(path))):
+        for again in (cb.load_calibrator(path), CALIBRATORS[name].load(path), cb.load_calibrator(str(path))):
             assert type(again) is type(calibrator)
             assert again.n_classes == calibrator.n_classes
             for entry in ("fingerprint", "n_rows", "nll_before", "nll_after", "shifts"):

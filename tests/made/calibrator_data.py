@@ -209,7 +209,7 @@ def domain_rows(n: int, positions: Mapping[str, float], *, seed: int) -> Truth:
 
 
 def fade(severity: float) -> tuple[float, float]:
-    """Scale of the true and of the seen logits of one severity from 0 to 5."""
+    """TemperatureSolution of the true and of the seen logits of one severity from 0 to 5."""
     return 2.0 - 0.3 * severity, 3.2 - 0.2 * severity
 
 

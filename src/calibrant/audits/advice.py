@@ -22,7 +22,7 @@ class Advice:
         action: What: "collect_rows" before anything else; of all rows "none_needed", "none_shown", "none_small",
             "temperature", "more_freedom" than a temperature has, "recalibrate", or "not_one_calibrator" where groups
             disagree; then "per_group", "per_class", "no_threshold" and "more_rows".
-        facts: The numbers, and the ``method`` of `calibrant fit` where one is advised.
+        facts: The numbers, and the ``calibrator`` of `calibrant fit` where one is advised.
     """
 
     action: str
@@ -49,7 +49,7 @@ def advise(
         names = {
             side: {"class": row.name, "gap": row.gap} for side, row in zip(("over", "under"), opposed, strict=True)
         }
-        advice.append(Advice("per_class", {**names, "method": "vector"}))
+        advice.append(Advice("per_class", {**names, "calibrator": "vector"}))
     if sure is not None and sure["interval"][1] < SURE:
         advice.append(Advice("no_threshold", {**sure, "level": level}))
     if high - low > WIDE:
@@ -75,11 +75,11 @@ def _of_all_rows(verdict: Verdict, temperature: TemperatureEffect, columns: Sequ
     if columns:
         return Advice("not_one_calibrator", {**facts, "columns": list(columns)})
     if not temperature.changes:
-        return Advice("recalibrate", {**facts, "method": "temperature"})
+        return Advice("recalibrate", {**facts, "calibrator": "temperature"})
     if not temperature.helps:
-        return Advice("more_freedom", {**facts, "method": "spline"})
+        return Advice("more_freedom", {**facts, "calibrator": "spline"})
     left = {"ece_stays": temperature.changes["ece"].stays, "level": strict(verdict.level)}
-    return Advice("temperature", {**facts, **left, "method": "temperature"})
+    return Advice("temperature", {**facts, **left, "calibrator": "temperature"})
 
 
 def _of_temperature(effect: TemperatureEffect) -> Record:
@@ -91,7 +91,7 @@ def _per_group(found: GroupFindings) -> Advice:
     assert found.apart is not None
     most, least = map(_group, found.apart)
     sides = {"most": most, "least": least, "in_sign": found.in_sign}
-    return Advice("per_group", {"by": found.by, **sides, "method": "domain_temperature"})
+    return Advice("per_group", {"by": found.by, **sides, "calibrator": "domain_temperature"})
 
 
 def _group(group: Group) -> Record:

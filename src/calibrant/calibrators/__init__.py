@@ -2,7 +2,7 @@
 
 from calibrant.calibrators.apply import apply_calibrator as apply_calibrator
 from calibrant.calibrators.base import Calibrator as Calibrator
-from calibrant.calibrators.base import Fitted as Fitted
+from calibrant.calibrators.base import FitRecord as FitRecord
 from calibrant.calibrators.binary import BetaCalibration as BetaCalibration
 from calibrant.calibrators.binary import PlattScaling as PlattScaling
 from calibrant.calibrators.binning import BayesianBinning as BayesianBinning
@@ -12,7 +12,7 @@ from calibrant.calibrators.choice import CrossFit as CrossFit
 from calibrant.calibrators.choice import choose as choose
 from calibrant.calibrators.choice import cross_fit as cross_fit
 from calibrant.calibrators.comparison import Comparison as Comparison
-from calibrant.calibrators.comparison import UnseenFits as UnseenFits
+from calibrant.calibrators.comparison import LeaveOneShiftOut as LeaveOneShiftOut
 from calibrant.calibrators.comparison import compare_calibrators as compare_calibrators
 from calibrant.calibrators.conditional import ConditionalTemperature as ConditionalTemperature
 from calibrant.calibrators.conditional import DensityAwareScaling as DensityAwareScaling
@@ -33,4 +33,4 @@ from calibrant.calibrators.temperature import EnsembleTemperature as EnsembleTem
 from calibrant.calibrators.temperature import GridTemperature as GridTemperature
 from calibrant.calibrators.temperature import Identity as Identity
 from calibrant.calibrators.temperature import TemperatureScaling as TemperatureScaling
-from calibrant.calibrators.transfer import TransferTemperature as TransferTemperature
+from calibrant.calibrators.transfer import TransCal as TransCal

@@ -20,7 +20,7 @@ def apply_calibrator(
     *,
     features: Tensor | None = None,
     allow_same_rows: bool = False,
-    report: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> int:
     """Write the calibrated rows of a scan, with all of their columns, to one Parquet file; how many there were.
 
@@ -33,7 +33,7 @@ def apply_calibrator(
         output: the file to write.
         features: (n, f), one row for each of the predictions.
         allow_same_rows: whether rows that it was fitted on are calibrated too.
-        report: called after each batch with the number of bytes that were read.
+        progress: called after each batch with the number of bytes that were read.
 
     Raises:
         InvalidInputError: these are rows that it was fitted on, or their classes or features do not fit.
@@ -41,23 +41,23 @@ def apply_calibrator(
     leak = LeakCheck(calibrator.fitted.rows)
 
     def calibrated() -> Iterator[Predictions]:
-        for batch in _batches(scan, features, whole=not calibrator.row_by_row):
+        for batch in _batches(scan, features, at_once=not calibrator.row_by_row):
             if not allow_same_rows:
                 leak.add(batch)
             yield calibrator.calibrate(replace(batch, metadata=scan.metadata))
-            if report is not None:
-                report(scan.n_bytes * len(batch) / max(1, scan.n_rows))
+            if progress is not None:
+                progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
         leak.check()
 
     return Predictions.save_all(output, calibrated())
 
 
-def _batches(scan: Scan, features: Tensor | None, *, whole: bool) -> Iterator[Predictions]:
+def _batches(scan: Scan, features: Tensor | None, *, at_once: bool) -> Iterator[Predictions]:
     """The rows with their features; one batch of no rows where there are none."""
     if features is not None and len(features) != scan.n_rows:
         raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
     start = 0
-    for batch in [scan.read()] if whole or scan.n_rows == 0 else scan:
+    for batch in [scan.read()] if at_once or scan.n_rows == 0 else scan:
         rows = slice(start, start + len(batch))
         yield batch if features is None else batch.with_features(features[rows])
         start += len(batch)

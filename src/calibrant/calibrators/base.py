@@ -17,18 +17,18 @@ from calibrant.calibrators.checks import (
     check_predictions,
     check_same_classes,
 )
-from calibrant.calibrators.leakage import Rows
-from calibrant.calibrators.maps import divided
+from calibrant.calibrators.leakage import RowSketch
+from calibrant.calibrators.maps import scale_logits
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FitRecord:
     """What a calibrator was fitted on, and what that did to it."""
 
-    rows: Rows
+    rows: RowSketch
     n_rows: int
     nll_before: float
     nll_after: float | None  # None where it is not known, as of a temperature adapted to rows without labels
@@ -41,9 +41,9 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Calibrator(ABC):
-    """Calibrates predictions: ``calibrator = Method.fit(validation)``, then ``calibrator(test)``.
+    """Calibrates predictions: ``calibrator = TemperatureScaling.fit(validation)``, then ``calibrator(test)``.
 
-    The class variables say what a method promises and what it needs; all other code goes by them, never by its name.
+    Class variables say what a calibrator promises and needs. All other code reads them, never the name.
     """
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
@@ -51,7 +51,7 @@ class Calibrator(ABC):
     likelihood_fitted: ClassVar[bool] = False  # whether the default fit cannot make the NLL of its rows worse
     row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
     idempotent: ClassVar[bool] = False  # whether a second call changes nothing, and is allowed
-    usual: ClassVar[bool] = False  # whether `choose` tries it unless told: worth a try on most data
+    default_candidate: ClassVar[bool] = False  # whether `choose` tries it unless told: worth a try on most data
 
     two_classes_only: ClassVar[bool] = False
     needs_features: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class Calibrator(ABC):
     fits_shifts: ClassVar[bool] = False  # needs corrupted rows, learns from them: their types are then no fair test
 
     n_classes: int
-    fitted: Fitted
+    fitted: FitRecord
     class_names: tuple[str, ...] | None = None
 
     @classmethod
@@ -92,24 +92,24 @@ class Calibrator(ABC):
         """
         check_predictions("predictions", predictions)
         if not allow_same_rows:
-            self.fitted.rows.check_unlike(predictions)
+            self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 
     def calibrate(self, predictions: Predictions) -> Predictions:
         """As a call, without a look at which rows these are."""
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
-        record: dict[str, Any] = {"method": self.name, "fitted_on": self.fitted.fingerprint}
+        record: dict[str, Any] = {"name": self.name, "fitted_on": self.fitted.fingerprint}
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
         return replace(
             predictions,
-            logits=self._calibrated(predictions),
+            logits=self._calibrated_logits(predictions),
             metadata={**predictions.metadata, "calibrator": record},
         )
 
-    def _calibrated(self, predictions: Predictions) -> Tensor:
+    def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits, block by block."""
         module, inputs = self.module(), self._inputs(predictions)
         calibrated = torch.empty_like(predictions.logits)
@@ -136,11 +136,11 @@ class Calibrator(ABC):
         return predictions.logits, features
 
     @classmethod
-    def fitted_to(
+    def from_parameters(
         cls, validation: Predictions, *, shifts: tuple[str, ...] = (), nll_after: float | None = None, **parameters: Any
     ) -> Self:
         """The calibrator of these parameters, with the record of what it was fitted on."""
-        fitted = Fitted(Rows.of(validation), len(validation), mean_nll(validation), None, shifts)
+        fitted = FitRecord(RowSketch.of(validation), len(validation), mean_nll(validation), None, shifts)
         names = validation.class_names
         calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
         after = mean_nll(calibrator.calibrate(validation)) if nll_after is None else nll_after
@@ -150,33 +150,33 @@ class Calibrator(ABC):
         """Write a JSON file; one of that name is replaced whole, or stays as it was."""
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         shared = {name: parameters.pop(name) for name in ("n_classes", "class_names", "fitted")}
-        write_record(path, encode({"method": self.name, **shared, "parameters": parameters}))
+        write_record(path, encode({"calibrator": self.name, **shared, "parameters": parameters}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote. Raises: NoDataError, CorruptFileError."""
         record = read_record(path)
-        if record["method"] != cls.name:
-            raise CorruptFileError(
-                f"{os.fspath(path)} holds a calibrator of the method {record['method']!r}, not {cls.name!r}"
-            )
+        if record["calibrator"] != cls.name:
+            raise CorruptFileError(f"{os.fspath(path)} holds the calibrator {record['calibrator']!r}, not {cls.name!r}")
         return cls.from_record(record, path)
 
     @classmethod
     def from_record(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         """The calibrator of a file's content."""
         try:
-            fitted = decode_fields(Fitted, {**record["fitted"], "rows": decode_fields(Rows, record["fitted"]["rows"])})
+            fitted = decode_fields(
+                FitRecord, {**record["fitted"], "rows": decode_fields(RowSketch, record["fitted"]["rows"])}
+            )
             names = check_class_names(record["class_names"], record["n_classes"])
             shared = {"n_classes": record["n_classes"], "class_names": names and list(names), "fitted": fitted}
             calibrator = decode_fields(cls, {**record["parameters"], **shared})
-            calibrator.probe()
+            calibrator.check_parameters()
         except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CorruptFileError(f"{os.fspath(path)} is damaged: {why}") from None
         return calibrator
 
-    def probe(self) -> None:
+    def check_parameters(self) -> None:
         """Raises where the parameters do not make a map of these classes."""
         rows = torch.zeros(2, check_integer("n_classes", self.n_classes, 2), dtype=torch.float64)
         inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
@@ -194,7 +194,7 @@ class Calibrator(ABC):
         """What was fitted, on what, and what that did to the NLL of those rows; as JSON has it."""
         fitted = self.fitted
         return {
-            "method": self.name,
+            "calibrator": self.name,
             "n_rows": fitted.n_rows,
             "n_classes": self.n_classes,
             "keeps_argmax": self.keeps_argmax,
@@ -221,11 +221,11 @@ def check_validation(validation: Predictions, argument: str = "validation", purp
     check_all_labelled(validation.labels == UNKNOWN, argument, purpose)
 
 
-def divided_rows(logits: Tensor, temperature: Tensor) -> Tensor:
+def scale_rows(logits: Tensor, temperature: Tensor) -> Tensor:
     """Logits (n, k) over the temperature (n,) of each row, block by block."""
     found = torch.empty_like(logits)
     for rows in blocks(*logits.shape):
-        found[rows] = divided(logits[rows], temperature[rows].unsqueeze(1))
+        found[rows] = scale_logits(logits[rows], temperature[rows].unsqueeze(1))
     return found
 
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_two_classes
-from calibrant.calibrators.modules import MIN_ODDS, LogOdds
+from calibrant.calibrators.modules import MIN_ODDS, LogOddsModule
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
-MAX_STEPS = 200
+MAX_NEWTON_STEPS = 200
 DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
 
 
@@ -54,10 +54,10 @@ class PlattScaling(BinaryCalibrator):
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * (log_p1 - log_p0), torch.ones_like(log_p0)], dim=1)
         a, b = fit_log_odds(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
-        return cls.fitted_to(validation, a=scale * a, b=b)
+        return cls.from_parameters(validation, a=scale * a, b=b)
 
     def module(self) -> nn.Module:
-        return LogOdds(self.a, self.a, self.b)
+        return LogOddsModule(self.a, self.a, self.b)
 
 
 @final
@@ -66,7 +66,7 @@ class BetaCalibration(BinaryCalibrator):
     """The log-odds of class 1 become a log p₁ − b log p₀ + c, with a, b ≥ 0 (Kull et al. 2017)."""
 
     name: ClassVar[str] = "beta"
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     a: float
     b: float
@@ -82,10 +82,10 @@ class BetaCalibration(BinaryCalibrator):
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * log_p1, -scale * log_p0, torch.ones_like(log_p0)], dim=1)
         a, b, c = fit_log_odds(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
-        return cls.fitted_to(validation, a=scale * a, b=scale * b, c=c)
+        return cls.from_parameters(validation, a=scale * a, b=scale * b, c=c)
 
     def module(self) -> nn.Module:
-        return LogOdds(self.a, self.b, self.c)
+        return LogOddsModule(self.a, self.b, self.c)
 
 
 def fit_log_odds(
@@ -118,7 +118,7 @@ def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float,
 
     theta = torch.where(free, centre, torch.zeros_like(centre))
     value = objective(theta)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         wrong = torch.sigmoid(-sign * (features @ theta))
         gradient = (-(sign * wrong) @ features / n + strength / n * (theta - centre))[free]
         hessian = features.T @ ((wrong * (1 - wrong)).unsqueeze(1) * features) / n

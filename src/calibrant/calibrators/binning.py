@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from calibrant._checks import check_integer
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
-from calibrant.calibrators.modules import ClassMaps
+from calibrant.calibrators.modules import ProbabilityModule
 from calibrant.predictions import Predictions
 
-Floats = NDArray[np.float64]
-Step = tuple[Floats, Floats]  # m edges, and the m + 1 values between them
+FloatArray = NDArray[np.float64]
+StepFunction = tuple[FloatArray, FloatArray]  # m edges, and the m + 1 values between them
 BBQ_SPAN = 10.0  # the numbers of bins run from n^(1/3) / 10 to 10 n^(1/3) (Naeini et al. 2015)
 BBQ_PRIOR = 2.0  # N′ of Naeini et al., the rows that the prior of all bins is worth
 NEGLIGIBLE = 1e-6  # share of the posterior below which a binning is left out
@@ -38,17 +38,17 @@ class StepCalibrator(Calibrator):
         check_in_range("values", self.values, 0.0, 1.0)
 
     @classmethod
-    def of_steps(cls, validation: Predictions, steps: list[Step]) -> Self:
+    def from_step_functions(cls, validation: Predictions, steps: list[StepFunction]) -> Self:
         """The calibrator of one step function for each class, padded to one length."""
         most = max(1, *(len(edges) for edges, _ in steps))
         edges = [np.pad(e, (0, most - len(e)), constant_values=2.0) for e, _ in steps]  # no probability is above 1
         values = [np.pad(v, (0, most + 1 - len(v)), mode="edge") for _, v in steps]
-        return cls.fitted_to(
+        return cls.from_parameters(
             validation, edges=torch.from_numpy(np.stack(edges)), values=torch.from_numpy(np.stack(values))
         )
 
     def module(self) -> nn.Module:
-        return ClassMaps(self.edges, self.values, linear=False)
+        return ProbabilityModule(self.edges, self.values, linear=False)
 
 
 @final
@@ -56,7 +56,7 @@ class HistogramBinning(StepCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
     name: ClassVar[str] = "histogram"
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
@@ -68,12 +68,12 @@ class HistogramBinning(StepCalibrator):
         check_integer("n_bins", n_bins, 1)
         prior = 1 / validation.n_classes
 
-        def step(probs: Floats, happened: Floats) -> Step:
+        def step(probs: FloatArray, happened: FloatArray) -> StepFunction:
             edges = np.arange(1, n_bins) / n_bins if equal_width else equal_mass_edges(probs, n_bins)
-            rows, counts = counted(probs, cumulative(happened), edges)
-            return edges, np.where(rows > 0, (counts + prior) / (rows + 1), middles(edges))
+            rows, counts = bin_counts(probs, cumulative(happened), edges)
+            return edges, np.where(rows > 0, (counts + prior) / (rows + 1), bin_centers(edges))
 
-        return cls.of_steps(validation, [step(*pair) for pair in class_probs(validation)])
+        return cls.from_step_functions(validation, [step(*pair) for pair in class_probs(validation)])
 
 
 @final
@@ -86,10 +86,10 @@ class BayesianBinning(StepCalibrator):
     def fit(cls, validation: Predictions) -> Self:
         """Equal-mass binnings with n^(1/3)/10 to 10 n^(1/3) bins, each bin with a Beta prior around its middle."""
         check_validation(validation)
-        return cls.of_steps(validation, [_averaged(*pair) for pair in class_probs(validation)])
+        return cls.from_step_functions(validation, [_average_binnings(*pair) for pair in class_probs(validation)])
 
 
-def class_probs(predictions: Predictions) -> list[tuple[Floats, Floats]]:
+def class_probs(predictions: Predictions) -> list[tuple[FloatArray, FloatArray]]:
     """For each class its probabilities, sorted, and whether it was the label."""
     probs = predictions.logits.double().softmax(1)
     ordered, order = probs.sort(dim=0)
@@ -97,42 +97,42 @@ def class_probs(predictions: Predictions) -> list[tuple[Floats, Floats]]:
     return list(zip(ordered.T.contiguous().numpy(), happened.T.double().contiguous().numpy(), strict=True))
 
 
-def equal_mass_edges(probs: Floats, n_bins: int) -> Floats:
+def equal_mass_edges(probs: FloatArray, n_bins: int) -> FloatArray:
     """Edges halfway between sorted values, so that bins hold equally many rows; equal values share a bin."""
     wanted = np.arange(1, n_bins) * len(probs) // n_bins
     left, right = np.searchsorted(probs, probs[wanted], "left"), np.searchsorted(probs, probs[wanted], "right")
     cuts = np.unique(np.where(wanted - left <= right - wanted, left, right))  # the nearer end of a tie
     cuts = cuts[(cuts > 0) & (cuts < len(probs))]
     edges = (probs[cuts] + probs[cuts - 1]) / 2
-    inside: Floats = edges[(edges > probs[0]) & (edges < probs[-1])]
+    inside: FloatArray = edges[(edges > probs[0]) & (edges < probs[-1])]
     return inside
 
 
-def cumulative(happened: Floats) -> Floats:
+def cumulative(happened: FloatArray) -> FloatArray:
     """(n + 1,) sums of the first 0, 1, … rows."""
     return np.concatenate([[0.0], happened.cumsum()])
 
 
-def counted(probs: Floats, totals: Floats, edges: Floats) -> tuple[Floats, Floats]:
+def bin_counts(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rows of each bin, and those whose label is the class; probabilities sorted, labels cumulative."""
     ends = np.concatenate([[0], np.searchsorted(probs, edges, side="right"), [len(probs)]])
     return np.diff(ends).astype(float), np.diff(totals[ends])
 
 
-def middles(edges: Floats) -> Floats:
+def bin_centers(edges: FloatArray) -> FloatArray:
     """Of the bins between the edges, within (0, 1)."""
     ends = np.concatenate([[0.0], edges, [1.0]])
-    within: Floats = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
+    within: FloatArray = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
     return within
 
 
-def _averaged(probs: Floats, happened: Floats) -> Step:
+def _average_binnings(probs: FloatArray, happened: FloatArray) -> StepFunction:
     """The posterior mean over binnings: a step function with the edges of all of them."""
     n = len(probs)
     root = n ** (1 / 3)
     sizes = range(max(1, int(root / BBQ_SPAN)), min(n, int(root * BBQ_SPAN)) + 1)
     totals = cumulative(happened)
-    models: list[Step] = []
+    models: list[StepFunction] = []
     evidence = []
     for edges in {e.tobytes(): e for e in (equal_mass_edges(probs, size) for size in sizes)}.values():
         value, log_evidence = _beta_bins(probs, totals, edges)
@@ -148,11 +148,11 @@ def _averaged(probs: Floats, happened: Floats) -> Step:
     return union, np.asarray(values)
 
 
-def _beta_bins(probs: Floats, totals: Floats, edges: Floats) -> tuple[Floats, float]:
+def _beta_bins(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, float]:
     """The posterior mean of each bin, and the logarithm of the binning's evidence."""
-    rows, counts = counted(probs, totals, edges)
+    rows, counts = bin_counts(probs, totals, edges)
     worth = BBQ_PRIOR / len(rows)
-    alpha = worth * middles(edges)
+    alpha = worth * bin_centers(edges)
     beta = worth - alpha
     log_evidence = (
         gammaln(worth)

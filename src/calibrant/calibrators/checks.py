@@ -35,19 +35,25 @@ def check_predictions(argument: str, value: Any) -> Any:
 
 
 def check_same_classes(
-    method: str, n_classes: int, got: int, names: Sequence[str] | None = None, got_names: Sequence[str] | None = None
+    calibrator: str,
+    n_classes: int,
+    got: int,
+    names: Sequence[str] | None = None,
+    got_names: Sequence[str] | None = None,
 ) -> None:
     if got != n_classes:
-        raise InvalidInputError(f"predictions must have the {n_classes} classes that {method} was fitted on, got {got}")
+        raise InvalidInputError(
+            f"predictions must have the {n_classes} classes that {calibrator} was fitted on, got {got}"
+        )
     if names is not None and got_names is not None and names != got_names:
         pairs = zip(names, got_names, strict=True)
         what = next(f"class {k} was {a!r} and is {b!r}" for k, (a, b) in enumerate(pairs) if a != b)
-        raise InvalidInputError(f"predictions must have the classes that {method} was fitted on; {what}")
+        raise InvalidInputError(f"predictions must have the classes that {calibrator} was fitted on; {what}")
 
 
-def check_two_classes(method: str, n_classes: int) -> None:
+def check_two_classes(calibrator: str, n_classes: int) -> None:
     if n_classes != 2:
-        raise InvalidInputError(f"{method} is for two classes, validation has {n_classes}")
+        raise InvalidInputError(f"{calibrator} is for two classes, validation has {n_classes}")
 
 
 def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:
@@ -69,9 +75,9 @@ def check_in_range(argument: str, values: Tensor, low: float, high: float) -> No
         raise InvalidInputError(f"{argument} must lie in [{low:g}, {high:g}]")
 
 
-def check_feature_count(method: str, n_features: int, got: int) -> None:
+def check_feature_count(calibrator: str, n_features: int, got: int) -> None:
     if got != n_features:
-        raise InvalidInputError(f"features must be the {n_features} that {method} knows, got {got}")
+        raise InvalidInputError(f"features must be the {n_features} that {calibrator} knows, got {got}")
 
 
 def check_folds(folds: int, n_rows: int) -> int:
@@ -81,10 +87,10 @@ def check_folds(folds: int, n_rows: int) -> int:
     return int(folds)
 
 
-def check_known_features(method: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
+def check_known_features(calibrator: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
     if features is None:
         remedy = "give them with with_features(…), or --features FILE"
-        raise InvalidInputError(f"{argument} must have features for {method}; {remedy}")
+        raise InvalidInputError(f"{argument} must have features for {calibrator}; {remedy}")
     return features
 
 

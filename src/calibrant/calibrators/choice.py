@@ -17,7 +17,7 @@ from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
-PROPER = ("nll", "brier")
+PROPER_SCORES = ("nll", "brier")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,9 @@ class CrossFit:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The cross-validated mean score of a method, or why it has none."""
+    """The cross-validated mean score of a calibrator, or why it has none."""
 
-    method: str
+    calibrator: str
     score: float | None
     standard_error: float | None  # of the score
     difference: float | None  # to the score of the best
@@ -42,21 +42,21 @@ class Candidate:
 
 
 def cross_fit(
-    predictions: Predictions, method: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
+    predictions: Predictions, calibrator: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
 ) -> CrossFit:
     """Fit on all folds but one, calibrate that one, for each fold in turn: no separate validation set is needed.
 
     The folds follow from the rows, not from their order; equal rows are in one fold, and with ``by`` all rows of a
-    value of that column (a patient, a camera). options: those of the method's `fit`.
+    value of that column (a patient, a camera). options: those of the calibrator's `fit`.
     """
-    cls = calibrator_class(method, options)
+    cls = calibrator_class(calibrator, options)
     check_validation(predictions)
     fold = row_folds(predictions, folds, by)
     logits = torch.empty_like(predictions.logits)
     for f in range(folds):
-        calibrator = cls.fit(predictions[fold != f], **options)
-        logits[fold == f] = calibrator.calibrate(predictions[fold == f]).logits
-    record = {"method": method, "cross_fit": folds}
+        fitted = cls.fit(predictions[fold != f], **options)
+        logits[fold == f] = fitted.calibrate(predictions[fold == f]).logits
+    record = {"name": calibrator, "cross_fit": folds}
     calibrated = replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
     return CrossFit(calibrated, cls.fit(predictions, **options), fold)
 
@@ -72,7 +72,7 @@ def choose(
 
     Args:
         validation: labelled rows that the model was not trained on.
-        candidates: names in `CALIBRATORS`; by default the usual ones, which need only logits and labels.
+        candidates: names in `CALIBRATORS`; by default the classes with ``default_candidate``.
         by: "nll" or "brier"; a calibration error is no proper score: a model that always predicts the class
             frequencies has none.
         folds: of the cross-validation.
@@ -84,10 +84,10 @@ def choose(
         NotConvergedError: no candidate can be fitted.
     """
     check_validation(validation)
-    check_choice("proper score", by, PROPER)
+    check_choice("proper score", by, PROPER_SCORES)
     if candidates is None:
         fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
-        candidates = [cls.name for cls in fits if cls.usual]
+        candidates = [cls.name for cls in fits if cls.default_candidate]
     names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
     if not names:
         raise InvalidInputError("candidates must not be empty")
@@ -140,10 +140,10 @@ def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
     if len(sizes) < folds:
         what = "different rows" if by is None else f"values of {by!r}"
         raise InvalidInputError(f"folds must be at most the {len(sizes)} {what}, got {folds}")
-    return torch.from_numpy(_cut(sizes, folds)[unit])
+    return torch.from_numpy(_assign_folds(sizes, folds)[unit])
 
 
-def _cut(sizes: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
+def _assign_folds(sizes: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
     """The fold of each unit, in order, so that folds hold about as many rows and none is empty."""
     inner = np.arange(1, folds)
     ends = np.searchsorted(np.cumsum(sizes), inner * sizes.sum() / folds) + 1  # the first unit of the next fold

@@ -1,4 +1,4 @@
-"""Do calibrators help: every method fitted on validation and measured on test, also where the test has shifted."""
+"""Do calibrators help: every calibrator fitted on validation and measured on test, also where the test has shifted."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,7 +10,7 @@ import torch
 
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
-from calibrant.calibrators.leakage import Rows
+from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
@@ -21,11 +21,11 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method's metrics on the test rows of a group, or why it has none."""
+    """A calibrator's metrics on the test rows of a group, or why it has none."""
 
-    method: str
+    calibrator: str
     group: Any  # a value of ``by``
-    whole: bool  # whether these are all rows
+    overall: bool  # whether these are all rows
     n_rows: int
     values: dict[str, float | None] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -41,41 +41,41 @@ class Comparison:
 def compare_calibrators(
     validation: Predictions,
     test: Predictions,
-    methods: Sequence[str] | None = None,
+    calibrators: Sequence[str] | None = None,
     *,
     by: str | None = None,
     metrics: Iterable[str] = ("nll", "ece"),
     shift: str = "corruption",
     level: float = 0.95,
     allow_same_rows: bool = False,
-    report: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Comparison]:
-    """One row for each method, of all test rows, and with ``by`` one for each value of that column.
+    """One row for each calibrator, of all test rows, and with ``by`` one for each value of that column.
 
-    Where validation holds corrupted rows, the methods that are made for them are measured on types that they have not
-    seen: for each type of test, validation is taken without it. The others are fitted to its clean rows, or in the same
-    way where it has none.
+    Where validation holds corrupted rows, calibrators with ``fits_shifts`` are measured on types that they were not
+    fitted on: for each type in test, validation is taken without it. The others are fitted to its clean rows, or
+    in the same way if it has none.
 
     Args:
         validation: labelled rows to fit on.
-        test: other labelled rows, to measure on; methods that need a target see them without their labels.
-        methods: names in `CALIBRATORS`, by default all that fit these data.
+        test: other labelled rows, to measure on; calibrators that need a target see them without their labels.
+        calibrators: names in `CALIBRATORS`, by default all that fit these data.
         by: a column of test.
         metrics: names in `METRICS`.
         shift: the column that names each row's type of corruption.
         level: of the intervals.
         allow_same_rows: whether test may hold rows of validation.
-        report: called with each method's name.
+        progress: called with each calibrator's name.
 
     Raises:
         InvalidInputError: test holds rows of validation.
     """
     check_validation(validation)
     check_validation(test, "test", "be measured")
-    fits = UnseenFits(validation, shift=shift)
+    fits = LeaveOneShiftOut(validation, shift=shift)
     if not allow_same_rows:
-        fits.check_unlike(test)
-    names = fits.usable_methods(test) if methods is None else methods
+        fits.check_disjoint(test)
+    names = fits.usable_calibrators(test) if calibrators is None else calibrators
     for name in names:
         calibrator_class(name)
     wanted = check_metrics(tuple(metrics), test.n_classes)
@@ -83,32 +83,32 @@ def compare_calibrators(
         test.column(by)
     rows: list[Comparison] = []
     for name in names:
-        if report is not None:
-            report(name)
+        if progress is not None:
+            progress(name)
         try:
-            calibrated = fits.calibrated(name, test)
+            calibrated = fits.calibrate(name, test)
         except CalibrantError as error:
             rows.append(Comparison(name, None, True, len(test), failure=str(error)))
             continue
         if by is None:
-            rows.append(_compared(name, None, True, score(calibrated, metrics=wanted), level))
+            rows.append(_comparison(name, None, True, score(calibrated, metrics=wanted), level))
             continue
         groups = score(calibrated, by=by, metrics=wanted)
-        rows.append(_compared(name, None, True, groups.overall, level))
-        rows += [_compared(name, group, False, card, level) for group, card in groups.items()]
+        rows.append(_comparison(name, None, True, groups.overall, level))
+        rows += [_comparison(name, group, False, card, level) for group, card in groups.items()]
     return rows
 
 
-def _compared(name: str, group: Any, whole: bool, card: Scorecard, level: float) -> Comparison:
+def _comparison(name: str, group: Any, overall: bool, card: Scorecard, level: float) -> Comparison:
     values = card.values()
     intervals = {metric: card.interval(metric, level=level) for metric, value in values.items() if value is not None}
-    return Comparison(name, group, whole, card.n_rows, values, intervals)
+    return Comparison(name, group, overall, card.n_rows, values, intervals)
 
 
-class UnseenFits:
-    """Methods fitted to validation rows, each once for every type of corruption that it must not have seen.
+class LeaveOneShiftOut:
+    """Calibrators fitted to validation rows, each once for every type of corruption that it must not have seen.
 
-    A method that does not learn from corrupted rows is fitted to the clean ones, if there are any.
+    A calibrator that does not learn from corrupted rows is fitted to the clean ones, if there are any.
 
     Args:
         validation: labelled rows, among them corrupted ones, perhaps.
@@ -121,15 +121,15 @@ class UnseenFits:
         self._clean = validation[clean_rows(validation, shift)] if self.types else validation
         self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
-    def calibrated(self, method: str, test: Predictions) -> Predictions:
+    def calibrate(self, calibrator: str, test: Predictions) -> Predictions:
         """Test rows, calibrated by fits that have not seen their types of corruption.
 
-        Whether they are rows of validation is not looked at: that is `check_unlike`.
+        Whether they are rows of validation is not looked at: that is `check_disjoint`.
 
         Raises:
-            CalibrantError: the method cannot be fitted, or not applied to these rows.
+            CalibrantError: the calibrator cannot be fitted, or not applied to these rows.
         """
-        cls = calibrator_class(method)
+        cls = calibrator_class(calibrator)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
             return self._fit(cls, None, test).calibrate(test)
         number, values = test.groups(self.shift)
@@ -140,16 +140,16 @@ class UnseenFits:
             logits[rows] = self._fit(cls, unseen, test).calibrate(test[rows]).logits
         return replace(test, logits=logits)
 
-    def check_unlike(self, test: Predictions) -> None:
+    def check_disjoint(self, test: Predictions) -> None:
         """Raises: InvalidInputError where test holds rows of validation."""
-        self._validation_rows.check_unlike(test)
+        self._validation_rows.check_disjoint(test)
 
     @cached_property
-    def _validation_rows(self) -> Rows:
-        return Rows.of(self.validation)
+    def _validation_rows(self) -> RowSketch:
+        return RowSketch.of(self.validation)
 
-    def usable_methods(self, test: Predictions) -> list[str]:
-        """All methods that find what they need in these rows, and in those of validation."""
+    def usable_calibrators(self, test: Predictions) -> list[str]:
+        """All calibrators that find what they need in these rows, and in those of validation."""
         return [name for name, cls in CALIBRATORS.items() if self._is_usable(cls, test)]
 
     def _is_usable(self, cls: type[Calibrator], test: Predictions) -> bool:

@@ -22,20 +22,20 @@ from calibrant.calibrators.checks import (
 )
 from calibrant.calibrators.likelihood import Likelihood
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
-from calibrant.calibrators.modules import DividedByDistance, DividedByScore
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.modules import DistanceTemperatureModule, ScoreTemperatureModule
+from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-OF_LOGITS = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
+LOGIT_SCORES = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
 TAIL = 0.02  # share of the rows beyond the first and the last knot
-SPAN = 8.0  # how much larger or smaller than that of all rows 1/T may be
+MAX_SCALE_RATIO = 8.0  # how much larger or smaller than that of all rows 1/T may be
 PRIOR_ROWS = 10.0  # what the prior around the temperature of all rows is worth, at each knot
-OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
+LBFGS_OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
 BANK_ROWS = 5000  # at most; those of the least hashes, so that the order of rows does not matter
 MAX_NEIGHBOURS = 200  # k unless told (Tomani et al. 2023),
 NEIGHBOUR_SHARE = 0.01  # but no more than this share of the bank
-BLOCK = 2**20  # distances of a block
+DISTANCE_BLOCK = 2**20  # distances of a block
 
 
 @final
@@ -46,7 +46,7 @@ class ConditionalTemperature(Calibrator):
     name: ClassVar[str] = "conditional_temperature"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     score: str
     knots: Tensor  # (m,) scores
@@ -73,20 +73,20 @@ class ConditionalTemperature(Calibrator):
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
         if len(knots) < 2:
             raise InvalidInputError(f"score must differ between rows, {score!r} does not")
-        start = 1 / solve_scale(rows, BOUNDS).temperature
+        start = 1 / solve_temperature(rows, BOUNDS).temperature
         hats = hat_functions(values, knots)
-        scales = min((monotone_scales(rows, hats, start, sign) for sign in (1, -1)), key=lambda found: found[0])[1]
-        return cls.fitted_to(validation, score=score, knots=knots, scales=scales)
+        scales = min((fit_monotone_scales(rows, hats, start, sign) for sign in (1, -1)), key=lambda found: found[0])[1]
+        return cls.from_parameters(validation, score=score, knots=knots, scales=scales)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return ("logits",) if self.score in OF_LOGITS else ("logits", "score")
+        return ("logits",) if self.score in LOGIT_SCORES else ("logits", "score")
 
     def module(self) -> nn.Module:
-        return DividedByScore(self.knots, self.scales, self.score)
+        return ScoreTemperatureModule(self.knots, self.scales, self.score)
 
     def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
-        if self.score in OF_LOGITS:
+        if self.score in LOGIT_SCORES:
             return (predictions.logits,)
         return predictions.logits, score_values(predictions, self.score)
 
@@ -126,26 +126,26 @@ class DensityAwareScaling(Calibrator):
         check_feature_count(cls.name, bank.shape[1], features.shape[1])
         k = neighbour_count(k, len(bank), argument)
         if reference is None:
-            distances = own_distances(features, bank, members, k)
+            distances = leave_one_out_distances(features, bank, members, k)
         else:
             distances = bank_distances(features, bank, k)
         rows = Likelihood(validation.logits, validation.labels)
-        nll, w0, w1 = distance_weights(rows, distances, solve_scale(rows, BOUNDS).temperature)
-        return cls.fitted_to(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
+        nll, w0, w1 = fit_distance_weights(rows, distances, solve_temperature(rows, BOUNDS).temperature)
+        return cls.from_parameters(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
 
     @property
     def n_features(self) -> int:
         return self.bank.shape[1]
 
     def module(self) -> nn.Module:
-        return DividedByDistance(self.bank, self.k, self.w0, self.w1)
+        return DistanceTemperatureModule(self.bank, self.k, self.w0, self.w1)
 
 
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, of the logits or from a column."""
-    if score in OF_LOGITS:
+    if score in LOGIT_SCORES:
         logits = predictions.logits
-        return torch.cat([OF_LOGITS[score](logits[rows].double()) for rows in blocks(*logits.shape)])
+        return torch.cat([LOGIT_SCORES[score](logits[rows].double()) for rows in blocks(*logits.shape)])
     values = predictions.numbers("score", score)
     if not bool(values.isfinite().all()):
         raise InvalidInputError(
@@ -165,7 +165,7 @@ def hat_functions(values: Tensor, knots: Tensor) -> Tensor:
     return hats
 
 
-def monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> tuple[float, Tensor]:
+def fit_monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> tuple[float, Tensor]:
     """The least penalised mean NLL, and the values of 1/T at the knots that give it: rising, or falling for sign −1.
 
     The variables are the least value, relative to the start, and the steps, all not negative, so the problem is convex
@@ -173,25 +173,25 @@ def monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> 
     likelihood alone would let 1/T grow without end.
     """
     n, m = hats.shape
-    of_steps = torch.tril(torch.ones(m, m, dtype=torch.float64))
-    of_steps = of_steps if sign > 0 else of_steps.flip(0)
-    basis = start * hats @ of_steps
+    from_step_functions = torch.tril(torch.ones(m, m, dtype=torch.float64))
+    from_step_functions = from_step_functions if sign > 0 else from_step_functions.flip(0)
+    basis = start * hats @ from_step_functions
     precision = PRIOR_ROWS / n * start**2 * float(rows.terms(start)[2].mean())
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         steps = torch.from_numpy(x)
-        (value, slope, _), deviation = rows.terms(basis @ steps), of_steps @ steps - 1
+        (value, slope, _), deviation = rows.terms(basis @ steps), from_step_functions @ steps - 1
         penalty = 0.5 * precision * deviation.square().sum()
-        return float(value.mean() + penalty), (slope @ basis / n + precision * deviation @ of_steps).numpy()
+        return float(value.mean() + penalty), (slope @ basis / n + precision * deviation @ from_step_functions).numpy()
 
     constant = np.eye(m)[0]
-    bounds = [(1 / SPAN, SPAN)] + [(0.0, SPAN)] * (m - 1)
-    result = minimize(objective, constant, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    bounds = [(1 / MAX_SCALE_RATIO, MAX_SCALE_RATIO)] + [(0.0, MAX_SCALE_RATIO)] * (m - 1)
+    result = minimize(objective, constant, jac=True, method="L-BFGS-B", bounds=bounds, options=LBFGS_OPTIONS)
     found = result.x if result.fun <= objective(constant)[0] else constant
-    return objective(found)[0], start * (of_steps @ torch.from_numpy(found)).clamp(max=SPAN)
+    return objective(found)[0], start * (from_step_functions @ torch.from_numpy(found)).clamp(max=MAX_SCALE_RATIO)
 
 
-def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) -> tuple[float, float, float]:
+def fit_distance_weights(rows: Likelihood, distances: Tensor, temperature: float) -> tuple[float, float, float]:
     """The least mean NLL of T = w₀ + w₁ d, and the w₀ > 0 and w₁ ≥ 0 that give it, from several starts."""
     mean = max(1e-12, float(distances.mean()))
     basis = temperature * torch.stack([torch.ones_like(distances), distances / mean], dim=1)
@@ -202,23 +202,25 @@ def distance_weights(rows: Likelihood, distances: Tensor, temperature: float) ->
         return float(value.mean()), (-slope * scale.square() @ basis / len(distances)).numpy()
 
     starts = [np.array(start) for start in ((1.0, 0.0), (0.5, 0.5), (0.05, 0.95))]
-    bounds = [(1 / SPAN, None), (0.0, None)]
-    results = [minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS) for x in starts]
+    bounds = [(1 / MAX_SCALE_RATIO, None), (0.0, None)]
+    results = [
+        minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options=LBFGS_OPTIONS) for x in starts
+    ]
     found = min([*((r.fun, *r.x) for r in results), (objective(starts[0])[0], *starts[0])])
     return float(found[0]), temperature * float(found[1]), temperature * float(found[2]) / mean
 
 
-def feature_bank(method: str, reference: Predictions, argument: str) -> tuple[Tensor, Tensor]:
+def feature_bank(calibrator: str, reference: Predictions, argument: str) -> tuple[Tensor, Tensor]:
     """(m, f) float16 features of known rows, scaled to length 1, and (m,) the numbers of these rows."""
-    features = check_known_features(method, reference.features, argument)
+    features = check_known_features(calibrator, reference.features, argument)
     members = torch.from_numpy(np.argsort(reference.row_hashes[0], kind="stable")[:BANK_ROWS])
     return nn.functional.normalize(features[members].float(), dim=1).half(), members
 
 
 def neighbour_count(k: int | None, n_rows: int, argument: str) -> int:
     """How many neighbours of a bank count."""
-    usual = min(MAX_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * n_rows))
-    chosen = usual if k is None else check_integer("k", k, 1)
+    default = min(MAX_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * n_rows))
+    chosen = default if k is None else check_integer("k", k, 1)
     if chosen >= n_rows:
         raise InvalidInputError(f"k must be less than the {n_rows} rows of {argument}, got {chosen}")
     return chosen
@@ -228,16 +230,16 @@ def bank_distances(features: Tensor, bank: Tensor, k: int) -> Tensor:
     """(n,) float64, of rows that are not in the bank."""
     found = torch.empty(len(features), dtype=torch.float64)
     bank = bank.double()
-    for rows in blocks(len(features), len(bank), size=BLOCK):
+    for rows in blocks(len(features), len(bank), size=DISTANCE_BLOCK):
         found[rows] = mean_distance(features[rows], bank, k)
     return found
 
 
-def own_distances(features: Tensor, bank: Tensor, members: Tensor, k: int) -> Tensor:
+def leave_one_out_distances(features: Tensor, bank: Tensor, members: Tensor, k: int) -> Tensor:
     """(n,) float64, of the rows that the bank was made of, none of them its own neighbour."""
     found = bank_distances(features, bank, k)
     bank = bank.double()
-    for part in blocks(len(bank), len(bank), size=BLOCK):
+    for part in blocks(len(bank), len(bank), size=DISTANCE_BLOCK):
         squares = square_distances(features[members[part]], bank)
         squares.diagonal(part.start).fill_(torch.inf)
         found[members[part]] = nearest_mean(squares, k)

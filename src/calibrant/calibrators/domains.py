@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._checks import check_positive
-from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
+from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import DividedByFeatures
+from calibrant.calibrators.modules import FeatureTemperatureModule
 from calibrant.calibrators.ridge import fit_ridge
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -42,8 +42,8 @@ class PerturbedTemperature(OneTemperature):
         types = shift_types(validation, shift)
         if not types:
             raise InvalidInputError(f"validation must have corrupted rows, its column {shift!r} names none")
-        scale = solve_scale(Likelihood(validation.logits, validation.labels), BOUNDS)
-        return cls.fitted_to(validation, shifts=types, temperature=scale.temperature)
+        scale = solve_temperature(Likelihood(validation.logits, validation.labels), BOUNDS)
+        return cls.from_parameters(validation, shifts=types, temperature=scale.temperature)
 
     @classmethod
     def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
@@ -88,7 +88,9 @@ class DomainTemperature(Calibrator):
         temperatures = dict(zip(map(domain_key, values), np.exp(scales).tolist(), strict=True))
         if len(temperatures) < len(values):
             raise InvalidInputError(f"domain must tell its values apart as text, {domain!r} does not")
-        return cls.fitted_to(validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept)
+        return cls.from_parameters(
+            validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept
+        )
 
     @property
     def n_features(self) -> int:
@@ -101,23 +103,23 @@ class DomainTemperature(Calibrator):
             )
         known = np.log(list(self.temperatures.values()))
         constants = (self.intercept, float(known.min()), float(known.max()))
-        return DividedByFeatures(weight=self.weight, constants=constants)
+        return FeatureTemperatureModule(weight=self.weight, constants=constants)
 
-    def _calibrated(self, predictions: Predictions) -> Tensor:
+    def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         if self.domain not in predictions.columns.column_names:
-            return super()._calibrated(predictions)
+            return super()._calibrated_logits(predictions)
         number, values = predictions.groups(self.domain)
         of_value = np.array([self.temperatures.get(domain_key(value), np.nan) for value in values])
         temperature = torch.from_numpy(of_value[number])
-        calibrated = divided_rows(predictions.logits, temperature)
+        calibrated = scale_rows(predictions.logits, temperature)
         unknown = temperature.isnan()
         if unknown.any():
-            calibrated[unknown] = super()._calibrated(predictions[unknown])
+            calibrated[unknown] = super()._calibrated_logits(predictions[unknown])
         return calibrated
 
-    def probe(self) -> None:
+    def check_parameters(self) -> None:
         if self.weight is not None:
-            super().probe()
+            super().check_parameters()
 
 
 def domain_key(value: Any) -> str:
@@ -151,7 +153,7 @@ def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_group
 
     Raises: NotConvergedError where the rows together have no best temperature.
     """
-    solve_scale(Likelihood(validation.logits, validation.labels), BOUNDS)
+    solve_temperature(Likelihood(validation.logits, validation.labels), BOUNDS)
     pool = validation[np.argsort(validation.row_hashes[0], kind="stable")[:POOL_ROWS]]
     found = []
     for group in range(n_groups):
@@ -160,5 +162,5 @@ def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_group
         weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WORTH / len(pool))]).double()
         logits = torch.cat([validation.logits[rows], pool.logits])
         labels = torch.cat([validation.labels[rows], pool.labels])
-        found.append(np.log(solve_scale(Likelihood(logits, labels, weights), BOUNDS).temperature))
+        found.append(np.log(solve_temperature(Likelihood(logits, labels, weights), BOUNDS).temperature))
     return np.array(found)

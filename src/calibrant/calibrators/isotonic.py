@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.binning import Floats, class_probs
+from calibrant.calibrators.binning import FloatArray, class_probs
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
-from calibrant.calibrators.modules import ClassMaps
+from calibrant.calibrators.modules import ProbabilityModule
 from calibrant.predictions import Predictions
 
 SLOPE = 1e-6  # of what is added to a map so that it increases everywhere
@@ -31,15 +31,15 @@ class IncreasingCalibrator(Calibrator):
         check_in_range("values", self.values, 0.0, 1.0 + SLOPE)
 
     @classmethod
-    def of_maps(cls, validation: Predictions, maps: list[tuple[Floats, Floats]]) -> Self:
+    def from_functions(cls, validation: Predictions, maps: list[tuple[FloatArray, FloatArray]]) -> Self:
         """The calibrator of these functions, padded to one length."""
         most = max(2, *(len(knots) for knots, _ in maps))
         padded = [[np.pad(a, (0, most - len(a)), mode="edge") for a in pair] for pair in maps]
         knots, values = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*padded, strict=True))
-        return cls.fitted_to(validation, knots=knots, values=values)
+        return cls.from_parameters(validation, knots=knots, values=values)
 
     def module(self) -> nn.Module:
-        return ClassMaps(self.knots, self.values, linear=True, keeps_top=self.keeps_argmax)
+        return ProbabilityModule(self.knots, self.values, linear=True, keeps_top=self.keeps_argmax)
 
 
 @final
@@ -51,9 +51,9 @@ class IsotonicCalibration(IncreasingCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Least squares of each class, a little extended: no probability becomes 0 or 1 (see `isotonic_map`)."""
+        """Least squares of each class, a little extended: no probability becomes 0 or 1 (see `fit_isotonic`)."""
         check_validation(validation)
-        return cls.of_maps(validation, [isotonic_map(*pair) for pair in class_probs(validation)])
+        return cls.from_functions(validation, [fit_isotonic(*pair) for pair in class_probs(validation)])
 
 
 @final
@@ -62,7 +62,7 @@ class MulticlassIsotonic(IncreasingCalibrator):
 
     name: ClassVar[str] = "isotonic_multiclass"
     keeps_argmax: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
@@ -70,11 +70,11 @@ class MulticlassIsotonic(IncreasingCalibrator):
         check_validation(validation)
         probs, happened = (np.concatenate(arrays) for arrays in zip(*class_probs(validation), strict=True))
         order = np.argsort(probs, kind="stable")
-        knots, values = isotonic_map(probs[order], happened[order])
-        return cls.of_maps(validation, [(knots, values + SLOPE * knots)])
+        knots, values = fit_isotonic(probs[order], happened[order])
+        return cls.from_functions(validation, [(knots, values + SLOPE * knots)])
 
 
-def isotonic_map(probs: Floats, happened: Floats) -> tuple[Floats, Floats]:
+def fit_isotonic(probs: FloatArray, happened: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Knots and values of the increasing function closest to the labels; probabilities sorted.
 
     A row with the label at the least probability and one without it at the greatest are added.

@@ -17,7 +17,7 @@ MIN_SHARE = 0.1  # of rows that are the same, beyond what chance repeats, from w
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSketch:
     """The fingerprint of a set of rows, and the least of their hashes.
 
     The rows of another set whose hashes are as small must be among them where it is a part of this one, and they must
@@ -41,7 +41,7 @@ class Rows:
         sample = distinct[:SAMPLE].tolist() if repeats <= MAX_REPEATS else []
         return cls(predictions.fingerprint, tuple(sample), repeats)
 
-    def check_unlike(self, predictions: Predictions) -> None:
+    def check_disjoint(self, predictions: Predictions) -> None:
         """Raises: InvalidInputError where the predictions hold these rows."""
         leak = LeakCheck(self)
         leak.add(predictions)
@@ -51,7 +51,7 @@ class Rows:
 class LeakCheck:
     """Looks for the rows of a calibrator's validation set in others, batch by batch."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowSketch) -> None:
         self.rows = rows
         self.fingerprints: list[str] = []
         self.small: list[Hashes] = []

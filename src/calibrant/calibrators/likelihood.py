@@ -98,7 +98,7 @@ class Likelihood:
             value, slope, curvature = value * self.weights, slope * self.weights, curvature * self.weights
         return float(value.sum()), float(slope.sum()), float(curvature.sum()), float(slope @ slope)
 
-    def thinned(self, n_rows: int) -> "Likelihood":
+    def subsample(self, n_rows: int) -> "Likelihood":
         """Every so many rows, about ``n_rows`` in all, to find the neighbourhood of an answer."""
         step = max(1, len(self.logits) // n_rows)
         weights = None if self.weights is None else self.weights[::step]

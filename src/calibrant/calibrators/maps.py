@@ -9,17 +9,17 @@ NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where nothin
 NEWTON_STEPS = 30
 
 
-def like(calibrated: Tensor, logits: Tensor) -> Tensor:
+def match_dtype(calibrated: Tensor, logits: Tensor) -> Tensor:
     return calibrated if logits.dtype == torch.float64 else calibrated.float()
 
 
-def divided(logits: Tensor, temperature: Tensor) -> Tensor:
+def scale_logits(logits: Tensor, temperature: Tensor) -> Tensor:
     """The logits over T, up to a constant for each row: the largest becomes 0, and no other can round to it."""
     z = logits.to(temperature.dtype)
-    return like((z - z.amax(1, keepdim=True)) / temperature, logits)
+    return match_dtype((z - z.amax(1, keepdim=True)) / temperature, logits)
 
 
-def keeping_top(calibrated: Tensor, logits: Tensor) -> Tensor:
+def restore_argmax(calibrated: Tensor, logits: Tensor) -> Tensor:
     """With the class on top that was there before, where rounding made it equal to another."""
     top = logits.argmax(1, keepdim=True)
     best = calibrated.amax(1, keepdim=True)
@@ -31,14 +31,14 @@ def entropy(log_probs: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(1)
 
 
-def with_floor(logits: Tensor, floor: float = NO_CHANCE) -> Tensor:
+def floor_logits(logits: Tensor, floor: float = NO_CHANCE) -> Tensor:
     """With finite numbers in place of −inf."""
     return torch.where(logits == float("-inf"), logits.amax(1, keepdim=True) + floor, logits)
 
 
 def logit_norm(logits: Tensor) -> Tensor:
     """Euclidean norm of the logits less their mean, which a constant does not change."""
-    z = with_floor(logits)
+    z = floor_logits(logits)
     return (z - z.mean(1, keepdim=True)).square().sum(1).sqrt()
 
 
@@ -48,15 +48,15 @@ def row_statistics(logits: Tensor) -> Tensor:
     return torch.stack([entropy(log_probs) / math.log(logits.shape[1]), log_probs.amax(1).exp()], dim=1)
 
 
-def mix_entropy(mix: Tensor) -> Tensor:
+def prior_entropy(mix: Tensor) -> Tensor:
     """(m,) entropy of mean predictions (m, k), as a share of its largest possible value."""
     return entropy(mix.log()) / math.log(mix.shape[1])
 
 
-def log_distance(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
-    """(n,) logarithm of the distance from a cloud of features, in its own standard deviations.
+def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
+    """(n,) logarithm of the distance from a gaussian of features, in its own standard deviations.
 
-    The cloud has a variance along each of its axes (f, r), and one, the last, in all directions beside them.
+    The gaussian has a variance along each of its axes (f, r), and one, the last, in all directions beside them.
     """
     x = features.to(centre.dtype) - centre
     along = (x @ axes).square()
@@ -64,7 +64,7 @@ def log_distance(features: Tensor, centre: Tensor, axes: Tensor, variances: Tens
     return 0.5 * ((along / variances[:-1]).sum(1) + beside / variances[-1]).clamp(min=1e-12).log()
 
 
-def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
+def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Piecewise linear through (c, m) knots, constant beyond them, at (c, n) points."""
     right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
     x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
@@ -73,7 +73,7 @@ def interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     return y0 + share * (values.gather(1, right) - y0)
 
 
-def scale_of_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTON_STEPS) -> Tensor:
+def scale_for_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTON_STEPS) -> Tensor:
     """(n,) β with which max softmax(β z) is the confidence, or as near above 1/K as makes no difference.
 
     With u = z − max z, log Σ_{j ≠ top} exp(β u_j) = log(1/confidence − 1). The left side is convex and decreases, so

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators.maps import (
-    divided,
     entropy,
-    interpolated,
-    keeping_top,
-    like,
-    log_distance,
+    floor_logits,
+    interpolate,
+    log_mahalanobis,
     logit_norm,
+    match_dtype,
     mean_distance,
-    mix_entropy,
+    prior_entropy,
+    restore_argmax,
     row_statistics,
-    scale_of_confidence,
-    with_floor,
+    scale_for_confidence,
+    scale_logits,
 )
 
-SPAN = 3.0  # how much larger or smaller than that of all rows the scale of one may be
+MAX_ROW_RATIO = 3.0  # how much larger or smaller than that of all rows the scale of one may be
 MIN_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
 
 
-class Buffered(nn.Module):
+class BufferModule(nn.Module):
     """A module whose numbers are buffers in float64."""
 
     def __init__(self, **values: Tensor | float | tuple[float, ...]) -> None:
@@ -35,23 +35,23 @@ class Buffered(nn.Module):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone())
 
 
-class Unchanged(nn.Module):
+class IdentityModule(nn.Module):
     """The identity."""
 
     def forward(self, logits: Tensor) -> Tensor:
-        return like(logits, logits)
+        return match_dtype(logits, logits)
 
 
-class Divided(Buffered):
+class TemperatureModule(BufferModule):
     """One temperature for all rows."""
 
     temperature: Tensor
 
     def forward(self, logits: Tensor) -> Tensor:
-        return divided(logits, self.temperature)
+        return scale_logits(logits, self.temperature)
 
 
-class Mixed(Buffered):
+class MixtureModule(BufferModule):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K."""
 
     temperature: Tensor
@@ -62,10 +62,10 @@ class Mixed(Buffered):
         w = self.weights.log()
         uniform = torch.zeros_like(z).log_softmax(1)
         parts = [w[0] + (z / self.temperature).log_softmax(1), w[1] + z.log_softmax(1), w[2] + uniform]
-        return keeping_top(like(torch.stack(parts).logsumexp(0), logits), logits)
+        return restore_argmax(match_dtype(torch.stack(parts).logsumexp(0), logits), logits)
 
 
-class Affine(Buffered):
+class AffineModule(BufferModule):
     """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities.
 
     A logit of −inf stays one, and counts as so much below the largest (``floor``) for the other classes.
@@ -83,16 +83,16 @@ class Affine(Buffered):
         if self.log_probs:
             log_probs = z.log_softmax(1)
             return torch.where(log_probs == float("-inf"), torch.full_like(log_probs, self.floor), log_probs)
-        return with_floor(z, self.floor)
+        return floor_logits(z, self.floor)
 
     def forward(self, logits: Tensor) -> Tensor:
         x = self.inputs(logits)
         scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
         impossible = logits == float("-inf")
-        return like((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
+        return match_dtype((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
 
 
-class LogOdds(Buffered):
+class LogOddsModule(BufferModule):
     """Two classes: the log-odds of class 1 become a log p₁ − b log p₀ + c."""
 
     coefficients: Tensor
@@ -105,10 +105,10 @@ class LogOdds(Buffered):
         log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.min_odds)
         a, b, c = self.coefficients[0], self.coefficients[1], self.coefficients[2]
         odds = a * log_probs[:, 1] - b * log_probs[:, 0] + c
-        return like(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
+        return match_dtype(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
 
 
-class ClassMaps(Buffered):
+class ProbabilityModule(BufferModule):
     """A map of the probability of each class, or one for all; then rows are scaled to sum 1.
 
     ``linear``: values (c, m) at knots (c, m); else values (c, m + 1) between them, each up to its right knot.
@@ -125,15 +125,15 @@ class ClassMaps(Buffered):
         probs = logits.to(self.knots.dtype).softmax(1)
         x = probs.T.reshape(self.knots.shape[0], -1).contiguous()
         if self.linear:
-            y = interpolated(x, self.knots, self.values)
+            y = interpolate(x, self.knots, self.values)
         else:
             y = self.values.gather(1, torch.searchsorted(self.knots, x))
         mapped = y.reshape(probs.shape[1], probs.shape[0]).T
-        out = like((mapped / mapped.sum(1, keepdim=True)).log(), logits)
-        return keeping_top(out, logits) if self.keeps_top else out
+        out = match_dtype((mapped / mapped.sum(1, keepdim=True)).log(), logits)
+        return restore_argmax(out, logits) if self.keeps_top else out
 
 
-class TopMap(Buffered):
+class ConfidenceModule(BufferModule):
     """A map of the largest probability: each row is divided by the temperature that makes it so, within limits."""
 
     knots: Tensor
@@ -141,16 +141,16 @@ class TopMap(Buffered):
 
     def __init__(self, knots: Tensor, values: Tensor, scale: float) -> None:
         super().__init__(knots=knots.unsqueeze(0), values=values.unsqueeze(0))
-        self.least, self.most = scale / SPAN, scale * SPAN
+        self.least, self.most = scale / MAX_ROW_RATIO, scale * MAX_ROW_RATIO
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
-        confidence = interpolated(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
-        scale = scale_of_confidence(logits.to(self.knots.dtype), confidence).clamp(self.least, self.most)
-        return divided(logits, 1.0 / scale.unsqueeze(1))
+        confidence = interpolate(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
+        scale = scale_for_confidence(logits.to(self.knots.dtype), confidence).clamp(self.least, self.most)
+        return scale_logits(logits, 1.0 / scale.unsqueeze(1))
 
 
-class DividedByScore(Buffered):
+class ScoreTemperatureModule(BufferModule):
     """1/T is a piecewise linear function of a score of each row: of its logits, or a second argument."""
 
     knots: Tensor
@@ -169,10 +169,10 @@ class DividedByScore(Buffered):
         else:
             assert score is not None
             x = score.to(z.dtype)
-        return divided(logits, 1.0 / interpolated(x.unsqueeze(0), self.knots, self.scales).T)
+        return scale_logits(logits, 1.0 / interpolate(x.unsqueeze(0), self.knots, self.scales).T)
 
 
-class DividedByDistance(Buffered):
+class DistanceTemperatureModule(BufferModule):
     """T = w₀ + w₁ d, d the distance of a row's features to the bank."""
 
     bank: Tensor
@@ -184,10 +184,10 @@ class DividedByDistance(Buffered):
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         distance = mean_distance(features, self.bank, self.k)
-        return divided(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
+        return scale_logits(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
 
 
-class DividedByFeatures(Buffered):
+class FeatureTemperatureModule(BufferModule):
     """log T is linear in the features, within limits."""
 
     weight: Tensor
@@ -196,13 +196,13 @@ class DividedByFeatures(Buffered):
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         c = self.constants
         log_t = torch.maximum(torch.minimum(c[0] + features.to(c.dtype) @ self.weight, c[2]), c[1])
-        return divided(logits, log_t.exp().unsqueeze(1))
+        return scale_logits(logits, log_t.exp().unsqueeze(1))
 
 
-class DividedBySet(Buffered):
+class SetTemperatureModule(BufferModule):
     """One T for all rows of a call, from what they are like together; log T is linear in that, within limits.
 
-    With axes (f, r), the features count; with ``same_mix``, the entropy of the mean prediction does.
+    With axes (f, r), the features count; with ``same_prior``, the entropy of the mean prediction does.
     """
 
     weight: Tensor
@@ -212,20 +212,20 @@ class DividedBySet(Buffered):
     variances: Tensor
 
     def __init__(
-        self, weight: Tensor, constants: tuple[float, float, float], cloud: tuple[Tensor, ...], same_mix: bool
+        self, weight: Tensor, constants: tuple[float, float, float], gaussian: tuple[Tensor, ...], same_prior: bool
     ) -> None:
-        centre, axes, variances = cloud or (torch.zeros(0),) * 3
+        centre, axes, variances = gaussian or (torch.zeros(0),) * 3
         super().__init__(weight=weight, constants=constants, centre=centre, axes=axes, variances=variances)
-        self.same_mix, self.has_cloud = same_mix, len(cloud) > 0
+        self.same_prior, self.has_gaussian = same_prior, len(gaussian) > 0
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         c = self.constants
         z = logits.to(c.dtype)
         parts = [row_statistics(z).mean(0)]
-        if self.has_cloud:
+        if self.has_gaussian:
             assert features is not None
-            parts.append(log_distance(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
-        if self.same_mix:
-            parts.append(mix_entropy(z.softmax(1).mean(0).unsqueeze(0)))
+            parts.append(log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
+        if self.same_prior:
+            parts.append(prior_entropy(z.softmax(1).mean(0).unsqueeze(0)))
         log_t = torch.maximum(torch.minimum(c[0] + torch.cat(parts) @ self.weight, c[2]), c[1])
-        return divided(logits, log_t.exp())
+        return scale_logits(logits, log_t.exp())

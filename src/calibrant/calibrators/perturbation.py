@@ -53,7 +53,7 @@ def perturb_gaussian(
         noise = 0.0
         if level:
             wanted = top - (top - chance) * level / (n_levels + 1)
-            noise = low = _noise_of_accuracy(lambda sigma: _accuracy(predicted(sigma, few)), wanted, low, widest)
+            noise = low = _noise_for_accuracy(lambda sigma: _accuracy(predicted(sigma, few)), wanted, low, widest)
         part = predicted(noise, slice(0, len(images)))
         columns = {
             "corruption": [TYPE if level else "none"] * len(part),
@@ -80,7 +80,7 @@ def _predict(
     return Predictions.from_logits(torch.cat(logits), labels.cpu(), features=torch.cat(features) if features else None)
 
 
-def _noise_of_accuracy(accuracy: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+def _noise_for_accuracy(accuracy: Callable[[float], float], wanted: float, low: float, high: float) -> float:
     """The noise between these at which accuracy is about the wanted one, by halving in log σ."""
     for _ in range(SEARCH_STEPS):
         middle = math.sqrt(low * high)

@@ -5,8 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PENALTIES = tuple(10.0**power for power in range(-6, 3))  # as shares of the mean variance of the inputs
-FOLDS = 5
+RIDGE_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # as shares of the mean variance of the inputs
+RIDGE_FOLDS = 5
 
 
 def fit_ridge(
@@ -20,21 +20,21 @@ def fit_ridge(
         spread > 1e-12 * (1 + centre.abs()), spread, torch.inf
     )  # an input that does not vary says nothing
     standard = (x - centre) / spread
-    folds = torch.from_numpy(groups % min(FOLDS, int(groups.max()) + 1))
+    folds = torch.from_numpy(groups % min(RIDGE_FOLDS, int(groups.max()) + 1))
     penalty = _best_penalty(standard, y, w, folds)
     weight, intercept = _solve(standard, y, w, (penalty,))[0]
     return weight / spread, float(intercept - (weight / spread) @ centre)
 
 
 def _best_penalty(x: Tensor, y: Tensor, w: Tensor, folds: Tensor) -> float:
-    errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
+    errors = torch.zeros(len(RIDGE_PENALTIES), dtype=torch.float64)
     for fold in folds.unique():
         out = folds == fold
         if bool(out.all()):
-            return PENALTIES[-1]
-        for i, (weight, intercept) in enumerate(_solve(x[~out], y[~out], w[~out], PENALTIES)):
+            return RIDGE_PENALTIES[-1]
+        for i, (weight, intercept) in enumerate(_solve(x[~out], y[~out], w[~out], RIDGE_PENALTIES)):
             errors[i] += w[out] @ (x[out] @ weight + intercept - y[out]).square()
-    return PENALTIES[int(errors.argmin())]
+    return RIDGE_PENALTIES[int(errors.argmin())]
 
 
 def _solve(x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...]) -> list[tuple[Tensor, Tensor]]:

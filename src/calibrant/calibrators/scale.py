@@ -11,15 +11,15 @@ from calibrant.errors import NotConvergedError
 
 BOUNDS = (1e-4, 1e4)  # of the temperature, unless told
 WIDE_BOUNDS = (1e-8, 1e8)  # of a change of units
-MAX_STEPS = 200
+MAX_SCALE_STEPS = 200
 LEAP = math.log(8.0)  # no step multiplies or divides T by more
 COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T: a sample of the rows finds the neighbourhood,
 SINGLE_TOLERANCE = 2e-3  # float32 comes closer,
-TOLERANCE = 1e-5  # and what is left after a Newton step is of the order of its square
+DOUBLE_TOLERANCE = 1e-5  # and what is left after a Newton step is of the order of its square
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class TemperatureSolution:
     """A temperature, with the evidence that no other is likelier."""
 
     temperature: float
@@ -29,7 +29,7 @@ class Scale:
     at_bound: bool = False
 
 
-def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = False) -> Scale:
+def solve_temperature(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = False) -> TemperatureSolution:
     """The minimiser within the bounds of T. Raises: NotConvergedError where it lies beyond them, unless ``clip``."""
     low, high = -math.log(bounds[1]), -math.log(bounds[0])  # of log β
     position = high if _all_correct(rows) else _solve(rows, low, high)
@@ -42,14 +42,14 @@ def solve_scale(rows: Likelihood, bounds: tuple[float, float], *, clip: bool = F
         raise NotConvergedError(_beyond(rows, position == high, bounds))
     total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
     error = None if at_bound else math.sqrt(square) / curvature / beta**2
-    return Scale(1 / beta, value / total, abs(beta * slope) / total, error, at_bound)
+    return TemperatureSolution(1 / beta, value / total, abs(beta * slope) / total, error, at_bound)
 
 
 def natural_scale(logits: Tensor, labels: Tensor) -> float:
     """The 1/T that brings logits to the scale of log-probabilities; 1 where there is no best one."""
     if bool((logits.gather(1, labels.unsqueeze(1)) == -math.inf).any()):
         return 1.0
-    scale = solve_scale(Likelihood(logits, labels), WIDE_BOUNDS, clip=True)
+    scale = solve_temperature(Likelihood(logits, labels), WIDE_BOUNDS, clip=True)
     return 1.0 if scale.at_bound else 1 / scale.temperature
 
 
@@ -57,15 +57,15 @@ def _solve(rows: Likelihood, low: float, high: float) -> float:
     """Where log β has the minimum, or the bound next to it."""
     position = min(max(0.0, low), high)
     if len(rows.logits) > 4 * COARSE_ROWS:
-        position = _descend(rows.thinned(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
+        position = _descend(rows.subsample(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
     position = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
-    return _descend(rows, position, low, high, torch.float64, TOLERANCE)
+    return _descend(rows, position, low, high, torch.float64, DOUBLE_TOLERANCE)
 
 
 def _descend(rows: Likelihood, position: float, low: float, high: float, dtype: torch.dtype, tolerance: float) -> float:
     """Log β where the slope is 0, or the end of the bracket that it points to."""
     ends, visited = (low, high), {position}
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_SCALE_STEPS):
         beta = math.exp(position)
         _, slope, curvature, _ = rows.sums(beta, dtype)
         if slope == 0 or position == (ends[0] if slope > 0 else ends[1]):
@@ -80,7 +80,7 @@ def _descend(rows: Likelihood, position: float, low: float, high: float, dtype: 
         visited.add(position)
         if abs(move) <= tolerance:
             return position
-    raise NotConvergedError(f"no temperature was found in {MAX_STEPS} steps")
+    raise NotConvergedError(f"no temperature was found in {MAX_SCALE_STEPS} steps")
 
 
 def _indifferent(rows: Likelihood) -> bool:

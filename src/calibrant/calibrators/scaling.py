@@ -15,13 +15,13 @@ from calibrant._arrays import blocks
 from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_shape
-from calibrant.calibrators.modules import Affine
+from calibrant.calibrators.modules import AffineModule
 from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
-BLOCK = 2**17  # numbers of a block
-MAX_STEPS = 5000
+AFFINE_BLOCK = 2**17  # numbers of a block
+MAX_LBFGS_STEPS = 5000
 EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
@@ -57,14 +57,14 @@ class AffineScaling(Calibrator):
         k = validation.n_classes
         identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
         nothing = torch.zeros(k, dtype=torch.float64)
-        floor = least_finite(validation.log_probs()) if cls.log_probs else least_gap(validation.logits)
-        inputs = Affine(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
+        floor = min_finite_log_prob(validation.log_probs()) if cls.log_probs else min_finite_gap(validation.logits)
+        inputs = AffineModule(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
         scale = natural_scale(inputs, validation.labels)
         weight, bias = fit_affine(scale * inputs, validation.labels, identity, strength)
-        return cls.fitted_to(validation, weight=scale * weight, bias=bias, floor=floor)
+        return cls.from_parameters(validation, weight=scale * weight, bias=bias, floor=floor)
 
     def module(self) -> nn.Module:
-        return Affine(self.weight, self.bias, log_probs=self.log_probs, floor=self.floor)
+        return AffineModule(self.weight, self.bias, log_probs=self.log_probs, floor=self.floor)
 
 
 @final
@@ -76,7 +76,7 @@ class VectorScaling(AffineScaling):
     """
 
     name: ClassVar[str] = "vector"
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
     diagonal: ClassVar[bool] = True
 
 
@@ -95,16 +95,16 @@ class DirichletCalibration(AffineScaling):
     """A matrix and a bias on the log-probabilities, off-diagonals regularised (Kull et al. 2019)."""
 
     name: ClassVar[str] = "dirichlet"
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
     log_probs: ClassVar[bool] = True
 
 
-def least_finite(log_probs: Tensor) -> float:
+def min_finite_log_prob(log_probs: Tensor) -> float:
     """The least log-probability but −inf."""
     return float(torch.where(log_probs == -math.inf, 0.0, log_probs).min())
 
 
-def least_gap(logits: Tensor) -> float:
+def min_finite_gap(logits: Tensor) -> float:
     """The least finite logit, below the largest of its row; −30 where all others are −inf."""
     below = logits - logits.amax(1, keepdim=True)
     return float(torch.where(below == -math.inf, 0.0, below).min()) or -30.0
@@ -123,7 +123,7 @@ def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float
             raise StopIteration
 
     start = np.zeros(problem.identity.numel())
-    options = {"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
+    options = {"maxiter": MAX_LBFGS_STEPS, "maxfun": 2 * MAX_LBFGS_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
     after, _ = problem(result.x)
     if problem.decrement > 100 * EXCESS * (1 + after):
@@ -149,7 +149,7 @@ class AffineProblem:
         self.decrement = math.inf
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((self.inputs[rows], self.labels[rows]) for rows in blocks(*self.inputs.shape, size=BLOCK))
+        return ((self.inputs[rows], self.labels[rows]) for rows in blocks(*self.inputs.shape, size=AFFINE_BLOCK))
 
     def _factor(self) -> Tensor:
         """The Cholesky factor of about the Hessian of a class's parameters: (k, 2, 2), or (k + 1, k + 1) for all."""
@@ -172,9 +172,9 @@ class AffineProblem:
 
     def parameters(self, position: NDArray[np.float64]) -> Tensor:
         moved = torch.from_numpy(position).reshape(self.identity.shape)
-        return self.identity + self._over(moved, self.factor, upper=False)
+        return self.identity + self._solve_triangular(moved, self.factor, upper=False)
 
-    def _over(self, rows: Tensor, factor: Tensor, *, upper: bool) -> Tensor:
+    def _solve_triangular(self, rows: Tensor, factor: Tensor, *, upper: bool) -> Tensor:
         """Each row times the inverse of a class's factor, or of the one of all."""
         stacked = rows.unsqueeze(1) if self.diagonal else rows
         found: Tensor = torch.linalg.solve_triangular(factor, stacked, upper=upper, left=False)
@@ -185,7 +185,7 @@ class AffineProblem:
         value, gradient = self._likelihood(theta)
         deviation = theta - self.identity
         value += 0.5 * float((self.precision * deviation.square()).sum())
-        scaled = self._over(gradient + self.precision * deviation, self.factor.mT, upper=True)
+        scaled = self._solve_triangular(gradient + self.precision * deviation, self.factor.mT, upper=True)
         self.decrement = 0.5 * float(scaled.square().sum())
         return value, scaled.flatten().numpy()
 

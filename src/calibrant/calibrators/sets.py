@@ -11,17 +11,19 @@ from torch import Tensor, nn
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_column_names, check_positive
-from calibrant.calibrators.base import Calibrator, check_validation, divided_rows
+from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_known_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, pooled_log_temperatures, shift_types, sorted_groups
-from calibrant.calibrators.maps import log_distance, mix_entropy, row_statistics
-from calibrant.calibrators.modules import DividedBySet
+from calibrant.calibrators.maps import log_mahalanobis, prior_entropy, row_statistics
+from calibrant.calibrators.modules import SetTemperatureModule
 from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-Cloud: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
+FeatureGaussian: TypeAlias = tuple[
+    Tensor, ...
+]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
 MIN_SETS = 3
 MAX_AXES = 16
 MARGIN = 0.25  # how far beyond the known temperatures a set's may lie, as a share of their range in log T
@@ -46,15 +48,15 @@ class SetTemperature(Calibrator):
     sets: tuple[str, ...]
     weight: Tensor  # of the statistics of a set, as `set_statistics` has them
     intercept: float
-    least_log_t: float
-    most_log_t: float
-    cloud: tuple[Tensor, ...]
-    same_mix: bool
+    min_log_t: float
+    max_log_t: float
+    gaussian: tuple[Tensor, ...]
+    same_prior: bool
 
     def __post_init__(self) -> None:
-        check_shape("weight", self.weight, (2 + len(self.cloud[2:]) + self.same_mix,))
-        if self.cloud:
-            centre, axes, variances = self.cloud
+        check_shape("weight", self.weight, (2 + len(self.gaussian[2:]) + self.same_prior,))
+        if self.gaussian:
+            centre, axes, variances = self.gaussian
             check_shape("centre", centre, (None,))
             check_shape("axes", axes, (len(centre), None))
             check_shape("variances", variances, (axes.shape[1] + 1,))
@@ -67,14 +69,14 @@ class SetTemperature(Calibrator):
         *,
         sets: Sequence[str] = ("corruption", "severity"),
         reference: Predictions | None = None,
-        same_mix: bool = False,
+        same_prior: bool = False,
     ) -> Self:
         """sets: columns whose values tell the sets of validation apart, the type of corruption first.
 
         reference: rows with features to measure distances from (of the training set, say); by default the rows of
         validation that the first column calls clean ("none"), or all where it calls none so.
 
-        same_mix: say so where the sets to come have the classes in about the same proportions as those of validation:
+        same_prior: say so where the sets to come have the classes in about the same proportions as those of validation:
         the entropy of the mean prediction then tells much more, but misleads where the proportions differ.
         """
         check_validation(validation)
@@ -83,23 +85,23 @@ class SetTemperature(Calibrator):
         if n_sets < MIN_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"
             raise InvalidInputError(f"validation must hold at least {MIN_SETS} sets, {got}")
-        cloud = _known_cloud(validation, columns[0], reference)
-        statistics = set_statistics(validation, number, n_sets, cloud, same_mix=same_mix)
+        gaussian = _reference_gaussian(validation, columns[0], reference)
+        statistics = set_statistics(validation, number, n_sets, gaussian, same_prior=same_prior)
         log_t = pooled_log_temperatures(validation, number, n_sets)
         first = np.zeros(n_sets, dtype=np.int64)
         first[number] = sorted_groups(validation, columns[0])[0]  # the type of each set, left out together
         weight, intercept = fit_ridge(statistics, log_t, first, np.ones(n_sets))
         margin = MARGIN * float(np.ptp(log_t))
-        return cls.fitted_to(
+        return cls.from_parameters(
             validation,
             shifts=shift_types(validation, columns[0]),
             sets=columns,
             weight=weight,
             intercept=intercept,
-            least_log_t=float(log_t.min()) - margin,
-            most_log_t=float(log_t.max()) + margin,
-            cloud=cloud,
-            same_mix=same_mix,
+            min_log_t=float(log_t.min()) - margin,
+            max_log_t=float(log_t.max()) + margin,
+            gaussian=gaussian,
+            same_prior=same_prior,
         )
 
     @classmethod
@@ -108,11 +110,13 @@ class SetTemperature(Calibrator):
 
     @property
     def n_features(self) -> int:
-        return len(self.cloud[0]) if self.cloud else 0
+        return len(self.gaussian[0]) if self.gaussian else 0
 
     def module(self) -> nn.Module:
         """A module for which the rows of a call are the set: give it many at a time, or use `adapt`."""
-        return DividedBySet(self.weight, (self.intercept, self.least_log_t, self.most_log_t), self.cloud, self.same_mix)
+        return SetTemperatureModule(
+            self.weight, (self.intercept, self.min_log_t, self.max_log_t), self.gaussian, self.same_prior
+        )
 
     def temperature_of(self, target: Predictions) -> float:
         """The temperature of these rows, taken as one set; labels are not looked at."""
@@ -127,7 +131,7 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
-    def _calibrated(self, predictions: Predictions) -> Tensor:
+    def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         number, n_sets = np.zeros(len(predictions), dtype=np.int64), 1
         missing = [name for name in self.sets if name not in predictions.columns.column_names]
         if not missing:
@@ -139,14 +143,14 @@ class SetTemperature(Calibrator):
             )
         if len(predictions) == 0:
             return predictions.logits
-        return divided_rows(predictions.logits, self._temperatures(predictions, number, n_sets)[number])
+        return scale_rows(predictions.logits, self._temperatures(predictions, number, n_sets)[number])
 
     def _temperatures(self, predictions: Predictions, number: NDArray[np.int64], n_sets: int) -> Tensor:
         if len(predictions) == 0:
             raise InvalidInputError("predictions must have rows: without any, a set has no temperature")
         self._inputs(predictions)
-        statistics = set_statistics(predictions, number, n_sets, self.cloud, same_mix=self.same_mix)
-        return (self.intercept + statistics @ self.weight).clamp(self.least_log_t, self.most_log_t).exp()
+        statistics = set_statistics(predictions, number, n_sets, self.gaussian, same_prior=self.same_prior)
+        return (self.intercept + statistics @ self.weight).clamp(self.min_log_t, self.max_log_t).exp()
 
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:
@@ -157,39 +161,39 @@ def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArr
 
 
 def set_statistics(
-    predictions: Predictions, number: NDArray[np.int64], n_sets: int, cloud: Cloud, *, same_mix: bool
+    predictions: Predictions, number: NDArray[np.int64], n_sets: int, gaussian: FeatureGaussian, *, same_prior: bool
 ) -> Tensor:
     """(n_sets, d) of each set: mean entropy, mean confidence, mean log distance, entropy of the mean prediction."""
     of_row = torch.from_numpy(number)
     k = predictions.n_classes
-    sums = torch.zeros(n_sets, 2 + k + len(cloud[2:]), dtype=torch.float64)
+    sums = torch.zeros(n_sets, 2 + k + len(gaussian[2:]), dtype=torch.float64)
     for rows in blocks(*predictions.logits.shape):
         logits = predictions.logits[rows].double()
         parts = [row_statistics(logits), logits.softmax(1)]
-        if cloud:
+        if gaussian:
             features: Tensor = predictions.features[rows]  # type: ignore[index]
-            parts.append(log_distance(features, *cloud).unsqueeze(1))
+            parts.append(log_mahalanobis(features, *gaussian).unsqueeze(1))
         sums.index_add_(0, of_row[rows], torch.cat(parts, dim=1))
     means = sums / torch.bincount(of_row, minlength=n_sets).unsqueeze(1)
-    mix = mix_entropy(means[:, 2 : 2 + k]).unsqueeze(1)
-    return torch.cat([means[:, :2], means[:, 2 + k :], *([mix] if same_mix else [])], dim=1)
+    mix = prior_entropy(means[:, 2 : 2 + k]).unsqueeze(1)
+    return torch.cat([means[:, :2], means[:, 2 + k :], *([mix] if same_prior else [])], dim=1)
 
 
-def _known_cloud(validation: Predictions, column: str, reference: Predictions | None) -> Cloud:
-    """The cloud of the reference's features, or of the clean rows of validation, or of all; empty without features."""
+def _reference_gaussian(validation: Predictions, column: str, reference: Predictions | None) -> FeatureGaussian:
+    """Of the features of reference, or of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
         check_predictions("reference", reference)
         known = check_known_features(SetTemperature.name, reference.features, "reference")
         own = check_known_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
-        return feature_cloud(known)
+        return fit_gaussian(known)
     if validation.features is None:
         return ()
     clean = clean_rows(validation, column)
-    return feature_cloud(validation.features[clean if clean.any() else ~clean])
+    return fit_gaussian(validation.features[clean if clean.any() else ~clean])
 
 
-def feature_cloud(features: Tensor) -> Cloud:
+def fit_gaussian(features: Tensor) -> FeatureGaussian:
     """Centre, principal axes and variances, the last of them the mean one beside the axes."""
     x = features.double()
     centre = x.mean(0)

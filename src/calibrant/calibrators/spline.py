@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_integer, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.binning import Floats, cumulative
+from calibrant.calibrators.binning import FloatArray, cumulative
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
-from calibrant.calibrators.modules import TopMap
+from calibrant.calibrators.modules import ConfidenceModule
 from calibrant.calibrators.scale import natural_scale
 from calibrant.predictions import Predictions
 
@@ -30,7 +30,7 @@ class SplineCalibration(Calibrator):
 
     name: ClassVar[str] = "spline"
     keeps_argmax: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
@@ -51,8 +51,8 @@ class SplineCalibration(Calibrator):
         confidence, predicted = validation.logits.double().softmax(1).max(1)
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()
-        knots, values = spline_map(confidence[order].numpy(), correct, n_knots)
-        return cls.fitted_to(
+        knots, values = fit_spline(confidence[order].numpy(), correct, n_knots)
+        return cls.from_parameters(
             validation,
             knots=torch.from_numpy(knots),
             values=torch.from_numpy(values),
@@ -60,10 +60,10 @@ class SplineCalibration(Calibrator):
         )
 
     def module(self) -> nn.Module:
-        return TopMap(self.knots, self.values, self.scale)
+        return ConfidenceModule(self.knots, self.values, self.scale)
 
 
-def spline_map(confidence: Floats, correct: Floats, n_knots: int) -> tuple[Floats, Floats]:
+def fit_spline(confidence: FloatArray, correct: FloatArray, n_knots: int) -> tuple[FloatArray, FloatArray]:
     """Confidences, and the accuracy at each, from sorted rows; never 0 nor 1."""
     n = len(confidence)
     knots = np.linspace(0.0, 1.0, n_knots)

@@ -17,9 +17,9 @@ from calibrant._files import atomic_write, filesystem_of, first_line
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
-LONG = 4096  # numbers; arrays of more are base64
+MAX_LISTED = 4096  # numbers; arrays of more are base64
 TYPES = ("float64", "float16")
-T = TypeVar("T")
+DataclassT = TypeVar("DataclassT")
 
 
 def encode(value: Any) -> Any:
@@ -27,7 +27,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Tensor):
         array = value.contiguous().numpy()
         described = {"shape": list(array.shape), "dtype": str(array.dtype)}
-        if array.size <= LONG:
+        if array.size <= MAX_LISTED:
             return described | {"values": array.flatten().tolist()}
         return described | {"base64": base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()}
     if is_dataclass(value):
@@ -41,7 +41,7 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode_fields(cls: type[T], record: dict[str, Any]) -> T:
+def decode_fields(cls: type[DataclassT], record: dict[str, Any]) -> DataclassT:
     """The dataclass of encoded fields. Raises: InvalidInputError where one is missing, unknown or of another type."""
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
@@ -123,6 +123,6 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{os.fspath(path)} was written by a newer calibrant (version {version} of the file; this one reads up to "
             f"{VERSION}); upgrade calibrant"
         )
-    if not isinstance(record.get("method"), str):
-        raise CorruptFileError(f"{os.fspath(path)} is damaged: it has no method")
+    if not isinstance(record.get("calibrator"), str):
+        raise CorruptFileError(f"{os.fspath(path)} is damaged: it has no calibrator")
     return dict(record)

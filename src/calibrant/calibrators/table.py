@@ -15,7 +15,7 @@ from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.store import read_record
 from calibrant.calibrators.temperature import EnsembleTemperature, GridTemperature, Identity, TemperatureScaling
-from calibrant.calibrators.transfer import TransferTemperature
+from calibrant.calibrators.transfer import TransCal
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -36,19 +36,19 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "perturbed_temperature": PerturbedTemperature,
     "domain_temperature": DomainTemperature,
     "set_temperature": SetTemperature,
-    "transcal": TransferTemperature,
+    "transcal": TransCal,
     "density_aware": DensityAwareScaling,
     "conditional_temperature": ConditionalTemperature,
 }
 
 
-def calibrator_class(method: str, options: Iterable[str] = ()) -> type[Calibrator]:
+def calibrator_class(calibrator: str, options: Iterable[str] = ()) -> type[Calibrator]:
     """The class of a name, whose `fit` has these options. Raises: UnknownNameError, InvalidInputError."""
-    cls = CALIBRATORS[check_choice("calibrator", method, CALIBRATORS)]
-    for name in options:
-        if name not in cls.options():
+    cls = CALIBRATORS[check_choice("calibrator", calibrator, CALIBRATORS)]
+    for option in options:
+        if option not in cls.options():
             known = ", ".join(cls.options()) or "none"
-            raise InvalidInputError(f"{name} is no option of {method}, whose options are: {known}")
+            raise InvalidInputError(f"{option} is no option of {calibrator}, whose options are: {known}")
     return cls
 
 
@@ -56,7 +56,7 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
     """The calibrator that a JSON file holds. Raises: NoDataError, CorruptFileError."""
     record = read_record(path)
     try:
-        cls = calibrator_class(record["method"])
+        cls = calibrator_class(record["calibrator"])
     except UnknownNameError as error:
         raise CorruptFileError(f"{os.fspath(path)} is damaged: {error}") from None
     return cls.from_record(record, path)

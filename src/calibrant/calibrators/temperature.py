@@ -14,8 +14,8 @@ from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.modules import Divided, Mixed, Unchanged
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.modules import IdentityModule, MixtureModule, TemperatureModule
+from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.errors import NotConvergedError
 from calibrant.metrics.checks import check_nonzero_weights
 from calibrant.metrics.scorecard import row_weights
@@ -27,21 +27,21 @@ KKT_TOLERANCE = 1e-7
 
 @final
 class Identity(Calibrator):
-    """Leaves predictions as they are: what every other method has to beat."""
+    """Leaves predictions as they are: what every other calibrator has to beat."""
 
     name: ClassVar[str] = "identity"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
         check_validation(validation)
-        return cls.fitted_to(validation)
+        return cls.from_parameters(validation)
 
     def module(self) -> nn.Module:
-        return Unchanged()
+        return IdentityModule()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -56,7 +56,7 @@ class OneTemperature(Calibrator):
         check_positive("temperature", self.temperature)
 
     def module(self) -> nn.Module:
-        return Divided(temperature=self.temperature)
+        return TemperatureModule(temperature=self.temperature)
 
 
 @final
@@ -72,7 +72,7 @@ class TemperatureScaling(OneTemperature):
 
     name: ClassVar[str] = "temperature"
     likelihood_fitted: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     standard_error: float | None = None  # of the temperature, robust to a model that no temperature calibrates
     slope: float | None = None  # of the mean NLL in log T: 0 at the optimum
@@ -102,8 +102,8 @@ class TemperatureScaling(OneTemperature):
         """
         check_validation(validation)
         clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
-        scale = solve_scale(labelled_rows(validation, weights), check_bounds("bounds", bounds), clip=clip)
-        return cls.fitted_to(
+        scale = solve_temperature(weighted_likelihood(validation, weights), check_bounds("bounds", bounds), clip=clip)
+        return cls.from_parameters(
             validation,
             nll_after=scale.nll if weights is None else None,
             temperature=scale.temperature,
@@ -123,9 +123,9 @@ class GridTemperature(OneTemperature):
     def fit(cls, validation: Predictions, *, grid: Sequence[float] = PAPER_GRID, weights: str | None = None) -> Self:
         """The temperature of least NLL, of equals the smallest; weights: a column of row weights."""
         check_validation(validation)
-        rows = labelled_rows(validation, weights)
+        rows = weighted_likelihood(validation, weights)
         best = min(sorted(check_grid("grid", grid)), key=lambda temperature: rows.sums(1 / temperature)[0])
-        return cls.fitted_to(validation, temperature=best)
+        return cls.from_parameters(validation, temperature=best)
 
 
 @final
@@ -136,7 +136,7 @@ class EnsembleTemperature(Calibrator):
     name: ClassVar[str] = "ensemble_temperature"
     keeps_argmax: ClassVar[bool] = True
     likelihood_fitted: ClassVar[bool] = True
-    usual: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
 
     temperature: float
     weights: Tensor  # (3,) not negative, of sum 1
@@ -151,8 +151,8 @@ class EnsembleTemperature(Calibrator):
     def fit(cls, validation: Predictions) -> Self:
         """Raises: NotConvergedError where there is no best temperature."""
         check_validation(validation)
-        rows = labelled_rows(validation)
-        temperature = solve_scale(rows, BOUNDS).temperature
+        rows = weighted_likelihood(validation)
+        temperature = solve_temperature(rows, BOUNDS).temperature
         components = torch.stack(
             [
                 rows.terms(1 / temperature)[0].neg().exp(),
@@ -161,13 +161,13 @@ class EnsembleTemperature(Calibrator):
             ],
             dim=1,
         )
-        return cls.fitted_to(validation, temperature=temperature, weights=mixture_weights(components))
+        return cls.from_parameters(validation, temperature=temperature, weights=mixture_weights(components))
 
     def module(self) -> nn.Module:
-        return Mixed(temperature=self.temperature, weights=self.weights)
+        return MixtureModule(temperature=self.temperature, weights=self.weights)
 
 
-def labelled_rows(validation: Predictions, weights: str | None = None) -> Likelihood:
+def weighted_likelihood(validation: Predictions, weights: str | None = None) -> Likelihood:
     """The rows that count, with their weights."""
     if weights is None:
         return Likelihood(validation.logits, validation.labels)

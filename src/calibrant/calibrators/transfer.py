@@ -11,19 +11,19 @@ from torch import Tensor
 from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.checks import check_predictions, check_same_classes
 from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.scale import BOUNDS, solve_scale
+from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
-FOLDS = 5
-MIN_ROWS = 10  # of either side, for a discriminator
-MIN_WORTH, MAX_MEAN = 30.0, 5.0  # effective rows, and how far the mean weight may be from 1
+DISCRIMINATOR_FOLDS = 5
+MIN_DISCRIMINATOR_ROWS = 10  # of either side, for a discriminator
+MIN_EFFECTIVE_ROWS, MAX_MEAN_WEIGHT = 30.0, 5.0  # effective rows, and how far the mean weight may be from 1
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class TransferTemperature(OneTemperature):
+class TransCal(OneTemperature):
     """One temperature, fitted with importance weights towards the unlabelled rows of a target."""
 
     name: ClassVar[str] = "transcal"
@@ -45,18 +45,18 @@ class TransferTemperature(OneTemperature):
             raise InvalidInputError(f"target (--target) {what}: {cls.name} fits towards them")
         check_predictions("target", target)
         check_same_classes("validation", validation.n_classes, target.n_classes)
-        if min(len(validation), len(target)) < MIN_ROWS:
-            raise InvalidInputError(f"validation and target must have at least {MIN_ROWS} rows each")
+        if min(len(validation), len(target)) < MIN_DISCRIMINATOR_ROWS:
+            raise InvalidInputError(f"validation and target must have at least {MIN_DISCRIMINATOR_ROWS} rows each")
         raw = importance_weights(validation, target)
         weights = control_variate(raw)
         worth = float(weights.sum() ** 2 / weights.square().sum())
-        if not 1 / MAX_MEAN <= float(raw.mean()) <= MAX_MEAN or worth < MIN_WORTH:
+        if not 1 / MAX_MEAN_WEIGHT <= float(raw.mean()) <= MAX_MEAN_WEIGHT or worth < MIN_EFFECTIVE_ROWS:
             raise NotConvergedError(
                 f"validation and target hardly overlap: the rows are worth {worth:.3g} unweighted ones, and their mean "
                 f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be carried over"
             )
-        scale = solve_scale(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
-        return cls.fitted_to(validation, temperature=scale.temperature, effective_rows=worth)
+        scale = solve_temperature(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
+        return cls.from_parameters(validation, temperature=scale.temperature, effective_rows=worth)
 
     @classmethod
     def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
@@ -73,13 +73,16 @@ def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     orders = [np.argsort(rows.row_hashes[0], kind="stable") for rows in (validation, target)]
-    sides = [_seen(rows, validation, target)[order] for rows, order in zip((validation, target), orders, strict=True)]
+    sides = [
+        _discriminator_inputs(rows, validation, target)[order]
+        for rows, order in zip((validation, target), orders, strict=True)
+    ]
     x = np.concatenate(sides)
     is_target = np.repeat([0, 1], [len(side) for side in sides])
     spread = x.std(0)
     x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
     model = LogisticRegression(max_iter=2000)
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    folds = StratifiedKFold(DISCRIMINATOR_FOLDS, shuffle=True, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:
@@ -92,7 +95,7 @@ def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
     return torch.from_numpy(weights)
 
 
-def _seen(rows: Predictions, validation: Predictions, target: Predictions) -> np.ndarray:
+def _discriminator_inputs(rows: Predictions, validation: Predictions, target: Predictions) -> np.ndarray:
     """What the discriminator sees of rows."""
     if validation.features is not None and target.features is not None:
         features: Tensor = rows.features  # type: ignore[assignment]

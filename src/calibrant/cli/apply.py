@@ -38,6 +38,8 @@ def apply(
 
     fitted, scan = load_calibrator(calibrator), Predictions.scan(paths)
     known = None if features is None else read_features(features)
-    with progress_bar("applying", scan.n_bytes) as report:
-        n_rows = apply_calibrator(fitted, scan, output, features=known, allow_same_rows=allow_same_rows, report=report)
+    with progress_bar("applying", scan.n_bytes) as progress:
+        n_rows = apply_calibrator(
+            fitted, scan, output, features=known, allow_same_rows=allow_same_rows, progress=progress
+        )
     print(f"{output}: {n_rows:,} rows, calibrated by {fitted.name}")

@@ -1,4 +1,4 @@
-"""`calibrant compare-calibrators`: every method fitted on one file and measured on another."""
+"""`calibrant compare-calibrators`: every calibrator fitted on one file and measured on another."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def compare_calibrators(
 ) -> None:
     """Fit every calibrator on validation and measure it on test: does it help, also where the test has shifted?
 
-    Methods that learn from corrupted rows are, for each type of corruption in test, fitted without it. A method
+    Calibrators that learn from corrupted rows are, for each type of corruption in test, fitted without it. A calibrator
     that cannot be fitted is listed with the reason.
 
     Parameters
@@ -58,7 +58,7 @@ def compare_calibrators(
 
     check_level(level)
     fitted_on, measured_on = Predictions.load(validation), Predictions.load(test)
-    with working("comparing") as report:
+    with working("comparing") as progress:
         found = compared(
             fitted_on,
             measured_on,
@@ -68,7 +68,7 @@ def compare_calibrators(
             shift=shift,
             level=level,
             allow_same_rows=allow_same_rows,
-            report=report,
+            progress=progress,
         )
     if as_json:
         print(json.dumps(finite([row.to_dict() for row in found]), indent=2, allow_nan=False))
@@ -82,14 +82,14 @@ def compare_calibrators(
 def tables_of(
     rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, caption: str
 ) -> list[Table]:
-    """All rows, with the methods that failed as notes; then, with ``by``, each group with its methods."""
+    """All rows, with the calibrators that failed as notes; then, with ``by``, each group with its calibrators."""
     from calibrant.metrics.table import METRICS
 
-    whole = [row for row in rows if row.whole and row.failure is None]
-    failures = [f"{row.method}: {row.failure}" for row in rows if row.failure is not None]
-    tables = [Table(caption, *table_of(whole, [], dict.fromkeys(metrics, True), level), failures)]
+    overall = [row for row in rows if row.overall and row.failure is None]
+    failures = [f"{row.calibrator}: {row.failure}" for row in rows if row.failure is not None]
+    tables = [Table(caption, *table_of(overall, [], dict.fromkeys(metrics, True), level), failures)]
     if by is not None:
-        groups = [row for row in rows if not row.whole]
+        groups = [row for row in rows if not row.overall]
         order = list(dict.fromkeys(row.group for row in groups))
         groups.sort(key=lambda row: order.index(row.group))
         wide = {name: METRICS[name].floor is not None for name in metrics}  # all intervals are too wide to read
@@ -105,9 +105,9 @@ def table_of(
     headings = [part for name, wide in metrics.items() for part in (name, *[f"{level:.0%} interval"] * wide)]
     lines = []
     for row in rows:
-        cells = [row.method, *([str(row.group), f"{row.n_rows:,}"] if group else [])]
+        cells = [row.calibrator, *([str(row.group), f"{row.n_rows:,}"] if group else [])]
         for name, wide in metrics.items():
             interval = limits(row.intervals[name]) if name in row.intervals else MISSING
             cells += [number(row.values[name]), *[interval] * wide]
         lines.append(list(map(Cell, cells)))
-    return [Column("method", numeric=False), *group, *map(Column, headings)], lines
+    return [Column("calibrator", numeric=False), *group, *map(Column, headings)], lines

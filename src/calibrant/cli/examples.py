@@ -53,7 +53,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "fit": {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
-        "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another method, an option of it",
+        "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another calibrator, an option of it",
         "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "as the paper does it",
     },
     "predict": {

@@ -19,7 +19,7 @@ Numbers = Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative
 
 
 class FitOptions(TypedDict, total=False):
-    """The options of all methods; their classes say which has which."""
+    """The options of all calibrators; their classes say which has which."""
 
     grid: Annotated[Numbers, Parameter(help="temperature_grid: the values to try (1.25 1.5 1.75 2, as the paper).")]
     bounds: Annotated[
@@ -37,7 +37,7 @@ class FitOptions(TypedDict, total=False):
     shift: Annotated[str, Parameter(help="perturbed_temperature: the column that names each row's corruption.")]
     domain: Annotated[str, Parameter(help="domain_temperature: the column that names each row's domain.")]
     sets: Annotated[Words, Parameter(help="set_temperature: columns that tell the sets apart, the corruption first.")]
-    same_mix: Annotated[
+    same_prior: Annotated[
         Switch, Parameter(help="set_temperature: the sets to come have classes in the same proportions.")
     ]
     target: Annotated[Files, Parameter(help="transcal: predictions of the data to come; labels are not needed.")]
@@ -57,7 +57,7 @@ def fit(
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 
-    Methods: temperature, temperature_grid, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two
+    Calibrators: temperature, temperature_grid, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two
     classes), histogram, bbq, isotonic, isotonic_multiclass, spline, conditional_temperature; for shifted data
     perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware; and identity.
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 import calibrant
-from calibrant.calibrators import CALIBRATORS, UnseenFits
+from calibrant.calibrators import CALIBRATORS, LeaveOneShiftOut
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError
 from calibrant.experiments.config import Experiment
@@ -85,7 +85,7 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Evaluati
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], run.predictions, skip=True)
-    fits = UnseenFits(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation))
+    fits = LeaveOneShiftOut(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation))
     failures: dict[str, None] = {}  # an ordered set
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -109,11 +109,11 @@ def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:
     return [name for name in names if name not in (data.splits[0], data.validation)]
 
 
-def _calibrate(fits: UnseenFits, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
+def _calibrate(fits: LeaveOneShiftOut, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
     """A test, calibrated by what has not seen its type of corruption; None, and the reason kept, where nothing fits."""
-    fits.check_unlike(test)
+    fits.check_disjoint(test)
     try:
-        return fits.calibrated(name, test)
+        return fits.calibrate(name, test)
     except CalibrantError as error:
         failures[f"{name} could not be fitted: {error}"] = None
         return None

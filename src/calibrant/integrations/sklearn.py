@@ -26,7 +26,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     estimator
         A classifier with `predict_proba` or `decision_function`; logistic regression by default.
-    method
+    calibrator
         A name in `CALIBRATORS` that needs logits and labels only.
     cv
         A number of folds (fewer where the rarest class has fewer rows), a splitter, or splits.
@@ -35,19 +35,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     correct, no temperature is best, and the least one allowed is taken (``calibrator_.at_bound``).
     """
 
-    def __init__(self, estimator: Any = None, method: str = "temperature", cv: Any = 5) -> None:
+    def __init__(self, estimator: Any = None, calibrator: str = "temperature", cv: Any = 5) -> None:
         self.estimator = estimator
-        self.method = method
+        self.calibrator = calibrator
         self.cv = cv
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        cls = calibrator_class(self.method)
+        cls = calibrator_class(self.calibrator)
         X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806
         check_classification_targets(y)
         if cls.two_classes_only and type_of_target(y) == "multiclass":
             raise InvalidInputError(
-                f"Only binary classification is supported. The type of the target is multiclass, and {self.method} is "
-                "for two classes"
+                f"Only binary classification is supported. The type of the target is multiclass, and "
+                f"{self.calibrator} is for two classes"
             )
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -93,7 +93,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = get_tags(self._estimator).input_tags.sparse
-        tags.classifier_tags.multi_class = not calibrator_class(self.method).two_classes_only
+        tags.classifier_tags.multi_class = not calibrator_class(self.calibrator).two_classes_only
         return tags
 
 

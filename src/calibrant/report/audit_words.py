@@ -196,7 +196,7 @@ def advice_sentence(advice: Advice) -> str:
 
 
 def _fit(facts: Record, output: str, options: str = "") -> str:
-    return f"{FIT} {facts['method']}{options} -o {output}"
+    return f"{FIT} {facts['calibrator']}{options} -o {output}"
 
 
 def _upper_limit(facts: Record) -> str:
