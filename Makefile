@@ -15,7 +15,7 @@ POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(
 LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
 endif
 
-.PHONY: help demo test test-portable check bench docs dist clean
+.PHONY: help demo test quick test-portable test-oldest check bench docs dist clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -32,12 +32,20 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the paper's losses on the embedded data under 19 corruptions: runs/demo with a table, figures and a report
 	$(BIN)/calibrant run experiments/demo.toml
 
-test: check  ## all checks and all tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT)
+test: check  ## all checks and all tests; of one package: make test T=tests/losses
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT) $(T)
+
+quick: $(READY)  ## the tests but those marked slow (Ray, browser, many processes), for the inner loop
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(LEFT_OUT) $(T)
 
 test-portable: $(READY)  ## the tests of the numeric packages as on a processor without vector instructions
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 --dist loadfile $(LEFT_OUT) \
 		$(NUMERIC:%=tests/%) $(NUMERIC:%=src/calibrant/%)
+
+test-oldest: $(READY)  ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[dev]'
+	.venv-oldest/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(LEFT_OUT) $(T)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet
@@ -66,5 +74,5 @@ dist: $(READY)  ## wheel and sdist in dist/, checked, and one run of the demo by
 	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/python scripts/check_dist.py
 
 clean:  ## remove everything that was made
-	rm -rf .venv site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-oldest site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

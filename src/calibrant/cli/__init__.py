@@ -1,4 +1,4 @@
-"""The command line: one module per verb; heavy imports stay inside the verbs, so that help answers at once."""
+"""The command line: one module per command. Heavy imports stay inside the commands, which keeps `--help` fast."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunErro
 
 app = App(
     name="calibrant",
-    help="Train, measure and calibrate classifiers so that their probabilities stay honest when the data shift.",
+    help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
 )
@@ -36,28 +36,28 @@ app.command(data)
 data.help_epilogue = epilogue("data")
 for name in ("check", "fetch", "list", "where"):
     data[name].help_epilogue = epilogue(f"data {name}")
-# Its flags are the settings of the extra train: it is loaded when it is asked for, and its help is said here as well.
+# `train` needs the extra train, which may be missing: it is imported on demand, and its help is repeated here.
 TRAIN = """Train a classifier, and predict its validation split, its test and every shifted test.
 
 The same command resumes a run that was stopped. Start it with torchrun for many processes.
 """
 app.command("calibrant.cli.train:train", help=TRAIN, help_epilogue=epilogue("train"))
 app.register_install_completion_command(
-    help="Let the shell complete verbs, options and files.", help_epilogue=epilogue("--install-completion")
+    help="Install tab completion for your shell.", help_epilogue=epilogue("--install-completion")
 )
 
 
 def main() -> None:
-    """Run the command line: exit with 0; with a line on standard error 2 (bad input), 1 (failed runs), 130 (stop)."""
+    """Run the command line. Exit codes: 0, 2 (bad input), 1 (failed runs), 130 (interrupted); errors are one line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # not all have our characters: Windows' code pages, the locale C
+        if isinstance(stream, TextIOWrapper):  # some encodings lack our characters: Windows' code pages, the locale C
             stream.reconfigure(errors="replace")
     try:
         app(print_error=False, exit_on_error=False)
     except (CalibrantError, CycloptsError) as error:
-        if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun has started, one speaks
+        if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
         sys.exit(130 if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2)
-    except BrokenPipeError:  # the reader, head say, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,14 +1,14 @@
-"""What help says beside the options: examples of every verb, and what its exit codes mean."""
+"""Help texts of the commands: examples and exit codes."""
 
 from collections.abc import Iterator
 
-# from the words of a verb to its examples: a command, and what it is for
+# by command: examples, each with what it is for
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
-        "calibrant run": "the demonstration: nine losses under 19 corruptions, in minutes",
-        "calibrant audit test.parquet": "how honest a model's probabilities are",
-        "calibrant fit val.parquet -o t.json": "a calibrator for them",
-        "calibrant --install-completion": "verbs, options and files by the tab key",
+        "calibrant run": "the demo: nine losses under 19 corruptions, in minutes",
+        "calibrant audit test.parquet": "is a model calibrated?",
+        "calibrant fit val.parquet -o t.json": "fit a calibrator",
+        "calibrant --install-completion": "tab completion",
     },
     "apply": {
         "calibrant apply t.json test.parquet -o calibrated.parquet": "one file",
@@ -16,11 +16,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "audit": {
         "calibrant audit test.parquet": "all metrics, with intervals and noise floors",
-        "calibrant audit preds/ --by hospital scanner": "a scorecard for each value, the worst first",
-        "calibrant audit preds/ --by hospital --report audit.html": "the same as a page to read",
+        "calibrant audit preds/ --by hospital scanner": "a scorecard per group, the worst first",
+        "calibrant audit preds/ --by hospital --report audit.html": "the same as an HTML page",
         "calibrant audit new.parquet --compare old.parquet": "two models on the same rows",
-        "calibrant audit test.parquet --fail-if 'ece > 0.05'": "a gate for continuous integration",
-        "calibrant audit test.parquet --metrics ece nll --json": "for machines",
+        "calibrant audit test.parquet --fail-if 'ece > 0.05'": "fail a CI job",
+        "calibrant audit test.parquet --metrics ece nll --json": "as JSON",
     },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
@@ -30,87 +30,87 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of images",
         "calibrant corrupt photos --all -o photos-c": "all corruptions at all severities",
         "calibrant corrupt data --all --layout cifar-c -o CIFAR-10-C": "the files of CIFAR-10-C",
-        "calibrant corrupt --sheet photo.jpg": "one image under everything",
+        "calibrant corrupt --sheet photo.jpg": "one image under every corruption",
     },
     "data": {
-        "calibrant data list": "which there are, and which are here",
+        "calibrant data list": "which there are, and which are installed",
         "calibrant data fetch cifar10": "download, verify and unpack",
     },
-    "data list": {"calibrant data list": "all", "calibrant data list --json": "for machines"},
+    "data list": {"calibrant data list": "all", "calibrant data list --json": "as JSON"},
     "data fetch": {
         "calibrant data fetch cifar10": "into CALIBRANT_DATA, or data",
         "calibrant data fetch tiny_imagenet --root /scratch/data --keep": "elsewhere, with the archives",
     },
     "data check": {
-        "calibrant data check cifar10": "sizes, sums and rows",
+        "calibrant data check cifar10": "sizes, checksums and rows",
         "calibrant data check camelyon17 --deep": "decode every image as well",
     },
-    "data where": {"calibrant data where": "the folder, and who says so"},
+    "data where": {"calibrant data where": "the folder, and which setting chose it"},
     "figure": {
         "calibrant figure severity runs/demo": "runs/demo/figures/severity.svg",
-        "calibrant figure all runs/demo": "every figure that the rows suffice for",
+        "calibrant figure all runs/demo": "every figure that the rows allow",
         "calibrant figure reliability runs/demo --severity 5 -o r.pdf": "as PDF; PNG, SVG, HTML, JSON",
     },
     "fit": {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
-        "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another calibrator, an option of it",
-        "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "as the paper does it",
+        "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another calibrator, with an option",
+        "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "the paper's grid",
     },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",
-        "calibrant predict my_module:load --data cifar10 -o preds": "a model of your own",
+        "calibrant predict my_module:load --data cifar10 -o preds": "your own model",
     },
     "report": {
-        "calibrant report runs/demo": "runs/demo/report.html anew",
+        "calibrant report runs/demo": "write runs/demo/report.html again",
     },
     "run": {
-        "calibrant run": "the demonstration that comes with the package, in runs/demo",
-        "calibrant run --dry-run": "what would be done, and how long it would take",
-        "calibrant run my.toml --jobs 4": "an experiment of your own, in four processes",
+        "calibrant run": "the demo that comes with the package, in runs/demo",
+        "calibrant run --dry-run": "list the runs without training",
+        "calibrant run my.toml --jobs 4": "your own experiment, in four processes",
         "calibrant run my.toml --only loss=focal,seed=0": "a part of it",
         "calibrant run my.toml --ray auto": "on a Ray cluster",
     },
     "schema": {"calibrant schema -o schema.json": "for a TOML language server"},
     "solve": {
         "calibrant solve --prior prior.json": "the multipliers of the form mean",
-        "calibrant solve --counts counts.json --form mean variance --json": "two forms, for machines",
+        "calibrant solve --counts counts.json --form mean variance --json": "two forms, as JSON",
     },
     "table": {
         "calibrant table runs/demo": "Table 1",
         "calibrant table runs/demo --name 2 -o table2.tex": "Table 2 as LaTeX",
-        "calibrant table runs/cifar10 --against paper": "with the published numbers beside",
+        "calibrant table runs/cifar10 --against paper": "with the published numbers",
     },
     "train": {
         "calibrant train --loss maxent_mean": "on the embedded part of Fashion-MNIST",
-        "calibrant train settings.toml --seed 1 -o runs/x": "settings from a file; flags win over it",
+        "calibrant train settings.toml --seed 1 -o runs/x": "settings from a file; flags override it",
         "calibrant train --data cifar10 --model resnet18 --loss focal": "with the paper's recipe",
     },
     "--install-completion": {
-        "calibrant --install-completion": "for the shell that runs it",
-        "calibrant --install-completion --shell zsh": "for another",
+        "calibrant --install-completion": "for the current shell",
+        "calibrant --install-completion --shell zsh": "for another shell",
     },
 }
 
 ALWAYS = {
     0: "done",
-    1: "an error of calibrant itself, with a traceback",
-    2: "bad input, or something is missing: a line on standard error says what",
+    1: "a bug in calibrant, with a traceback",
+    2: "bad input or missing data: one line on standard error says what",
 }
 EXITS: dict[str, dict[int, str]] = {
     "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
-    "run": {1: "some runs failed; the same command tries them again", 130: "stopped; the same command resumes"},
+    "run": {1: "some runs failed; the same command retries them", 130: "stopped; the same command resumes"},
     "train": {130: "stopped; the same command resumes"},
 }
 
 
 def exit_codes(verb: str) -> Iterator[tuple[int, str]]:
-    """Every exit code of a verb, and its meaning."""
+    """The exit codes of a command, with their meanings."""
     yield from sorted((ALWAYS | EXITS.get(verb, {})).items())
 
 
 def epilogue(verb: str) -> str:
-    """What stands below the options in the help of a verb, as Markdown."""
+    """The text below the options in the help of a command, as Markdown."""
     examples = [f"# {what}\n{command}" for command, what in EXAMPLES[verb].items()]
     codes = [f"- {code}: {meaning}" for code, meaning in exit_codes(verb)]
     return "\n".join(["**Examples**", "", "```", *examples, "```", "", "**Exit codes**", "", *codes])
