@@ -283,7 +283,7 @@ def assert_labels(target: Path, labels: NDArray[Any]) -> None:
 
 
 def test_cifar_c_from_files_of_any_shape_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "BLOCK", 8)  # so that there are three blocks
+    monkeypatch.setattr(layout, "IMAGES_PER_BLOCK", 8)  # so that there are three blocks
     images, labels = cifar_rows()
     batch = write_cifar(tmp_path / "cifar-10-batches-bin")
     for target, source in ((tmp_path / "inside", batch), (tmp_path / "outside", tmp_path)):

@@ -28,31 +28,29 @@ LUMA = torch.tensor((0.299, 0.587, 0.114), dtype=torch.float64)
 
 def textures(scale: float, folder: str | None = None) -> list[torch.Tensor]:
     """The five images, scaled whole."""
-    frosted = frost.images(folder)
+    images = frost.read_frost(folder)
     corner = torch.zeros(1, dtype=torch.int64)
+    at = (torch.tensor([scale], dtype=torch.float64), corner, corner)
     return [
-        frost.windows(
-            frosted,
-            corner + number,
-            torch.tensor([scale], dtype=torch.float64),
-            corner,
-            corner,
-            round(h * scale),
-            round(w * scale),
-        )[0]
-        for number, (h, w) in enumerate(frosted.sizes.tolist())
+        frost.crop_windows(images, corner + number, at, height=round(h * scale), width=round(w * scale))[0]
+        for number, (h, w) in enumerate(images[1].tolist())
     ]
+
+
+def windows_of(
+    numbers: torch.Tensor, uniforms: torch.Tensor, scale: float, height: int, width: int
+) -> tuple[torch.Tensor, ...]:
+    """The windows, and their scales, tops and lefts."""
+    images = frost.read_frost()
+    positions = frost.window_positions(images[1], numbers, uniforms, scale=scale, height=height, width=width)
+    return frost.crop_windows(images, numbers, positions, height=height, width=width), *positions
 
 
 def luma_windows(number: int, side: int) -> torch.Tensor:
     count = 40 if side == 224 else 300
     numbers = torch.full((count,), number)
     uniforms = torch.rand(count, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(side))
-    frosted = frost.images()
-    windows = frost.windows(
-        frosted, numbers, *frost.places(frosted, numbers, uniforms, SCALES[side], side, side), side, side
-    )
-    return torch.einsum("nchw,c->nhw", windows.double(), LUMA)
+    return torch.einsum("nchw,c->nhw", windows_of(numbers, uniforms, SCALES[side], side, side)[0].double(), LUMA)
 
 
 def spectral_slope(windows: torch.Tensor) -> float:
@@ -67,7 +65,7 @@ def spectral_slope(windows: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("number", TARGETS)
-def test_a_image_has_the_statistics_of_its_photograph(number: int) -> None:
+def test_an_image_has_the_statistics_of_its_photograph(number: int) -> None:
     mean, std, correlation, percentiles, within, slopes = TARGETS[number]
     pixels = textures(1.0)[number].double().flatten(1)
     np.testing.assert_allclose(pixels.mean(1), mean, atol=1)
@@ -94,12 +92,12 @@ def test_ice_has_a_direction() -> None:
 
 
 def test_five_images_of_the_original_sizes() -> None:
-    frosted = frost.images()
-    assert [tuple(size) for size in frosted.sizes.tolist()] == list(SIZES)
+    pixels, sizes = frost.read_frost()
+    assert [tuple(size) for size in sizes.tolist()] == list(SIZES)
     found = textures(1.0)
-    assert torch.equal(torch.cat([texture.flatten() for texture in found]), frosted.pixels)
+    assert torch.equal(torch.cat([texture.flatten() for texture in found]), pixels)
     assert torch.equal(found[1], found[2])
-    assert frost.images() is frosted
+    assert frost.read_frost()[0] is pixels
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.3, 1.7])
@@ -121,9 +119,7 @@ def test_rescaling_interpolates_between_pixel_centres(scale: float) -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(320, 100), (40, 1000), (9, 9)])
 def test_every_image_leaves_room_to_play(height: int, width: int) -> None:
-    frosted = frost.images()
-    numbers, uniforms = torch.arange(5), torch.full((5, 2), 0.999)
-    scales, tops, lefts = frost.places(frosted, numbers, uniforms, 0.2, height, width)
+    _, scales, tops, lefts = windows_of(torch.arange(5), torch.full((5, 2), 0.999), 0.2, height, width)
     for (h, w), scale, top, left in zip(SIZES, scales.tolist(), tops.tolist(), lefts.tolist(), strict=True):
         assert scale == pytest.approx(max(0.2, (height + 1) / h, (width + 1) / w))
         assert top + height < round(h * scale)
@@ -138,12 +134,10 @@ def test_the_grown_bytes_do_not_change() -> None:
 @pytest.mark.parametrize("scale", [0.2, 0.45])
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 17), (1, 60)])
 def test_windows_are_slices_of_the_scaled_images(height: int, width: int, scale: float) -> None:
-    frosted, whole = frost.images(), textures(scale)
-    generator = torch.Generator().manual_seed(0)
+    whole, generator = textures(scale), torch.Generator().manual_seed(0)
     numbers = torch.randint(5, (60,), generator=generator)
     uniforms = torch.rand(60, 2, dtype=torch.float64, generator=generator)
-    scales, tops, lefts = frost.places(frosted, numbers, uniforms, scale, height, width)
-    windows = frost.windows(frosted, numbers, scales, tops, lefts, height, width)
+    windows, _, tops, lefts = windows_of(numbers, uniforms, scale, height, width)
     assert windows.shape == (60, 3, height, width)
     assert windows.dtype == torch.uint8
     for window, number, top, left in zip(windows, numbers, tops, lefts, strict=True):
@@ -154,12 +148,12 @@ def test_places_cover_what_the_original_covers() -> None:
     steps = torch.arange(4096, dtype=torch.float64) / 4096
     uniforms = torch.stack((steps, steps.flip(0)), dim=1)
     for number, size in enumerate(SIZES):
-        _, tops, lefts = frost.places(frost.images(), torch.full((4096,), number), uniforms, 0.2, 32, 30)
+        _, _, tops, lefts = windows_of(torch.full((4096,), number), uniforms, 0.2, 32, 30)
         height, width = (round(0.2 * side) for side in size)
         assert tops.unique().tolist() == list(range(height - 32))
         assert lefts.unique().tolist() == list(range(width - 30))
     just_below_one = torch.ones(1, 2)  # what 1 - 2**-53 becomes in float32
-    _, tops, lefts = frost.places(frost.images(), torch.tensor([1]), just_below_one, 0.2, 62, 40)
+    _, _, tops, lefts = windows_of(torch.tensor([1]), just_below_one, 0.2, 62, 40)
     assert (tops.item(), lefts.item()) == (0, 71)
 
 
@@ -187,6 +181,6 @@ def test_a_photograph_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> 
             with pytest.raises(
                 NoDataError, match=f"no readable image {name} in the folder .*{tmp_path.name}"
             ) as caught:
-                frost.images(str(tmp_path))
+                frost.read_frost(str(tmp_path))
             assert "\n" not in str(caught.value)
         (tmp_path / name).write_bytes(whole)

@@ -361,7 +361,7 @@ def digest(name: str, photograph: Tensor) -> str:
 
 def digest_of_frost() -> str:
     """Of the images of frost that are grown."""
-    return hashlib.sha256(frost.images().pixels.numpy().tobytes()).hexdigest()
+    return hashlib.sha256(frost.read_frost()[0].numpy().tobytes()).hexdigest()
 
 
 def devices_under_another_default() -> list[str]:

@@ -1,6 +1,6 @@
-"""Blurs: Gaussian, defocus, motion and zoom. Weights meet pixels in a fixed order or as whole numbers, so that the
+"""Gaussian, defocus, motion and zoom blur.
 
-bytes of an image do not depend on the batch it is in.
+Weighted sums are taken in a fixed order or in integers: the bytes of an image do not depend on its batch.
 """
 
 import math
@@ -14,65 +14,43 @@ from torch import Tensor
 
 from calibrant.corruptions.noise import to_bytes
 
-ONE = 2**22  # weights as whole numbers; 255 of these fit into 32 bits
+UNIT_WEIGHT = 2**22  # weights as integers; 255 of these fit into 32 bits
 SMALL_KERNEL = 2  # radius up to which a kernel is summed in float64, to the last bit of the published sets
 
 
 def gaussian_blur(images: Tensor, sigma: float) -> Tensor:
-    blurred = smoothed(to_pixels(images).double().div_(255), sigma, dims=(0, 1))
+    blurred = gaussian_smooth(to_pixels(images).double().div_(255), sigma, dims=(0, 1))
     return from_pixels(to_bytes(blurred.clamp_(0, 1).mul_(255)), images)
 
 
-def smoothed(planes: Tensor, sigma: float, dims: tuple[int, int] = (-2, -1)) -> Tensor:
-    """Planes in float64, height and width in these dimensions, under a Gaussian; its radius is ⌊4σ + ½⌋.
-
-    The edge is repeated beyond the border.
-    """
-    taps = _gaussian_taps(sigma)
-    for dim in dims:
-        planes = _weighted(planes, taps, dim)
-    return planes
-
-
-def _gaussian_taps(sigma: float) -> list[float]:
-    """The weights at distance 0, 1, …; the sum over both sides is 1."""
+def gaussian_smooth(planes: Tensor, sigma: float, dims: tuple[int, int] = (-2, -1)) -> Tensor:
+    """Smooth float64 planes along two dimensions by a Gaussian of radius ⌊4σ + ½⌋; the edge is repeated."""
     radius = int(4 * sigma + 0.5)
     distances = np.arange(-radius, radius + 1)
     taps = np.exp(-0.5 / (sigma * sigma) * distances**2) if radius else np.ones(1)
-    return list(map(float, (taps / taps.sum())[radius:]))
-
-
-def _weighted(planes: Tensor, taps: list[float], dim: int) -> Tensor:
-    """The weighted sum of neighbours along a dimension: the middle first, then pairs from the outermost inwards."""
-    radius, size = len(taps) - 1, planes.shape[dim]
-    padded = edge_padded(planes, radius, dim)
-    total, pair = planes * taps[0], torch.empty_like(planes)
-    for distance in range(radius, 0, -1):
-        torch.add(padded.narrow(dim, radius - distance, size), padded.narrow(dim, radius + distance, size), out=pair)
-        total.add_(pair.mul_(taps[distance]))
-    return total
-
-
-def edge_padded(planes: Tensor, radius: int, dim: int) -> Tensor:
-    """Planes with their first and last line repeated."""
-    size = planes.shape[dim]
-    first, last = planes.narrow(dim, 0, 1), planes.narrow(dim, size - 1, 1)
-    shape = [-1] * planes.ndim
-    shape[dim] = radius
-    return torch.cat((first.expand(shape), planes, last.expand(shape)), dim)
+    taps = (taps / taps.sum())[radius:]
+    for dim in dims:
+        size = planes.shape[dim]
+        index = torch.arange(-radius, size + radius, device=planes.device).clamp_(0, size - 1)
+        padded = planes.index_select(dim, index)
+        total, pair = planes * float(taps[0]), torch.empty_like(planes)
+        for distance in range(radius, 0, -1):
+            before, after = (padded.narrow(dim, radius + shift, size) for shift in (-distance, distance))
+            total.add_(torch.add(before, after, out=pair).mul_(float(taps[distance])))
+        planes = total
+    return planes
 
 
 def defocus_blur(images: Tensor, radius: float, alias: float) -> Tensor:
-    """A disk, smoothed by a small Gaussian; the border mirrored without its edge.
+    """A disk smoothed by a small Gaussian; the border is mirrored without its edge.
 
-    Each row of the kernel is a stack of centred boxes, so that sums over boxes, whole numbers, take the place of most
-    products.
+    Each row of the kernel is a stack of centred boxes: integer sums over boxes replace most products.
     """
     steps = box_steps(radius, alias)
     reach = len(steps) - 1
     height, width = images.shape[2:]
     two_boxes = 2 * (2 * reach + 1) * 255
-    pixels = mirrored(to_pixels(images), reach).to(torch.int16 if two_boxes < 2**15 else torch.int32)
+    pixels = _mirror_border(to_pixels(images), reach).to(torch.int16 if two_boxes < 2**15 else torch.int32)
     exact = steps.dtype == np.float64
     total = torch.zeros_like(pixels[:height, :width], dtype=torch.float64 if exact else torch.int32)
     box = torch.zeros_like(pixels[:, :width])
@@ -97,10 +75,10 @@ def defocus_blur(images: Tensor, radius: float, alias: float) -> Tensor:
 
 @lru_cache(maxsize=64)
 def box_steps(radius: float, alias: float) -> np.ndarray:
-    """The kernel as boxes: the weight of the box of this half width in the rows at this distance, (r + 1, r + 1).
+    """The kernel as boxes, (r + 1, r + 1): entry [d, w] weighs the box of half width w in the rows at distance d.
 
-    For small kernels float64; for large ones whole multiples of 2⁻²² whose sum is that of the kernel, rounded down: a
-    kernel that sums to less than 1 lowers flat areas by a level, as its exact weights do.
+    Small kernels are float64. Large ones are multiples of 2⁻²² whose sum is that of the kernel, rounded down: a kernel
+    that sums to less than 1 lowers flat areas by a level, as its exact weights do.
     """
     kernel = disk_kernel(radius, alias)
     reach = len(kernel) // 2
@@ -108,18 +86,18 @@ def box_steps(radius: float, alias: float) -> np.ndarray:
     steps: np.ndarray = quarter - np.pad(quarter, ((0, 0), (0, 1)))[:, 1:]
     if reach <= SMALL_KERNEL:
         return steps
-    whole: np.ndarray = np.rint(steps * ONE).astype(np.int64)
+    integers: np.ndarray = np.rint(steps * UNIT_WEIGHT).astype(np.int64)
     boxes = (2 - (np.arange(reach + 1) == 0))[:, None] * (2 * np.arange(reach + 1) + 1)
-    whole[0, 0] += math.floor(kernel.sum() * ONE) - (whole * boxes).sum()
-    return whole
+    integers[0, 0] += math.floor(kernel.sum() * UNIT_WEIGHT) - (integers * boxes).sum()
+    return integers
 
 
 @lru_cache(maxsize=64)
 def disk_kernel(radius: float, alias: float) -> np.ndarray:
-    """The disk of this radius under a Gaussian of scale alias, 3 x 3 or, for large disks, 5 x 5, cut to its support.
+    """A disk smoothed by a Gaussian of scale alias, 3 x 3 or, for large disks, 5 x 5, cut to its support.
 
-    In single precision, as it was made for the published sets, whose flat areas are a level lower where the weights
-    sum to less than 1. The smoothing mirrors the array's border, where a large disk leaks: such a kernel sums to more.
+    Single precision, as for the published sets: their flat areas are a level lower where the weights sum to less than
+    1. The smoothing mirrors the border of the array; the kernel of a disk that reaches it sums to more than 1.
     """
     reach, side = (8, 3) if radius <= 8 else (math.ceil(radius), 5)
     line = np.arange(-reach, reach + 1)
@@ -140,50 +118,41 @@ def disk_kernel(radius: float, alias: float) -> np.ndarray:
     return disk[reach - support : reach + support + 1, reach - support : reach + support + 1].astype(np.float64)
 
 
-def mirrored(pixels: Tensor, reach: int) -> Tensor:
+def _mirror_border(pixels: Tensor, reach: int) -> Tensor:
     """Pixels (h, w, …) with a border that mirrors them without repeating the edge, as often as it takes."""
     for dim in (0, 1):
-        pixels = pixels.index_select(dim, _mirror_index(pixels.shape[dim], reach, pixels.device))
+        size = pixels.shape[dim]
+        index = torch.arange(-reach, size + reach, device=pixels.device).remainder(2 * size - 2)
+        pixels = pixels.index_select(dim, index.minimum(2 * size - 2 - index))
     return pixels
 
 
-def _mirror_index(size: int, reach: int, device: torch.device) -> Tensor:
-    index = torch.arange(-reach, size + reach, device=device).remainder(2 * size - 2)
-    return index.minimum(2 * size - 2 - index)
-
-
 def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """The weighted sum along a line that leaves each pixel at its image's angle (degrees), the edge repeated.
+    """The weighted sum along a line that leaves each pixel at its image's angle (degrees); the edge is repeated.
 
-    One side of a Gaussian, at whole offsets (⌈i cos t - ½⌉, ⌈i sin t - ½⌉). Images are sorted by angle: those that
-    share an offset lie side by side and are added at once. Half a level of 16 bits is added before flooring, as the
-    published sets were rounded to 16 bits on the way.
+    One side of a Gaussian, at integer offsets (⌈i cos t - ½⌉, ⌈i sin t - ½⌉). Images are sorted by angle: neighbours
+    that share an offset are added at once. Half a level of 16 bits is added before flooring, because the published sets
+    were first rounded to 16 bits.
     """
-    length = 2 * round(radius) + 1
-    weights = _whole_weights(np.exp(-(np.arange(length) ** 2) / (2.0 * sigma * sigma)))
+    steps = np.arange(2 * round(radius) + 1)
+    shares = np.exp(-(steps**2) / (2.0 * sigma * sigma))
+    weights = np.rint(shares / shares.sum() * UNIT_WEIGHT).astype(np.int64)
+    weights[0] += UNIT_WEIGHT - weights.sum()
     order = angles.argsort(stable=True)
     directions = torch.deg2rad(angles[order]).cpu().numpy()[:, None]
-    steps = np.arange(length)
     across = np.ceil(steps * np.cos(directions) - 0.5).astype(np.int64)
     down = np.ceil(steps * np.sin(directions) - 0.5).astype(np.int64)
     left, right, above, below = -across.min(), across.max(), -down.min(), down.max()
     planes = F.pad(images.index_select(0, order).float(), (left, right, above, below), mode="replicate").to(torch.int32)
     height, width = images.shape[2:]
-    total = torch.full(images.shape, ONE // 514, dtype=torch.int32, device=images.device)
-    for step, weight in enumerate(weights):
+    total = torch.full(images.shape, UNIT_WEIGHT // 514, dtype=torch.int32, device=images.device)
+    for step, weight in enumerate(weights.tolist()):
         offsets = np.stack((down[:, step] + above, across[:, step] + left), axis=1)
         starts = np.flatnonzero(np.r_[True, (np.diff(offsets, axis=0) != 0).any(1)])
         for start, end in zip(starts, np.r_[starts[1:], len(offsets)], strict=True):
             y, x = offsets[start]
             total[start:end].add_(planes[start:end, :, y : y + height, x : x + width], alpha=weight)
     return total.bitwise_right_shift_(22).to(torch.uint8).index_select(0, order.argsort())
-
-
-def _whole_weights(weights: np.ndarray) -> list[int]:
-    """Weights as whole numbers whose sum is 2²²."""
-    whole = np.rint(weights / weights.sum() * ONE).astype(np.int64)
-    whole[0] += ONE - whole.sum()
-    return [int(weight) for weight in whole]
 
 
 def zoom_blur(images: Tensor, factors: Sequence[float]) -> Tensor:
@@ -193,13 +162,13 @@ def zoom_blur(images: Tensor, factors: Sequence[float]) -> Tensor:
     scratch = torch.empty_like(wide), torch.empty_like(wide), torch.empty_like(wide)
     single = torch.empty_like(pixels)
     for factor in factors:
-        total.add_(single.copy_(enlarged(wide, factor, scratch)))
+        total.add_(single.copy_(enlarge(wide, factor, scratch)))
     mean = pixels.add_(total).div_(len(factors) + 1)
     return from_pixels(to_bytes(mean.clamp_(0, 1).mul_(255)), images)
 
 
 def to_pixels(images: Tensor) -> Tensor:
-    """(n, c, h, w) as (h, w, n · c): shifts and resampling then move whole runs of memory."""
+    """(n, c, h, w) as (h, w, n · c): shifts and resampling then move contiguous memory."""
     return images.flatten(0, 1).permute(1, 2, 0).contiguous()
 
 
@@ -207,10 +176,10 @@ def from_pixels(pixels: Tensor, images: Tensor) -> Tensor:
     return pixels.permute(2, 0, 1).reshape(images.shape)
 
 
-def enlarged(pixels: Tensor, factor: float, scratch: Sequence[Tensor]) -> Tensor:
-    """The middle of (h, w, m), float64, enlarged linearly, corner on corner, to the same size; the last scratch.
+def enlarge(pixels: Tensor, factor: float, scratch: Sequence[Tensor]) -> Tensor:
+    """Enlarge the middle of (h, w, m), float64, linearly to the same size, corners aligned; returns the last scratch.
 
-    Memory is asked for once, by the caller: to get it anew for every enlargement takes longer than to fill it.
+    The caller allocates the scratch tensors once: allocating them for each factor takes longer than filling them.
     """
     for dim, out in ((0, scratch[0]), (1, scratch[2])):
         lower, upper, near, far = _enlargement(pixels.shape[dim], factor, pixels.device)
@@ -223,12 +192,12 @@ def enlarged(pixels: Tensor, factor: float, scratch: Sequence[Tensor]) -> Tensor
 
 @lru_cache(maxsize=256)
 def _enlargement(size: int, factor: float, device: torch.device) -> tuple[Tensor, ...]:
-    """For each line of the enlargement the lines of the original at either side, and the weights of both."""
+    """For each line of the enlargement: the original lines at either side, and the weights of both."""
     crop = math.ceil(size / factor)
     out = round(crop * factor)
     trim = (out - size) // 2
-    places = np.arange(trim, trim + size) * ((crop - 1) / max(1, out - 1))
-    lower = np.minimum(np.floor(places), crop - 1)
-    far = places - lower
+    positions = np.arange(trim, trim + size) * ((crop - 1) / max(1, out - 1))
+    lower = np.minimum(np.floor(positions), crop - 1)
+    far = positions - lower
     sides = (np.minimum(lower + side, crop - 1).astype(np.int64) + (size - crop) // 2 for side in (0, 1))
     return tuple(torch.from_numpy(values).to(device) for values in (*sides, 1 - far, far))

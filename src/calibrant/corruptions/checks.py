@@ -1,4 +1,4 @@
-"""Checks of images and their keys."""
+"""Checks of images and of their keys."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -14,7 +14,7 @@ MIN_SIDE = 8  # pixels of an image
 
 
 def check_images(images: object) -> Tensor:
-    """A batch of images as uint8 (n, c, h, w), from a tensor or a Pillow image."""
+    """Images as a batch, uint8 (n, c, h, w), from a tensor or a Pillow image."""
     batch = images if isinstance(images, Tensor) else _check_pillow(images)
     if batch.layout != torch.strided:
         raise InvalidInputError(f"images must be a dense tensor, got {batch.layout}")
@@ -36,7 +36,7 @@ def check_images(images: object) -> Tensor:
 
 
 def _check_levels(batch: Tensor) -> Tensor:
-    """Images in [0, 1] as the nearest of 256 levels."""
+    """Images in [0, 1], rounded to the nearest of 256 levels."""
     wrong = ~((batch >= 0) & (batch <= 1))
     if wrong.any():
         row, channel, y, x = first_true(wrong)
@@ -53,12 +53,12 @@ def _check_pillow(image: object) -> Tensor:
     if not isinstance(image, Image.Image):
         raise InvalidInputError(f"images must be a tensor or a Pillow image, got {type(image).__name__}")
     if image.mode not in ("L", "RGB"):
-        raise InvalidInputError(f"images must be in grey (L) or RGB, got mode {image.mode}; convert('RGB') makes it so")
+        raise InvalidInputError(f"images must be in grey (L) or RGB, got mode {image.mode}; use image.convert('RGB')")
     return torch.from_numpy(np.array(image)).view(*image.size[::-1], -1).permute(2, 0, 1)
 
 
 def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequence[int | str]:
-    """A key for each image, 0, 1, … where none are given."""
+    """A key for each image; 0, 1, … by default."""
     if keys is None:
         return range(n_images)
     if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | Tensor | np.ndarray):

@@ -14,18 +14,18 @@ LUMA_16_BITS = tuple(round(2**16 * share) for share in LUMA)  # as Pillow has th
 
 def brightness(images: Tensor, shift: float) -> Tensor:
     """The V of HSV raised by shift."""
-    return _through_hsv(images, lambda saturation, value: (saturation, value.add(shift).clamp_(0, 1)))
+    return _change_hsv(images, lambda saturation, value: (saturation, value.add(shift).clamp_(0, 1)))
 
 
 def saturate(images: Tensor, gain: float, shift: float) -> Tensor:
     """The S of HSV as gain · S + shift; grey pixels, whose hue is 0, turn red where shift is positive."""
-    return _through_hsv(images, lambda saturation, value: (saturation.mul(gain).add_(shift).clamp_(0, 1), value))
+    return _change_hsv(images, lambda saturation, value: (saturation.mul(gain).add_(shift).clamp_(0, 1), value))
 
 
 def contrast(images: Tensor, gain: float) -> Tensor:
-    """Each channel drawn towards its mean over the image."""
+    """Each channel scaled around its mean over the image."""
     values = images.double().div_(255).flatten(2)
-    # summed pixel after pixel, as the published sets were: where the mean is a whole level, its last bit decides
+    # summed pixel by pixel, as for the published sets: where the mean is a whole level, its last bit decides
     means = values.cumsum(2)[:, :, -1:].div_(values.shape[2])
     return to_bytes(values.sub_(means).mul_(gain).add_(means).clamp_(0, 1).mul_(255)).view_as(images)
 
@@ -42,16 +42,16 @@ def as_grey(images: Tensor) -> Tensor:
     return luma.bitwise_right_shift_(16).to(torch.uint8)[:, None]
 
 
-def like(images: Tensor, corrupted: Tensor) -> Tensor:
-    """Images in colour, in grey where the given ones are."""
+def match_channels(images: Tensor, corrupted: Tensor) -> Tensor:
+    """Corrupted RGB images, converted to grey where the original images are grey."""
     return corrupted if images.shape[1] == 3 else as_grey(corrupted)
 
 
-def _through_hsv(images: Tensor, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-    """RGB to HSV, a change of saturation and value, and back, in float64 and in the order of the published sets.
+def _change_hsv(images: Tensor, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """RGB to HSV, a change of saturation and value, and back; float64, operations in the order of the published sets.
 
-    Their bytes are floored, and many results are whole levels but for rounding: a shorter way to the same numbers
-    would differ by a level in up to one value of a hundred.
+    Bytes are floored, and many results are whole levels up to rounding: shorter formulas would differ by a level in up
+    to 1 % of the values.
     """
     red, green, blue = as_colour(images).unbind(1)
     largest, smallest = red.maximum(green).maximum(blue), red.minimum(green).minimum(blue)
@@ -77,11 +77,11 @@ def _through_hsv(images: Tensor, change: Callable[[Tensor, Tensor], tuple[Tensor
     middle = fall.mul_(saturation).neg_().add_(1).mul_(value)
     lowest = saturation.neg().add_(1).mul_(value)
     bytes_ = (to_bytes(plane.mul_(255)) for plane in (value, middle, lowest))
-    return like(images, _by_sextant(sextant, *bytes_))
+    return match_channels(images, _by_sextant(sextant, *bytes_))
 
 
 def _by_sextant(sextant: Tensor, highest: Tensor, middle: Tensor, lowest: Tensor) -> Tensor:
-    """The channels that the sextant of the hue orders: in 0 red is highest and green in the middle, and so on."""
+    """Channels in the order of the sextant of the hue: in 0 red is highest and green in the middle, and so on."""
     is_0, is_1, is_2, is_3, is_4, is_5 = ((sextant == number).view(torch.uint8) for number in range(6))
     up, across = highest - lowest, middle - lowest
     red = lowest + up * (is_0 + is_5) + across * (is_1 + is_4)

@@ -1,4 +1,4 @@
-"""`corrupt`, and `Corrupt` with its options bound: images of any kind in, the same kind out."""
+"""`corrupt` and the transform `Corrupt`: tensors or Pillow images in, the same kind out."""
 
 import os
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from calibrant._names import check_choice
 from calibrant.corruptions.checks import check_images, check_keys
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
-from calibrant.corruptions.frost import images
+from calibrant.corruptions.frost import read_frost
 from calibrant.corruptions.table import CORRUPTIONS
 from calibrant.shifts import SEVERITIES
 
 if TYPE_CHECKING:
     from PIL import Image
 
-Images = TypeVar("Images", Tensor, "Image.Image")
+ImageInput = TypeVar("ImageInput", Tensor, "Image.Image")
 
-CHUNK = 2**19  # values at once: what is worked on stays in the cache
+CHUNK_VALUES = 2**19  # values corrupted at once; they fit in the cache
 KEPT_BLOCK = 31 * 2**20
 
 
-class Options(TypedDict, total=False):
-    """What a corruption takes beside its name and severity; see `corrupt`."""
+class CorruptOptions(TypedDict, total=False):
+    """The options of a corruption; see `corrupt`."""
 
     seed: int
     parameters: str | None
@@ -40,9 +40,22 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Corrupt:
-    """A transform: `corrupt` with its options bound, for images that come without an index.
+    """A transform that corrupts images, for images that come without an index.
 
-    The key of an image is a hash of its pixels, unless keys are given; so the same image always has the same noise.
+    The key of an image is a hash of its pixels, unless keys are given: the same image always has the same noise.
+
+    Args:
+        name: A name in `CORRUPTIONS`.
+        severity: From 1 to 5.
+        seed: Another seed gives other noise.
+        parameters: See `corrupt`.
+        frost_dir: See `corrupt`.
+        save_quality: See `corrupt`.
+
+    Raises:
+        UnknownNameError: the corruption, or its set of parameters, is unknown.
+        InvalidInputError: another option breaks its rule.
+        NoDataError: frost_dir lacks one of the five photographs.
 
     >>> Corrupt("pixelate", severity=2)(torch.full((3, 8, 8), 100, dtype=torch.uint8)).unique()
     tensor([100], dtype=torch.uint8)
@@ -71,60 +84,80 @@ class Corrupt:
         for option, value in checked.items():
             object.__setattr__(self, option, value)
         if self.name == "frost" and self.frost_dir is not None:
-            images(self._photographs)  # says now what is wrong with the folder
+            read_frost(self._photographs)  # raises now where a photograph is missing
 
     @property
     def _photographs(self) -> str | None:
         return None if self.frost_dir is None else os.fspath(self.frost_dir)
 
-    def __call__(self, images: Images, keys: Sequence[int | str] | Tensor | None = None) -> Images:
+    def __call__(self, images: ImageInput, keys: Sequence[int | str] | Tensor | None = None) -> ImageInput:
+        """Corrupt images; see `corrupt`.
+
+        Args:
+            images: A batch, an image, or a Pillow image.
+            keys: A key for each image; by default a hash of its pixels.
+
+        Returns:
+            Images of the same kind.
+        """
         batch = check_images(images)
         if batch.device.type == "mps":  # no float64 there
             batch = batch.cpu()
-        known = [_content_key(image) for image in batch] if keys is None else check_keys(keys, len(batch))
-        corrupted = self._corrupted(batch, Draws.of(known, self.seed, self.name, self.severity, device=batch.device))
+        keys = [_content_key(image) for image in batch] if keys is None else check_keys(keys, len(batch))
+        corrupted = self._corrupt(batch, Draws.of(keys, self.seed, self.name, self.severity, device=batch.device))
         if self.save_quality is not None:
             corrupted = jpeg_compression(corrupted, self.save_quality, optimize=True)
-        return _like(images, corrupted)
+        if not isinstance(images, Tensor):
+            return to_pillow(corrupted[0])
+        corrupted = corrupted.view(images.shape).to(images.device)
+        return corrupted if images.dtype == torch.uint8 else corrupted.to(images.dtype).div_(255)
 
-    def _corrupted(self, batch: Tensor, draws: Draws) -> Tensor:
-        """A batch, uint8 (n, c, h, w), in chunks: beside the result, memory does not grow with it."""
+    def _corrupt(self, batch: Tensor, draws: Draws) -> Tensor:
+        """Corrupt a batch, uint8 (n, c, h, w), in chunks; apart from the result, memory does not grow with it."""
         _keep_memory()
         corruption = CORRUPTIONS[self.name]
         parameters = corruption.parameters(self.severity, min(batch.shape[2:]), self.parameters)
         if self.name == "frost":
             parameters = (*parameters, self._photographs)
         corrupted = torch.empty_like(batch)
-        for rows in blocks(len(batch), batch[0].numel(), size=CHUNK):
+        for rows in blocks(len(batch), batch[0].numel(), size=CHUNK_VALUES):
             corrupted[rows] = corruption.apply(batch[rows], draws[rows], *parameters)
         return corrupted
 
 
 def corrupt(
-    images: Images,
+    images: ImageInput,
     name: str,
     severity: int,
     *,
     keys: Sequence[int | str] | Tensor | None = None,
-    **options: Unpack[Options],
-) -> Images:
-    """The images under a corruption of `CORRUPTIONS` at a severity from 1 to 5.
+    **options: Unpack[CorruptOptions],
+) -> ImageInput:
+    """Corrupt images by a corruption of `CORRUPTIONS`.
 
-    What becomes of an image depends on its pixels, the seed, its key, the corruption and the severity, and on nothing
-    else: alone, in a batch of any size, in any process, its bytes are the same.
+    The result depends only on the pixels of an image, the seed, its key, the corruption, the severity and the
+    parameters: the bytes are the same alone, in a batch of any size and in any process.
 
-    images: a tensor (n, c, h, w) or (c, h, w) with 1 or 3 channels and sides of at least 8 pixels, uint8 or floating
-    point in [0, 1], on any device; or a Pillow image in grey or RGB. Floating-point images are read as images of 256
-    levels, and given back as a level / 255.
-    keys: an integer of 64 bits or a word for each image; 0, 1, … where none are given. Images of one key have the same
-    noise.
-    parameters: "cifar", "tiny_imagenet" or "imagenet", as published. Where none is named, the set whose image size (32,
-    64, 224) is nearest to the smaller side of the images, with its lengths in proportion to it. The lengths of
-    elastic_transform are shares of that side in any case.
-    frost_dir: a folder with the photographs of the published sets, frost1.png to frost5.jpg, for the frost; in their
-    place frost is grown.
-    save_quality: encode the result as a JPEG of this quality and decode it, as Tiny-ImageNet-C and ImageNet-C were
-    saved (85).
+    Args:
+        images: A tensor (n, c, h, w) or (c, h, w) with 1 or 3 channels and sides of at least 8 pixels, uint8 or
+            floating point in [0, 1], on any device; or a Pillow image in grey or RGB. Floating-point images are rounded
+            to 256 levels.
+        name: A name in `CORRUPTIONS`.
+        severity: From 1 to 5.
+        keys: A 64-bit integer or a word for each image, which its noise belongs to; 0, 1, … by default.
+        options: seed, an integer (0 by default); parameters, the severities of "cifar", "tiny_imagenet" or "imagenet"
+            as published, by default those of the set whose image size (32, 64, 224) is nearest to the smaller side,
+            with lengths in proportion to it; frost_dir, a folder with the photographs frost1.png to frost5.jpg of the
+            published sets; save_quality, to encode the result as a JPEG of this quality and decode it (85 for
+            Tiny-ImageNet-C and ImageNet-C).
+
+    Returns:
+        Images of the kind, shape, type and device of the given ones; floating-point values are a level / 255.
+
+    Raises:
+        UnknownNameError: the corruption, or its set of parameters, is unknown.
+        InvalidInputError: the images, a key or another option break their rule.
+        NoDataError: frost_dir lacks one of the five photographs.
 
     >>> corrupt(torch.full((1, 3, 8, 8), 100, dtype=torch.uint8), "brightness", severity=1).unique()
     tensor([112], dtype=torch.uint8)
@@ -139,24 +172,16 @@ def _content_key(image: Tensor) -> int:
 
 @cache
 def _keep_memory() -> None:
-    """Have the C library keep the memory that it is given back.
+    """Free a large block once: glibc then keeps freed memory of that size.
 
-    Until it has seen a large block freed, glibc's allocator returns such blocks to the system, and gets and clears them
-    anew: chunks take two to four times as long.
+    Otherwise it returns the memory of each chunk to the system and requests it again, which takes two to four times as
+    long.
     """
     torch.empty(KEPT_BLOCK, dtype=torch.uint8, device="cpu")
 
 
-def _like(images: Images, corrupted: Tensor) -> Images:
-    """Corrupted images, uint8, in the kind, shape and type of the original ones."""
-    if not isinstance(images, Tensor):
-        return to_pillow(corrupted[0])
-    corrupted = corrupted.view(images.shape).to(images.device)
-    return corrupted if images.dtype == torch.uint8 else corrupted.to(images.dtype).div_(255)
-
-
 def to_pillow(image: Tensor) -> "Image.Image":
-    """An image, uint8 (c, h, w), as one of Pillow's."""
+    """An image, uint8 (c, h, w), as a Pillow image."""
     from PIL import Image
 
     pixels = image.permute(1, 2, 0).cpu().contiguous().numpy()

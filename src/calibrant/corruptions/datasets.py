@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from calibrant.corruptions.corrupting import Corrupt, Options
+from calibrant.corruptions.corrupting import Corrupt, CorruptOptions
 
 
 class Indexed(Protocol):
@@ -20,9 +20,19 @@ class Indexed(Protocol):
 
 
 class CorruptedDataset(Dataset[Any]):
-    """A data set under a corruption; its items are images, tensors or Pillow's, or tuples that begin with one.
+    """A data set whose images are corrupted as they are read.
 
-    The key of an image is its index: one by one, in batches and by any number of workers it has the same bytes.
+    The key of an image is its index: its bytes do not depend on batches and workers.
+
+    Args:
+        dataset: A map-style data set. Its items are images (tensors or Pillow images), or tuples that begin with one.
+        name: A name in `CORRUPTIONS`.
+        severity: From 1 to 5.
+        options: Those of `corrupt`.
+
+    Raises:
+        UnknownNameError: the corruption, or its set of parameters, is unknown.
+        InvalidInputError: another option breaks its rule.
 
     >>> images, labels = torch.full((4, 3, 8, 8), 100, dtype=torch.uint8), torch.arange(4)
     >>> shifted = CorruptedDataset(torch.utils.data.TensorDataset(images, labels), "fog", severity=3)
@@ -31,7 +41,7 @@ class CorruptedDataset(Dataset[Any]):
     (torch.Size([3, 8, 8]), tensor(2))
     """
 
-    def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[CorruptOptions]) -> None:
         self.dataset = dataset
         self.corrupt = Corrupt(name, severity, **options)
 
@@ -42,7 +52,7 @@ class CorruptedDataset(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items of a batch, which data loaders ask for at once; images of one size are corrupted together."""
+        """The items of a batch, as data loaders request them; images of one size are corrupted together."""
         keys = [self._key(as_index(index)) for index in indices]
         items = [self.dataset[key] for key in keys]
         images = [item[0] if isinstance(item, tuple | list) else item for item in items]

@@ -1,4 +1,4 @@
-"""Random numbers that belong to an image: functions of its key, not of the batch, the process or the order of calls."""
+"""Random numbers of an image: functions of its key, not of the batch, the process or the order of calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 GOLDEN = -0x61C88647  # 2^32 / golden ratio, odd: neighbouring counters fall far apart
 MIXERS = (0x21F0AAAD, -0x2CA5D269)  # multipliers of a 32-bit finaliser with full avalanche
-LARGE = 2**20  # what is as large is not kept
+MAX_CACHED_SIZE = 2**20  # numbers of an image; larger counters are not cached
 N_NORMALS = 2**16
 
 
@@ -21,28 +21,49 @@ N_NORMALS = 2**16
 class Draws:
     """Independent streams of random numbers, one for each image and purpose.
 
-    A number is a hash of its image's key, its purpose and its position: no generator is advanced, so an image gets the
-    same numbers alone or in a batch of thousands.
+    A number is a hash of its image's key, its purpose and its position. No generator is advanced: an image gets the
+    same numbers alone and in a batch.
+
+    Args:
+        states: A 64-bit state for each image, uint64 (n,).
+        device: The device of the numbers.
     """
 
-    states: np.ndarray  # (n,) uint64
+    states: np.ndarray
     device: torch.device
 
     @classmethod
     def of(cls, keys: Sequence[int | str], *context: int | str, device: torch.device) -> "Draws":
-        """The draws of images with these keys in one context: seed, corruption, severity."""
+        """The draws of images with these keys.
+
+        Args:
+            keys: An integer or a word for each image.
+            context: The seed, the corruption and its severity.
+            device: The device of the numbers.
+
+        Returns:
+            The streams, one for each image.
+        """
         numbers = np.array([_number(key) for key in keys], dtype=np.uint64)
-        return cls(_mixed(numbers ^ np.uint64(_digest(*context))), device)
+        return cls(_mix(numbers ^ np.uint64(_digest(*context))), device)
 
     def __getitem__(self, rows: slice) -> "Draws":
         return Draws(self.states[rows], self.device)
 
     def words(self, purpose: str, *shape: int) -> Tensor:
-        """Words, int32 (n, *shape): w stands for the uniform number (w + 2³¹ + ½) / 2³²."""
-        seeds = _mixed(self.states + np.uint64(_digest(purpose)))
+        """Random words, int32 (n, *shape): w encodes the uniform number (w + 2³¹ + ½) / 2³².
+
+        Args:
+            purpose: The name of the stream.
+            shape: The shape of the numbers of an image.
+
+        Returns:
+            The words.
+        """
+        seeds = _mix(self.states + np.uint64(_digest(purpose)))
         first, second = torch.from_numpy(seeds.view(np.int32).reshape(-1, 2).copy()).to(self.device).unbind(1)
         size = prod(shape)
-        counters = _counters if size < LARGE else _counters.__wrapped__
+        counters = _counters if size < MAX_CACHED_SIZE else _counters.__wrapped__
         words = first[:, None] + counters(size, self.device)
         scratch = torch.empty_like(words)
         _fold(words, 16, scratch).mul_(MIXERS[0]).bitwise_xor_(second[:, None])
@@ -54,7 +75,7 @@ class Draws:
         return uniforms_of(self.words(purpose, *shape))
 
     def normals(self, purpose: str, *shape: int) -> Tensor:
-        """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles: two from a word."""
+        """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles; two from a word."""
         size = prod(shape)
         halves = self.words(purpose, (size + 1) // 2).view(torch.int16)[:, :size]
         index = halves.to(torch.int32).add_(N_NORMALS // 2)
@@ -66,12 +87,12 @@ class Draws:
 
 
 def uniforms_of(words: Tensor) -> Tensor:
-    """The uniform numbers in (0, 1) that words stand for, float64."""
+    """The uniform numbers in (0, 1) that words encode, float64."""
     return words.double().add_(2.0**31 + 0.5).mul_(2.0**-32)
 
 
 def _digest(*context: int | str) -> int:
-    """64 bits that tell contexts apart, the same in every process and for equal values of any type."""
+    """A 64-bit hash of a context, the same in every process and for equal values of any type."""
     digest = blake2b(digest_size=8)
     for part in context:
         spelled = b"word " + part.encode("utf-8", "surrogatepass") if isinstance(part, str) else b"%d" % int(part)
@@ -83,8 +104,8 @@ def _number(key: int | str) -> int:
     return _digest(key) if isinstance(key, str) else int(key) % 2**64
 
 
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """A bijection of 64-bit numbers that leaves no trace of their order."""
+def _mix(numbers: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64: a bijection of 64-bit numbers."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
@@ -92,7 +113,7 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 def _fold(words: Tensor, n_bits: int, scratch: Tensor) -> Tensor:
-    """In place w ^= w >> n_bits, without the sign that torch shifts in."""
+    """W ^= w >> n_bits in place, with a logical shift where torch's is arithmetic."""
     torch.bitwise_right_shift(words, n_bits, out=scratch)
     return words.bitwise_xor_(scratch.bitwise_and_(2 ** (32 - n_bits) - 1))
 

@@ -18,17 +18,17 @@ from calibrant._arrays import blocks
 from calibrant._files import atomic_write, first_line, make_folder
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
-from calibrant.corruptions.corrupting import Corrupt, Options, to_pillow
+from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.corruptions.targets import claim, thread_count
+from calibrant.corruptions.targets import claim_folder, thread_count
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES
 
-BATCH = 64  # files read at once; those of one size are corrupted together
-LARGE = 2**22  # values of an image that is worked on alone: the work takes a hundred times its memory
+FILES_PER_BATCH = 64  # files read at once; those of one size are corrupted together
+MAX_SHARED_VALUES = 2**22  # values of an image that is worked on alone: the work takes a hundred times its memory
 MAX_SIDE = 2**14  # pixels; fog needs the square of it, and JPEG has a limit of its own
 Image.init()
-FORMATS = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN)
+IMAGE_FORMATS = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN)
 AS_GREY, AS_COLOUR = {"1", "L", "LA"}, {"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
 
 
@@ -49,7 +49,7 @@ def corrupt_folder(
     *,
     jobs: int | None = None,
     bar: ProgressBar = no_bar,
-    **options: Unpack[Options],
+    **options: Unpack[CorruptOptions],
 ) -> CorruptedFiles:
     """Write the images of a folder under a corruption, as the same tree; interrupted work resumes.
 
@@ -77,12 +77,12 @@ def corrupt_folder(
     quality = next(iter(folders.values())).save_quality
     names = target_names(list(images), ".png" if quality is None else ".JPEG")
     made_of = {"corruption": name or "all", "severity": severity, "source": str(source.resolve())}
-    claim(target, made_of, next(iter(folders.values())))
+    claim_folder(target, made_of, next(iter(folders.values())))
     with bar("corrupting", len(images) * len(folders)) as advance:
         return _write_all(images, names, folders, n_threads, advance)
 
 
-def _places(target: Path, name: str | None, severity: int | None, options: Options) -> dict[Path, Corrupt]:
+def _places(target: Path, name: str | None, severity: int | None, options: CorruptOptions) -> dict[Path, Corrupt]:
     """The folder of each corruption that is to be done."""
     if name is not None and severity is not None:
         return {target: Corrupt(name, severity, **options)}
@@ -109,7 +109,7 @@ def find_images(source: Path) -> dict[str, Path]:
 
 def target_names(keys: list[str], suffix: str) -> dict[str, str]:
     """Where each image goes: its own path, the suffix replaced, or appended where two images would meet."""
-    suffixes = {known for known, format in Image.registered_extensions().items() if format in FORMATS}
+    suffixes = {known for known, format in Image.registered_extensions().items() if format in IMAGE_FORMATS}
     paths = {key: PurePosixPath(key) for key in keys}
     known = {key: path.suffix.lower() in suffixes for key, path in paths.items()}
     replaced = {key: str(path.with_suffix(suffix)) if known[key] else key + suffix for key, path in paths.items()}
@@ -136,7 +136,7 @@ def _write_all(
             advance(sum(len(missing[key]) for key in missing if key not in images and missing[key]))
             for place, corruption in places.items():
                 wanted = {key: image for key, image in images.items() if place in missing[key]}
-                spread = map if any(image.numel() > LARGE for image in wanted.values()) else pool.map
+                spread = map if any(image.numel() > MAX_SHARED_VALUES for image in wanted.values()) else pool.map
                 for n_files in spread(partial(_write_group, place, corruption, names), _by_size(wanted)):
                     outcome.written += n_files
                     advance(n_files)
@@ -150,7 +150,7 @@ def _batches(paths: dict[str, Path]) -> Iterator[list[str]]:
     for key, path in paths.items():
         batch.append(key)
         n_bytes += path.stat().st_size if path.exists() else 0
-        if len(batch) == BATCH or n_bytes > LARGE:
+        if len(batch) == FILES_PER_BATCH or n_bytes > MAX_SHARED_VALUES:
             yield batch
             batch, n_bytes = [], 0
     if batch:
@@ -170,7 +170,7 @@ def _read_all(paths: dict[str, Path], outcome: CorruptedFiles, pool: ThreadPoolE
 def read_image(path: Path) -> Tensor | str:
     """An image, uint8 (c, h, w), or why there is none."""
     try:
-        with Image.open(path, formats=sorted(FORMATS)) as image:
+        with Image.open(path, formats=sorted(IMAGE_FORMATS)) as image:
             if image.mode not in AS_GREY | AS_COLOUR:
                 return f"images of mode {image.mode} do not have 8 bits a channel"
             if max(image.size) > MAX_SIDE:
@@ -189,7 +189,7 @@ def _by_size(images: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     shapes = {tuple(image.shape) for image in images.values()}
     for shape in sorted(shapes):
         group = [key for key, image in images.items() if tuple(image.shape) == shape]
-        for part in blocks(len(group), 1, size=BATCH // 4):
+        for part in blocks(len(group), 1, size=FILES_PER_BATCH // 4):
             yield {key: images[key] for key in group[part]}
 
 

@@ -1,57 +1,56 @@
-"""Windows of frost: crops of grown ice, or of the photographs of the original benchmark."""
+"""Windows of frost: crops of generated ice, or of the photographs of the original benchmark."""
 
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from calibrant.corruptions.ice import DRAWN, grown
+from calibrant.corruptions.ice import PATTERN_OF_PHOTOGRAPH, grow_ice
 from calibrant.errors import NoDataError
 
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
-class Frost(NamedTuple):
-    """Images of frost, each as likely as the others."""
-
-    pixels: Tensor  # uint8, the images one after the other, each (3, height, width)
-    sizes: Tensor  # int64 (n, 2): height and width of each
-
-
 @lru_cache(maxsize=4)
-def images(folder: str | None = None) -> Frost:
-    """The original photographs, from the folder where they lie, read once in a process; else ice that is grown.
+def read_frost(folder: str | None = None) -> tuple[Tensor, Tensor]:
+    """Five images of frost: the original photographs in a folder, read once in a process, or generated ice.
+
+    Returns:
+        The pixels, uint8, of the images (3, height, width) one after the other; and the sizes (height, width), int64
+        (n, 2).
 
     Raises:
         NoDataError: the folder has no readable image of one of the five names.
     """
-    found = [grown(number) for number in DRAWN] if folder is None else [_read(folder, name) for name in PHOTOGRAPHS]
-    planes = [torch.from_numpy(image.transpose(2, 0, 1).copy()).flatten() for image in found]
-    return Frost(torch.cat(planes), torch.tensor([image.shape[:2] for image in found], device="cpu"))
+    if folder is None:
+        images = [grow_ice(number) for number in PATTERN_OF_PHOTOGRAPH]
+    else:
+        images = [_read_photograph(folder, name) for name in PHOTOGRAPHS]
+    planes = [torch.from_numpy(image.transpose(2, 0, 1).copy()).flatten() for image in images]
+    return torch.cat(planes), torch.tensor([image.shape[:2] for image in images], device="cpu")
 
 
-def _read(folder: str, name: str) -> np.ndarray:
+def _read_photograph(folder: str, name: str) -> np.ndarray:
     try:
         with Image.open(Path(folder) / name) as image:
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError):  # Pillow reports some broken files as bad syntax
-        wanted = ", ".join(PHOTOGRAPHS)
-        raise NoDataError(f"no readable image {name} in the folder {folder}; it must hold {wanted}") from None
+        needed = ", ".join(PHOTOGRAPHS)
+        raise NoDataError(f"no readable image {name} in the folder {folder}; it must hold {needed}") from None
 
 
-def places(
-    frosted: Frost, numbers: Tensor, uniforms: Tensor, scale: float, height: int, width: int
+def window_positions(
+    sizes: Tensor, numbers: Tensor, uniforms: Tensor, *, scale: float, height: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each image the scale of image numbers[i], and the top and left of a window in the image so scaled.
+    """The scale of frost image numbers[i], and the top and left of a window in the scaled image, for each i.
 
-    uniforms (n, 2) in (0, 1) say where. An image that would leave the window no play is enlarged until it has one
-    pixel of it. As in the original, the last row and the last column of windows are never drawn.
+    uniforms (n, 2) in (0, 1) choose the position. A frost image that is too small for the window and one more pixel is
+    enlarged to that size. As in the original, the last row and the last column of windows are never drawn.
     """
-    sizes = frosted.sizes.to(numbers.device)
+    sizes = sizes.to(numbers.device)
     window = torch.tensor([height, width], device=numbers.device)
     scales = ((window + 1) / sizes.double()).amax(1).clamp_(min=scale)
     room = (sizes * scales[:, None]).round_().sub_(window).clamp_(min=1)[numbers]
@@ -59,19 +58,20 @@ def places(
     return scales[numbers], tops, lefts
 
 
-def windows(
-    frosted: Frost, numbers: Tensor, scales: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
+def crop_windows(
+    frost: tuple[Tensor, Tensor], numbers: Tensor, positions: tuple[Tensor, Tensor, Tensor], *, height: int, width: int
 ) -> Tensor:
-    """Windows, uint8 (n, 3, height, width), of scaled images: linear between pixel centres, not smoothed before.
+    """Windows, uint8 (n, 3, height, width), of scaled frost images: bilinear between pixel centres, no antialiasing.
 
-    So OpenCV resizes, and so the photographs of the published sets were shrunk. Only what a window shows is scaled.
+    OpenCV resizes this way, as did the published sets. Only the pixels of a window are scaled.
     """
-    pixels, sizes = (values.to(numbers.device) for values in frosted)
+    scales, tops, lefts = positions
+    pixels, sizes = (values.to(numbers.device) for values in frost)
     areas = sizes.prod(1)
     planes = torch.arange(3, device=numbers.device)
     starts = (3 * (areas.cumsum(0) - areas))[numbers, None] + planes * areas[numbers, None]
-    above, below, down = _between(tops, scales, sizes[numbers, 0], height)
-    left, right, across = _between(lefts, scales, sizes[numbers, 1], width)
+    above, below, down = _neighbours(tops, scales, sizes[numbers, 0], height)
+    left, right, across = _neighbours(lefts, scales, sizes[numbers, 1], width)
     row_length = sizes[numbers, 1, None]
     upper, lower = ((starts[..., None] + (rows * row_length)[:, None]).int()[..., None] for rows in (above, below))
 
@@ -85,8 +85,8 @@ def windows(
     return values.add_(between_rows(right).mul_(across[:, None, None])).add_(0.5).to(torch.uint8)
 
 
-def _between(starts: Tensor, scales: Tensor, sizes: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For count lines from each start the image's lines at either side, and how far beyond the first they are."""
+def _neighbours(starts: Tensor, scales: Tensor, sizes: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For ``count`` lines from each start: the source lines at either side, and the weight of the second."""
     lines = starts[:, None] + torch.arange(count, device=starts.device, dtype=torch.float64)
     last = sizes[:, None] - 1
     centres = ((lines + 0.5) / scales[:, None] - 0.5).clamp_(min=0).minimum(last)

@@ -10,8 +10,8 @@ def glass_blur(images: Tensor, sigma: float, reach: int, sweeps: int, offsets: T
     """Blurred, shuffled locally, blurred again.
 
     A sweep visits the pixels from the last to the first; each takes the value of a neighbour at most reach away. The
-    scripts of the published sets mean to swap the two, but copy: on views of an array the second assignment reads what
-    the first has written. offsets (n, sweeps, 2, h - 2 reach, w - 2 reach): x and y of the neighbour of each pixel.
+    published scripts intend a swap but copy: on views of an array the second assignment reads what the first has
+    written. offsets (n, sweeps, 2, h - 2 reach, w - 2 reach): x and y of the neighbour of each pixel.
     """
     blurred = gaussian_blur(images, sigma)
     n, channels, height, width = images.shape
@@ -24,10 +24,10 @@ def glass_blur(images: Tensor, sigma: float, reach: int, sweeps: int, offsets: T
 
 
 def _sources(offsets: Tensor, reach: int, height: int, width: int) -> Tensor:
-    """For each pixel (n, h · w) the one whose value before the sweep it has after it.
+    """For each pixel (n, h · w) the pixel whose value before the sweep it has after it.
 
-    A neighbour further on has been visited already and hands on what it took; one further back still has its own
-    value. Only with reach > 1 are there such chains: they end when following all of them twice as far changes nothing.
+    A neighbour that was visited before has the value that it took itself; one that was not has its own. Such chains
+    exist only with reach > 1: they are resolved by doubling until nothing changes.
     """
     pixels = torch.arange(height * width, dtype=torch.int32, device=offsets.device).view(height, width)
     inner = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
@@ -38,8 +38,8 @@ def _sources(offsets: Tensor, reach: int, height: int, width: int) -> Tensor:
     visited = torch.zeros_like(pixels, dtype=torch.bool)
     visited[inner] = True
     source, start = source.flatten(1), pixels.flatten()
-    ends = (source <= start) | ~visited.flatten()[source]  # what is taken there is the old value
-    following = torch.where(ends, start, source)  # the pixel whose take is this one's; itself at an end
+    ends = (source <= start) | ~visited.flatten()[source]  # the value taken there is the old one
+    following = torch.where(ends, start, source)  # the pixel that takes the same value; itself at an end
     while True:
         further = following.gather(1, following.long())
         if torch.equal(further, following):

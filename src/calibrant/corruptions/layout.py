@@ -18,14 +18,14 @@ from calibrant._arrays import blocks
 from calibrant._files import atomic_write, first_line
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
-from calibrant.corruptions.corrupting import Corrupt, Options, corrupt
+from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, corrupt
 from calibrant.corruptions.folders import CorruptedFiles
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.corruptions.targets import claim, thread_count
+from calibrant.corruptions.targets import claim_folder, thread_count
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES
 
-BLOCK = 500  # images that a thread takes at once
+IMAGES_PER_BLOCK = 500  # images that a thread takes at once
 
 
 def write_cifar_c(
@@ -35,7 +35,7 @@ def write_cifar_c(
     *,
     jobs: int | None = None,
     bar: ProgressBar = no_bar,
-    **options: Unpack[Options],
+    **options: Unpack[CorruptOptions],
 ) -> CorruptedFiles:
     """Write the files of CIFAR-10-C: a corruption each, uint8 (5 n, h, w, c), and the labels, where there are any.
 
@@ -58,7 +58,7 @@ def write_cifar_c(
     # what is wrong with the options is said before anything is written
     checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]
     images, labels = read_arrays(Path(source))
-    claim(target, {"layout": "cifar-c", "data": fingerprint(images, labels)}, checked[0])
+    claim_folder(target, {"layout": "cifar-c", "data": fingerprint(images, labels)}, checked[0])
     result = CorruptedFiles()
     with bar("corrupting", len(names) * len(SEVERITIES) * len(images)) as advance:
         for path in (target / f"{one}.npy" for one in names):
@@ -82,7 +82,7 @@ def file_parts(
     *,
     n_threads: int = 1,
     advance: Advance = lambda _done: None,
-    **options: Unpack[Options],
+    **options: Unpack[CorruptOptions],
 ) -> Iterator[bytes]:
     """The bytes of a corruption's file, in order."""
     n, channels, height, width = images.shape
@@ -94,7 +94,7 @@ def file_parts(
                 corrupted = corrupt(images[rows], name, severity, keys=range(rows.start, rows.stop), **options)
                 return corrupted.permute(0, 2, 3, 1).contiguous().numpy()
 
-            for pixels in pool.map(block, blocks(n, 1, size=BLOCK)):
+            for pixels in pool.map(block, blocks(n, 1, size=IMAGES_PER_BLOCK)):
                 advance(len(pixels))
                 yield pixels.tobytes()
 

@@ -1,4 +1,4 @@
-"""The four noises: Gaussian, shot, impulse and speckle; each value of an image by itself."""
+"""Gaussian, shot, impulse and speckle noise, drawn for each value of an image."""
 
 from functools import lru_cache
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from calibrant.corruptions.draws import uniforms_of
 
-CELL_BITS = 11  # the guide that shortens the search in a cumulative distribution has 2¹¹ cells
-WORD_BITS = 32 - CELL_BITS  # so many bits of a word say where in its cell it lies
+CELL_BITS = 11  # the guide table of the cumulative distribution has 2¹¹ cells
+WORD_BITS = 32 - CELL_BITS  # bits of a word that give its position in its cell
 COUNT_SHIFT = WORD_BITS + 1
 MAX_COUNTED = 2 ** (31 - COUNT_SHIFT) - 1
 
@@ -33,10 +33,10 @@ def impulse_noise(images: Tensor, amount: float, words: Tensor) -> Tensor:
 
 
 def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
-    """⌊255 · Poisson(photons · x / 255) / photons⌋, clipped: the inverse of the distribution at one uniform number.
+    """⌊255 · Poisson(photons · x / 255) / photons⌋, clipped, by inversion of the distribution at a uniform number.
 
-    There are 256 rates, so the inverse is a table: a cell holds the count at its lower end and where in the cell, if
-    anywhere, it grows by one. In the tails cells hold more than one step; these few values are searched.
+    There are 256 rates, hence the inverse is a guide table: a cell holds the count at its lower end and the position
+    where it grows by one. Cells in the tails hold more than one step; their values are searched.
     """
     guide, lifted_steps, levels = _shot_tables(photons, images.device)
     index = (words >> WORD_BITS).add_(2 ** (CELL_BITS - 1)).add_(images.int().mul_(2**CELL_BITS))
@@ -51,7 +51,7 @@ def shot_noise(images: Tensor, photons: float, words: Tensor) -> Tensor:
 
 
 def to_bytes(values: Tensor) -> Tensor:
-    """Values in levels, clipped to 0..255 and floored; changes them."""
+    """Values in levels, clipped to 0..255 in place and floored."""
     return values.clamp_(0, 255).to(torch.int32).to(torch.uint8)
 
 
@@ -60,8 +60,8 @@ def _shot_tables(photons: float, device: torch.device) -> tuple[Tensor, Tensor, 
     """The guide (256 · cells,) int32, the steps (256 · counts,) float64, and the level of each count, uint8.
 
     An entry of the guide is count · 2²² + the first position in the cell, 0..2²¹, where the count is one more; it is
-    negative where the count grows by more than one, or is too large for its bits. The cumulative probabilities of rate
-    x are lifted by x, so that those of all rates are one rising table. Counts from photons on are white.
+    negative where the count grows by more than one, or needs more bits. x is added to the cumulative probabilities of
+    rate x: all rates are one increasing table. Counts from photons on are white.
     """
     counts = np.arange(int(np.ceil(photons)) + 1)
     steps = pdtr(counts, photons * np.arange(256)[:, None] / 255)

@@ -7,17 +7,19 @@ from typing import Unpack
 from PIL import Image, ImageDraw, ImageFont
 
 from calibrant._files import atomic_write
-from calibrant.corruptions.corrupting import Options, corrupt, to_pillow
+from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import read_image
 from calibrant.corruptions.table import CORRUPTIONS
 from calibrant.errors import NoDataError
 from calibrant.shifts import SEVERITIES
 
-LARGEST, SMALLEST = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarged
+LARGEST, SMALLEST = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarge
 GAP = 4
 
 
-def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[Options]) -> Image.Image:
+def save_sheet(
+    path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[CorruptOptions]
+) -> Image.Image:
     """Write the contact sheet of the image in a file, as PNG, and return it.
 
     Raises:
@@ -32,7 +34,7 @@ def save_sheet(path: str | os.PathLike[str], target: str | os.PathLike[str], **o
     return sheet
 
 
-def contact_sheet(image: Image.Image, **options: Unpack[Options]) -> Image.Image:
+def contact_sheet(image: Image.Image, **options: Unpack[CorruptOptions]) -> Image.Image:
     """A row for each corruption, a column for each severity, the image itself on the left."""
     image = _square(image.convert("L" if image.mode == "L" else "RGB"))
     side = max(SMALLEST, image.width)

@@ -7,19 +7,19 @@ from typing import Any
 
 from calibrant._checks import check_integer
 from calibrant._files import atomic_write, make_folder
-from calibrant.corruptions.corrupting import Corrupt, Options
+from calibrant.corruptions.corrupting import Corrupt, CorruptOptions
 from calibrant.errors import CorruptFileError, InvalidInputError
 
-RECORD = "corruption.json"
+SETTINGS_FILE = "corruption.json"
 
 
-def claim(target: Path, made_of: dict[str, Any], options: Corrupt) -> None:
+def claim_folder(target: Path, made_of: dict[str, Any], options: Corrupt) -> None:
     """Make the folder, and record there what it is made of and the options; a folder with others is refused."""
-    settings = made_of | {name: getattr(options, name) for name in Options.__annotations__}
+    settings = made_of | {name: getattr(options, name) for name in CorruptOptions.__annotations__}
     if options.frost_dir is not None:
         settings["frost_dir"] = str(Path(options.frost_dir).resolve())
     make_folder(target)
-    record = target / RECORD
+    record = target / SETTINGS_FILE
     if not record.exists():
         with atomic_write(record) as file:
             file.write(json.dumps(settings, indent=2).encode() + b"\n")

@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.data.image_files import ImageFiles
 from calibrant.errors import InvalidInputError, NoDataError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
 def images_by_class(
@@ -42,7 +42,7 @@ def images_below(folder: Path) -> list[PurePath]:
         return found
     for place, folders, files in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        images = [name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
+        images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")]
         found += [PurePath(place, name) for name in images]
     return sorted(found, key=PurePath.as_posix)
 

@@ -17,7 +17,7 @@ from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 if TYPE_CHECKING:
     import requests
 
-CHUNK = 2**18
+CHUNK_BYTES = 2**18
 TIMEOUT = (20, 60)  # seconds to connect, and between bytes
 MAX_TRIES = 10  # each of which must bring the file further
 OF_A_RANGE = (206, 416)  # the rest of a file, or the answer that it is shorter
@@ -168,7 +168,7 @@ def _write(answer: "requests.Response", part: Path, start: int, bar: ProgressBar
         raise NoDataError(f"{part} cannot be written: {left:,} bytes do not fit in the {free:,} that are free")
     with bar(part.stem, start + left) as advance, part.open("ab" if start else "wb") as file:
         advance(start)
-        for chunk in answer.raw.stream(CHUNK, decode_content=False):
+        for chunk in answer.raw.stream(CHUNK_BYTES, decode_content=False):
             file.write(chunk)
             advance(len(chunk))
 

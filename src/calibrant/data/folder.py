@@ -6,13 +6,13 @@ from functools import cached_property
 from torch import Tensor, bincount
 
 from calibrant.data.base import DataSet, Split, corruption_shifts
-from calibrant.data.class_folders import SUFFIXES, images_by_class, visible_folders
+from calibrant.data.class_folders import IMAGE_SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import Shift
 
 DEFAULT_SIZE = 64
-VALIDATION_SHARE = 0.1
+DEFAULT_VALIDATION_SHARE = 0.1
 OFFICIAL = ("train", "val", "test")
 
 
@@ -79,7 +79,7 @@ class ImageFolder(DataSet):
         everything = self._images_in("train")
         if "val" in self._folders:
             return everything, everything.labels < 0
-        held_out = validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
+        held_out = validation_rows(everything.labels, max(1, round(DEFAULT_VALIDATION_SHARE * len(everything))))
         left = bincount(everything.labels[~held_out], minlength=self.n_classes)
         if not left.all():
             lone = self.root / "train" / self.class_names[int(left.argmin())]
@@ -88,7 +88,7 @@ class ImageFolder(DataSet):
 
     def _images_in(self, name: str) -> Split:
         folders = [self.root / name / one for one in self.class_names]
-        remedy = f"put files {', '.join(SUFFIXES)} there"
+        remedy = f"put files {', '.join(IMAGE_SUFFIXES)} there"
         every = name == "train"
         images, labels = images_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=every)
         return Split(images, labels, {"file": images.names})

@@ -12,8 +12,8 @@ from torch import Tensor
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
-KINDS = ("images-idx3", "labels-idx1")
-MNIST_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in KINDS)
+IDX_KINDS = ("images-idx3", "labels-idx1")
+MNIST_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in IDX_KINDS)
 
 
 def read_idx(path: str | os.PathLike[str]) -> Tensor:
@@ -39,7 +39,7 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
 def read_mnist_files(folder: str | os.PathLike[str], part: str) -> tuple[Tensor, Tensor]:
     """Images, uint8 (n, 1, h, w), and labels, int64 (n,), of the part "train" or "test" of MNIST or a relative."""
     prefix = "t10k" if part == "test" else "train"
-    images, labels = (read_idx(_find(Path(folder), f"{prefix}-{kind}-ubyte")) for kind in KINDS)
+    images, labels = (read_idx(_find(Path(folder), f"{prefix}-{kind}-ubyte")) for kind in IDX_KINDS)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         shapes = f"{tuple(images.shape)} and {tuple(labels.shape)}"
         raise CorruptFileError(f"{folder} must hold as many images (n, h, w) as labels (n,), got {shapes}")

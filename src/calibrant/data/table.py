@@ -22,8 +22,13 @@ from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
 
 RESEARCH = "research only (ImageNet)"
-DIGITS = tuple(str(digit) for digit in range(10))
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of Tiny-ImageNet-C: in an archive of their own
+DIGIT_NAMES = tuple(str(digit) for digit in range(10))
+EXTRA_CORRUPTIONS = (
+    "speckle_noise",
+    "gaussian_blur",
+    "spatter",
+    "saturate",
+)  # of Tiny-ImageNet-C: in an archive of their own
 
 
 def _in_memory(
@@ -117,7 +122,7 @@ DATASETS: dict[str, DatasetInfo] = {
         lambda _root, part: fashion.read_fashion_mnist_mini(part),
         channels=1,
     ),
-    "digits": _in_memory("digits", "CC BY 4.0", DIGITS, 8, (997, 200, 600), read_digits, channels=1),
+    "digits": _in_memory("digits", "CC BY 4.0", DIGIT_NAMES, 8, (997, 200, 600), read_digits, channels=1),
     "fashion_mnist": _mnist(
         "fashion_mnist",
         "MIT",
@@ -125,7 +130,7 @@ DATASETS: dict[str, DatasetInfo] = {
         "fashion-mnist",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     ),
-    "mnist": _mnist("mnist", "CC BY-SA 3.0", DIGITS, "mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
+    "mnist": _mnist("mnist", "CC BY-SA 3.0", DIGIT_NAMES, "mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
     "cifar10": _cifar("cifar10", cifar.CIFAR10_CLASSES, "CIFAR-10-C"),
     "cifar100": _cifar("cifar100", cifar.CIFAR100_CLASSES, "CIFAR-100-C"),
     "tiny_imagenet": DatasetInfo(
@@ -202,8 +207,8 @@ CORRUPTED_TESTS: dict[str, DatasetInfo] = {
         downloads=tuple(
             zenodo(8206060, f"{file}.tar", tiny_imagenet.CORRUPTED_FOLDER, dict.fromkeys(names))
             for file, names in {
-                "Tiny-ImageNet-C": [name for name in PARAMETERS if name not in EXTRA],
-                "Tiny-ImageNet-C-extra": EXTRA,
+                "Tiny-ImageNet-C": [name for name in PARAMETERS if name not in EXTRA_CORRUPTIONS],
+                "Tiny-ImageNet-C-extra": EXTRA_CORRUPTIONS,
             }.items()
         ),
         per_cell=10_000,

@@ -19,7 +19,7 @@ from calibrant.shifts import Shift
 FOLDER, CORRUPTED_FOLDER = "tiny-imagenet-200", "Tiny-ImageNet-C"
 CORRECTED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
 NATIVE_SIZE = 64
-VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training images
+TINY_VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training images
 WNID = re.compile(r"n\d{8}")
 ANNOTATION = re.compile(r"(val_(\d+)\.JPEG)\t(n\d{8})(\t.*)?")  # then the corners of a box
 
@@ -66,7 +66,7 @@ class TinyImageNet(DataSet):
     def _training_part(self) -> tuple[Split, Tensor]:
         """The official training images, and which of them are held out."""
         everything = self._images_in(self.folder / "train", FOLDER)
-        return everything, validation_rows(everything.labels, max(1, round(VALIDATION_SHARE * len(everything))))
+        return everything, validation_rows(everything.labels, max(1, round(TINY_VALIDATION_SHARE * len(everything))))
 
     @cached_property
     def _test_part(self) -> Split:

@@ -14,21 +14,21 @@ from calibrant._files import atomic_write
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
-RECORD = "calibrant"  # the key of what we write of the tensors in the head of a file
+METADATA_KEY = "calibrant"  # the key of what we write of the tensors in the head of a file
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Tensors by name, with a record that JSON can hold; a file of that name is replaced whole, or stays as it was."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_write(path) as file:
-        file.write(save(plain, {RECORD: json.dumps(record, allow_nan=False)}))
+        file.write(save(plain, {METADATA_KEY: json.dumps(record, allow_nan=False)}))
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a file, and the record that `write_tensors` put beside them, if any."""
     try:
         with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get(RECORD, "{}")
+            text = (file.metadata() or {}).get(METADATA_KEY, "{}")
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(text)  # noqa: SIM118
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
