@@ -1,14 +1,14 @@
-"""Calibrators against peers: time and exactness of the temperature, hard cases, memory; matrices, isotonic, spline.
+"""Calibrators compared with peers: time, accuracy and memory of temperature scaling; matrices, isotonic, spline.
 
 Run: python benchmarks/calibrators.py [--rounds 5] [--no-large] [--no-recipe] [--no-matrices] [--no-growth]
-One thread, CPU time, interleaved rounds; median (least-greatest). All of it takes 8 minutes, of which the recipe with
-L-BFGS on a thousand classes, called once, takes 2. Every fit is given predictions that it has not seen, so that their
-hashes count. Peak memory (Linux) is that of a process of its own, less what it held before the fit.
+One thread, CPU time, interleaved rounds; median (min-max). The whole takes 8 minutes, 2 of them for L-BFGS on 1,000
+classes, which is called once. Every fit receives new predictions, and its time includes their hashes. Peak memory
+(Linux) is measured in a separate process, minus the memory before the fit.
 """
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
 import io
@@ -52,8 +52,8 @@ RECIPE, NETCAL = "L-BFGS, lr 0.01, 50 steps", "netcal, float64 probabilities"
 GOALS = {(SMALL, SINGLE): 5, (SMALL, DOUBLE): 5, (SMALL, RECIPE): 30, (LARGE, SINGLE): 8, (LARGE, DOUBLE): 8}
 EXCESS_GOAL = 1e-12
 ONCE_SECONDS = 30.0  # a function that takes longer is called once
-FEW_ROUNDS = 3  # of what takes seconds a call
-OFF = 1e-3  # relative deviation of a temperature that is marked
+FEW_ROUNDS = 3  # where a call takes seconds
+OFF = 1e-3  # temperatures with a larger relative error are marked
 MEMORY = """
 import os
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -75,10 +75,10 @@ def scikit_learn(z, y):
 torch.set_num_threads(1)
 torch.manual_seed(0)
 fit, rows, classes = {"ours": ours, "scikit-learn": scikit_learn}[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3])
-fit(torch.eye(3).repeat(2, 1), torch.tensor([0, 1, 2, 0, 1, 1]))  # what loads on first use is loaded
+fit(torch.eye(3).repeat(2, 1), torch.tensor([0, 1, 2, 0, 1, 1]))  # warm-up: imports on first use
 z = 3 * torch.randn(rows, classes)
 y = (z / 2 - torch.empty_like(z).exponential_().log_()).argmax(1)
-Path("/proc/self/clear_refs").write_text("5")  # the peak so far is that of the drawing
+Path("/proc/self/clear_refs").write_text("5")  # reset the peak after drawing
 before = mib("VmRSS")
 fit(z, y)
 print(json.dumps((mib("VmHWM") - before) * 2**20 / (z.numel() * z.element_size())))
@@ -87,7 +87,7 @@ print(json.dumps((mib("VmHWM") - before) * 2**20 / (z.numel() * z.element_size()
 
 @dataclass(frozen=True)
 class Timing:
-    """Time of a function as multiples of the first one's, and what it gave."""
+    """Time of a function relative to the first function, and its result."""
 
     seconds: float
     middle: float
@@ -101,14 +101,14 @@ class Timing:
 
 
 def timings(functions: dict[str, Callable[[], float]], n_rounds: int) -> dict[str, Timing]:
-    """As `timing.ratios`, for functions of which some take a minute: those are called once."""
+    """Like `timing.ratios`, but functions that take longer than 30 s are called once."""
     results, first, repeats = {}, {}, {}
     for name, function in functions.items():
         start = time.process_time()
         results[name] = function()
         first[name] = time.process_time() - start
         if first[name] < ONCE_SECONDS:
-            one = first[name] if first[name] > 1 else cpu_seconds(function, 3)  # the first call also loads and warms
+            one = first[name] if first[name] > 1 else cpu_seconds(function, 3)  # the first call includes the warm-up
             repeats[name] = max(1, round(ROUND_SECONDS / max(one, 1e-7)))
     rounds = [{name: cpu_seconds(functions[name], r) for name, r in repeats.items()} for _ in range(n_rounds)]
     unit = next(iter(functions))
@@ -124,19 +124,19 @@ def timings(functions: dict[str, Callable[[], float]], n_rounds: int) -> dict[st
 def draw(
     n: int, k: int, temperature: float, *, scale: float = 3.0, n_labels: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Float32 logits, and labels of their softmax at a temperature, among the first classes."""
+    """Float32 logits, and labels drawn from their softmax at a temperature, among the first `n_labels` classes."""
     logits = scale * torch.randn(n, k)
     allowed = logits[:, :n_labels]
     return logits, (allowed / temperature - torch.empty_like(allowed).exponential_().log_()).argmax(1)
 
 
 def fresh(predictions: cb.Predictions) -> cb.Predictions:
-    """The same predictions, of which nothing is computed yet."""
+    """The same predictions with no cached values."""
     return replace(predictions)
 
 
 def mean_nll(logits: Tensor, labels: Tensor, beta: float) -> tuple[float, float]:
-    """Of logits times β, in float64, and its slope in β."""
+    """NLL of logits · β in float64, and its slope in β."""
     value, slope = 0.0, 0.0
     for z, y in zip(logits.split(1000), labels.split(1000), strict=True):
         z, y = z.double(), y.unsqueeze(1)
@@ -148,18 +148,18 @@ def mean_nll(logits: Tensor, labels: Tensor, beta: float) -> tuple[float, float]
 
 
 def exact_temperature(logits: Tensor, labels: Tensor) -> float:
-    """Where the slope of the likelihood is 0, by bracketing alone."""
+    """The root of the slope of the likelihood, by Brent's method."""
     log_beta = brentq(lambda b: mean_nll(logits, labels, math.exp(b))[1], -9.0, 9.0, xtol=1e-13, rtol=1e-15)
     return math.exp(-log_beta)
 
 
 def scikit_learn(logits: Tensor, labels: Tensor) -> float:
-    """The fit of CalibratedClassifierCV(method="temperature"), of which there is no public function."""
+    """The fit of CalibratedClassifierCV(method="temperature"), by its private class."""
     return 1 / float(_TemperatureScaling().fit(logits.numpy(), labels.numpy()).beta_)
 
 
 def recipe(logits: Tensor, labels: Tensor) -> float:
-    """The code of Guo et al. 2017, which most repositories copy."""
+    """The published code of Guo et al. 2017."""
     temperature = nn.Parameter(torch.ones(1) * 1.5)
     criterion, optimizer = nn.CrossEntropyLoss(), torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
 
@@ -201,7 +201,7 @@ def temperature_functions(
 
 
 def speed(shape: tuple[int, int], n_rounds: int, with_recipe: bool, console: Console) -> None:
-    """Time of a temperature, and by how much its NLL exceeds the least."""
+    """Time of fitting a temperature, and its NLL above the minimum."""
     (n, k), (z, y) = shape, draw(*shape, 2.0)
     found = timings(temperature_functions(shape, z, y, with_recipe), n_rounds)
     exact = exact_temperature(z, y)
@@ -222,7 +222,7 @@ def speed(shape: tuple[int, int], n_rounds: int, with_recipe: bool, console: Con
 
 
 def attempt(fit: Callable[[], float], exact: float) -> str:
-    """The temperature, marked where it is off, or what came instead of it."""
+    """The temperature, marked where it is inexact, or the error."""
     try:
         temperature = fit()
     except Exception as error:
@@ -233,7 +233,7 @@ def attempt(fit: Callable[[], float], exact: float) -> str:
 
 
 def hard_cases(console: Console) -> None:
-    """Logits of which the best temperature lies far from 1, and other data that occur."""
+    """Logits whose best temperature is far from 1, missing classes, two classes."""
     n, k = SMALL
     cases = {}
     for best in (0.02, 0.1, 2.0, 29.0, 200.0):
@@ -245,7 +245,7 @@ def hard_cases(console: Console) -> None:
     z, y = draw(n, 2, 2.0)
     cases["two classes, float64"] = z.double(), y
     cases["two classes, float32"] = z, y
-    table = Table(title=f"Temperature found in {n:,} rows; * where it is off by more than {OFF:g}")
+    table = Table(title=f"Temperature fitted to {n:,} rows; * where the relative error exceeds {OFF:g}")
     for heading in ("", "exact", "calibrant", "scikit-learn", "L-BFGS", "netcal"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, (z, y) in cases.items():
@@ -262,7 +262,7 @@ def hard_cases(console: Console) -> None:
 
 
 def memory(console: Console) -> None:
-    """In several processes: how the allocator fits blocks among small tensors is not the same in each."""
+    """Peak memory in several processes, since the allocator differs between them."""
     n, k = LARGE
     for name, goal in (("ours", " (goal: less than 1)"), ("scikit-learn", "")):
         command = [sys.executable, "-c", MEMORY, name, str(n), str(k)]
@@ -285,13 +285,13 @@ def matrices(n_rounds: int, console: Console) -> None:
 
 
 def growth(n_rounds: int, console: Console) -> None:
-    """Time per row and log2 of the number of rows, as multiples of that of the fewest rows."""
+    """Time divided by N log2 N, relative to the smallest N."""
     sizes = (10_000, 100_000, 1_000_000)
     rows = {n: cb.Predictions.from_logits(*draw(n, 10, 2.0)) for n in sizes}
     methods: list[type[Calibrator]] = [IsotonicCalibration, MulticlassIsotonic, SplineCalibration]
     repeats = {n: max(1, 100_000 // n) for n in sizes}
     for method in methods:
-        method.fit(fresh(rows[sizes[0]]))  # loads what loads on first use
+        method.fit(fresh(rows[sizes[0]]))  # warm-up
     rounds: list[dict[tuple[type[Calibrator], int], float]] = []
     for _ in track(range(min(n_rounds, FEW_ROUNDS)), "isotonic and spline", transient=True, console=console):
         cells = [(method, n) for method in methods for n in sizes]
@@ -300,7 +300,7 @@ def growth(n_rounds: int, console: Console) -> None:
     table.add_column("")
     for n in sizes:
         table.add_column(f"N = {n:,}", justify="right")
-    table.add_column("µs a row", justify="right")
+    table.add_column("µs per row", justify="right")
     for method in methods:
         work = [{n: times[method, n] / (n * math.log2(n)) for n in sizes} for times in rounds]
         columns = [[each[n] / each[sizes[0]] for each in work] for n in sizes]
@@ -312,11 +312,11 @@ def growth(n_rounds: int, console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help=f"at most {FEW_ROUNDS} of what takes seconds a call")
-    parser.add_argument("--no-large", action="store_true", help="no temperature of a thousand classes")
-    parser.add_argument("--no-recipe", action="store_true", help="no L-BFGS on a thousand classes")
-    parser.add_argument("--no-matrices", action="store_true", help="no matrix scaling and Dirichlet calibration")
-    parser.add_argument("--no-growth", action="store_true", help="no isotonic regression and spline")
+    parser.add_argument("--rounds", type=int, default=5, help=f"at most {FEW_ROUNDS} where a call takes seconds")
+    parser.add_argument("--no-large", action="store_true", help="skip temperature scaling of 1,000 classes")
+    parser.add_argument("--no-recipe", action="store_true", help="skip L-BFGS on 1,000 classes")
+    parser.add_argument("--no-matrices", action="store_true", help="skip matrix scaling and Dirichlet calibration")
+    parser.add_argument("--no-growth", action="store_true", help="skip isotonic regression and spline")
     arguments = parser.parse_args()
     n_rounds = max(1, arguments.rounds)
     torch.set_num_threads(1)

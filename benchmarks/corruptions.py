@@ -1,15 +1,14 @@
-"""Corruptions against imagecorruptions, image by image: CPU time on the same images, one thread; memory.
+"""Corruptions compared with imagecorruptions: CPU time on the same images, one thread; memory.
 
 Run: python benchmarks/corruptions.py [--rounds 5] [--severity 3] [--cifar-c]      (pip install 'calibrant[bench]')
-A ratio of 8 means that the peer takes eight times as long. The peer knows the parameters of ImageNet only, also for
-images of 32 pixels; ours are measured with those of CIFAR, which images of that size get, and with the peer's own.
-Images are crops of scikit-learn's two photographs. --cifar-c times the whole CIFAR-10-C, 19 x 5 x 10,000 images of
-random bytes, on all processors.
+A ratio of 8 means that the peer takes eight times as long. The peer has the parameters of ImageNet only; at 32 pixels
+ours are measured with those of CIFAR, the default at that size, and with those of ImageNet. Images are crops of
+scikit-learn's two photographs. --cifar-c times the whole CIFAR-10-C, 19 x 5 x 10,000 random images, on all processors.
 """
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
 import math
@@ -32,7 +31,7 @@ from torch import Tensor
 import calibrant as cb
 
 SIZES = {32: 1000, 224: 32}  # pixels: images in a batch
-BROKEN = {"fog", "glass_blur", "gaussian_blur"}  # in the peer, beside numpy 2 and scikit-image 0.19
+BROKEN = {"fog", "glass_blur", "gaussian_blur"}  # in the peer, with numpy 2 and scikit-image 0.19
 GOALS = {32: 8.0, 224: 2.0}
 LOWEST = {32: 1.0, 224: 0.7}
 MIN_SMALL = {"jpeg_compression": 0.8, "pixelate": 0.8}
@@ -45,7 +44,7 @@ def kilobytes(entry):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(entry))
 images = torch.randint(0, 256, ({n}, 3, 32, 32), dtype=torch.uint8)
 cb.corrupt(images[:200], "{name}", 3)
-open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
+open("/proc/self/clear_refs", "w").write("5")  # reset the peak
 before = kilobytes("VmRSS")
 corrupted = cb.corrupt(images, "{name}", 3)
 print((kilobytes("VmHWM") - before) / 1024, images.numel() / 2**20)
@@ -53,7 +52,7 @@ print((kilobytes("VmHWM") - before) / 1024, images.numel() / 2**20)
 
 
 def crops(side: int, n_images: int) -> Tensor:
-    """Images cut from photographs."""
+    """Random crops of photographs."""
     rng = np.random.default_rng(0)
     photos = [torch.from_numpy(photo.copy()).permute(2, 0, 1) for photo in load_sample_images().images]
     found = []
@@ -65,11 +64,11 @@ def crops(side: int, n_images: int) -> Tensor:
 
 
 def peer_of(name: str, severity: int, images: Tensor) -> Callable[[], object] | None:
-    """The peer's loop over images, or nothing where it has not got the corruption or fails."""
+    """The peer's loop over images, or None where it fails."""
     if name in BROKEN:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the peer's own
+        warnings.simplefilter("ignore")  # from the peer
         import imagecorruptions
     pixels = list(images.permute(0, 2, 3, 1).contiguous().numpy())
 
@@ -82,7 +81,7 @@ def peer_of(name: str, severity: int, images: Tensor) -> Callable[[], object] | 
 
 
 def rounds_of(functions: dict[str, Callable[[], object]], n_rounds: int) -> dict[str, float]:
-    """Median CPU seconds of each, the rounds interleaved."""
+    """Median CPU seconds of each function over interleaved rounds."""
     for function in functions.values():
         function()
     times = [{name: cpu_seconds(function, 1) for name, function in functions.items()} for _ in range(n_rounds)]
@@ -143,7 +142,7 @@ def memory(console: Console) -> None:
 
 
 def whole_set(console: Console) -> None:
-    """Nineteen files of CIFAR-10-C, in memory, by all processors."""
+    """The nineteen corruptions of CIFAR-10-C, in memory, on all processors."""
     from calibrant.corruptions.layout import file_parts
 
     images = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -1,14 +1,14 @@
-"""What a sweep costs beside its runs, and what a second process brings.
+"""The overhead of a sweep, and the speed-up of a second process.
 
 Run: python benchmarks/experiments.py [--runs 6] [--epochs 4] [--rounds 1]
-The same training runs on the embedded data, each with its evaluation, are swept in this process, in one process and in
-two, of one thread each; the start of the processes counts. What a sweep costs is its time against the sum of what its
-runs took. Wall-clock time; on a machine where other work is done the ratio of processes says little.
+Sweeps the same training runs on the embedded data, each with its evaluation, in this process, in one process and in
+two, with one thread each. The time includes the start of the processes. The overhead is the time of the sweep divided
+by the sum over its runs. Wall-clock time: measure on an idle machine.
 """
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
 import tempfile
@@ -38,7 +38,7 @@ seed = {seeds}
 
 
 def swept(file: Path, folder: Path, backend: Backend) -> tuple[float, float]:
-    """Seconds of a whole sweep, from its file on, and of its runs."""
+    """Seconds of a sweep, and the sum over its runs."""
     seconds: list[float] = []
     began = time.perf_counter()
     result = run_plan(
@@ -69,7 +69,7 @@ def main() -> None:
         top, rounds = Path(name), []
         file = top / "bench.toml"
         file.write_text(FILE.format(root=top / "data", epochs=options.epochs, seeds=list(range(options.runs))))
-        run_task(plan_experiment(file, output=top / "warm").tasks()[0])  # the corrupted images are made once
+        run_task(plan_experiment(file, output=top / "warm").tasks()[0])  # warm-up: makes the corrupted images
         for number in range(options.rounds):
             rounds.append({way: swept(file, top / f"{way}-{number}", backend) for way, backend in WAYS.items()})
     show(rounds, options.runs)
@@ -84,7 +84,7 @@ def show(rounds: list[dict[str, tuple[float, float]]], n_runs: int) -> None:
     }
     goals = ("at most 1.03", "at most 0.59 (1.7 times faster)")
     table = Table(title=f"sweeps of {n_runs} runs, median of {len(rounds)} rounds")
-    for heading in ("", "ratio", "least", "greatest", "goal"):
+    for heading in ("", "ratio", "min", "max", "goal"):
         table.add_column(heading)
     for (name, found), goal in zip(ratios.items(), goals, strict=True):
         table.add_row(name, *(f"{value:.3f}" for value in (median(found), min(found), max(found))), goal)

@@ -1,7 +1,7 @@
-"""Losses, forward and backward from float32 logits, as multiples of F.cross_entropy; and their peak memory.
+"""Losses, forward and backward from float32 logits: time relative to F.cross_entropy, and peak memory.
 
-Run: python benchmarks/losses.py [--rounds 15]. One thread, CPU time, interleaved rounds; median (least-greatest).
-"backward floor" is logits.sum().backward(): what the autograd engine costs without any loss.
+Run: python benchmarks/losses.py [--rounds 15]. One thread, CPU time, interleaved rounds; median (min-max).
+"backward floor" is logits.sum().backward(): the cost of the autograd engine without a loss.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def build(name: str, n_classes: int) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def peak_copies(run: Callable[[], None], logits: Tensor) -> float:
-    """Most memory that one step holds at a time, in copies of the logits (its gradient included)."""
+    """Peak memory of one step, in copies of the logits, gradient included."""
     run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()

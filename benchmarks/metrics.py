@@ -1,9 +1,8 @@
-"""Metrics against peers, as ratios; exactness and memory of long streams.
+"""Metrics compared with peers, as ratios; accuracy and memory on long streams.
 
 Run: python benchmarks/metrics.py [--rounds 9] [--rows 1e6 1e7 1e8] [--drift 3e6 2e7]
-One thread, CPU time, interleaved rounds; median (least-greatest). The streams write Parquet files of 43 bytes a row
-into a temporary folder and need that much disk; peak memory (Linux) is that of a process of its own, less what it held
-after its imports.
+One thread, CPU time, interleaved rounds; median (min-max). The streams write Parquet files of 43 bytes per row into a
+temporary folder. Peak memory (Linux) is measured in a separate process, minus the memory after its imports.
 """
 
 import argparse
@@ -38,8 +37,8 @@ def mib(field):
     return int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0]) / 1024
 
 torch.set_num_threads(1)
-cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # what loads on first use is loaded
-Path("/proc/self/clear_refs").write_text("5")  # the peak so far is that of the imports
+cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # warm-up: imports on first use
+Path("/proc/self/clear_refs").write_text("5")  # reset the peak after the imports
 before, start = mib("VmRSS"), time.process_time()
 values = gather_rows(cb.Predictions.scan(sys.argv[1])).card.values()
 print(json.dumps({"seconds": time.process_time() - start, "mib": mib("VmHWM") - before, "ece": values["ece"]}))
@@ -47,7 +46,7 @@ print(json.dumps({"seconds": time.process_time() - start, "mib": mib("VmHWM") - 
 
 
 def speed(n_rounds: int, console: Console) -> None:
-    table = Table(title="CPU time / torchmetrics' ECE, one thread; goal in brackets")
+    table = Table(title="CPU time / time of torchmetrics' ECE, one thread; goal in brackets")
     table.add_column("")
     columns = []
     for n, k in SHAPES:
@@ -95,7 +94,7 @@ def netcal_ece(probs: torch.Tensor, labels: torch.Tensor):
 
 
 def batch_of(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Predictions of ten classes as networks make them: most confidences near 1, and a little too high."""
+    """Overconfident predictions of ten classes, with most confidences near 1."""
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(rows, 10, generator=generator)
     logits[torch.arange(rows), torch.randint(10, (rows,), generator=generator)] += 9
@@ -104,7 +103,7 @@ def batch_of(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def drift(sizes: list[int], console: Console) -> None:
-    """The ECE of a stream in batches of 100,000 rows; exact is the same sums in float64, all rows in memory."""
+    """The ECE of a stream in batches of 100,000 rows, and from float64 sums over all rows."""
     for size in sizes:
         peer, cards, outcomes = MulticlassCalibrationError(10, n_bins=15, validate_args=False), None, []
         for seed in track(range(size // 100_000), f"{size:,} rows", transient=True, console=console):
@@ -117,13 +116,15 @@ def drift(sizes: list[int], console: Console) -> None:
         confidence, correct = (torch.cat(column) for column in zip(*outcomes, strict=True))
         exact = expected_calibration_error(confidence, correct).item()
         theirs, ours = peer.compute().item() - exact, cards.ece - exact
-        console.print(f"{size:>12,} rows: ECE {exact:.6f}; torchmetrics off by {theirs:+.6f}, calibrant by {ours:+.1e}")
+        console.print(
+            f"{size:>12,} rows: ECE {exact:.6f}; error of torchmetrics {theirs:+.6f}, of calibrant {ours:+.1e}"
+        )
 
 
 def streams(sizes: list[int], console: Console) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = 0
-        table = Table(title="calibrant audit of Parquet files, ten classes, one thread")
+        table = Table(title="audit of Parquet files, ten classes, one thread")
         for heading in ("rows", "GB", "seconds", "rows / second", "MiB above the interpreter", "ece"):
             table.add_column(heading, justify="right")
         for size in sorted(sizes):
@@ -153,10 +154,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
-        "--rows", type=float, nargs="*", default=[1e6, 1e7], help="sizes of the streams; 1e8 takes 10 minutes"
+        "--rows", type=float, nargs="*", default=[1e6, 1e7], help="rows of the streams; 1e8 takes 10 minutes"
     )
     parser.add_argument(
-        "--drift", type=float, nargs="*", default=[3e6], help="sizes of the comparison with torchmetrics"
+        "--drift", type=float, nargs="*", default=[3e6], help="rows of the comparison with torchmetrics"
     )
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""The solver: all classes at once against one scipy root-find per class, the largest problem, and the constructor.
+"""The solver compared with one scipy root-find per class; the largest problem; the constructor of the loss.
 
-Run: python benchmarks/solver.py. One thread, CPU time; each large problem runs in a process of its own, which reports
-its peak memory, torch and all.
+Run: python benchmarks/solver.py. One thread, CPU time. Each large problem runs in a separate process, which prints its
+peak memory, torch included.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def scipy_loop(n_classes: int, form: str, rows: list[int]) -> float:
 
 
 def large(form: str) -> None:
-    """Solve one large problem and print seconds, peak memory of the whole process, and the residual."""
+    """Solve one large problem; print seconds, peak memory of the process, and the residual."""
     start = time.process_time()
     solution = cb.solve(uniform(LARGE), form)
     seconds = time.process_time() - start

@@ -1,4 +1,4 @@
-"""Interleaved timing: CPU time of each function as a multiple of the first one's, from rounds of one run."""
+"""Interleaved timing: CPU time of functions relative to the first one."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ ROUND_SECONDS = 0.05
 
 
 def ratios(functions: dict[str, Callable[[], object]], n_rounds: int) -> dict[str, tuple[float, float, float]]:
-    """Median, least and greatest ratio of each function's time to that of the first, round by round."""
+    """Median, minimum and maximum of each function's time divided by that of the first, over the rounds."""
     repeats = {}
     for name, function in functions.items():
         for _ in range(3):

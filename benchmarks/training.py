@@ -1,13 +1,13 @@
-"""The training loop against a bare PyTorch loop; MaxEnt Loss against cross-entropy; time spent waiting for data.
+"""The training loop compared with a plain PyTorch loop; MaxEnt Loss with cross-entropy; time spent waiting for data.
 
 Run: python benchmarks/training.py [--rounds 7] [--steps 10] [--batch 128] [--model small_resnet]
-The bare loop has the same model, images in memory, crops and flips, loss, optimizer and precision, and does nothing
-else: no checkpoint, no log, no accuracy, no seed. CPU time of epochs in turn, one thread, in one run; 32 x 32 images.
+The plain loop has the same model, images in memory, crops and flips, loss, optimizer and precision, but no checkpoint,
+log, accuracy or seed. CPU time of interleaved epochs, one thread; images of 32 x 32 pixels.
 """
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch are loaded, which read it once
+os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
 import tempfile
@@ -36,7 +36,7 @@ GOALS = {"ours": "at most 1.05 (0.95 of the images per second)", "maxent_mean": 
 
 
 def random_data(n_train: int) -> ArrayData:
-    """Images of random bytes, as many as CIFAR's are large."""
+    """Random images of the size of CIFAR's."""
 
     def read(_root: Path, part: str) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(0)
@@ -49,7 +49,7 @@ def random_data(n_train: int) -> ArrayData:
 
 
 def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[TrainingLoop, Callable[[], object]]:
-    """A run, and a function that trains one epoch of it, its first, again and again."""
+    """A training loop, and a function that trains its first epoch again."""
     settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
     fit = TrainingLoop(
         settings, data, RunFolder(folder), new_fabric("cpu"), callback=TrainingCallback(), request=StopRequest()
@@ -63,7 +63,7 @@ def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[TrainingLoo
 
 
 def bare_epoch(data: ArrayData, batch: int, model_name: str) -> Callable[[], object]:
-    """An epoch as one writes it for oneself."""
+    """An epoch of a plain PyTorch loop."""
     split = data.split("train")
     images, labels = split.images, split.labels
     assert isinstance(images, Tensor)
@@ -97,7 +97,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, lab
 
 
 def images(folder: Path, n_images: int) -> DataSet:
-    """Photographs' worth of random JPEG files of 96 pixels, to be brought to 64."""
+    """Random JPEG files of 96 pixels, resized to 64."""
     generator = torch.Generator().manual_seed(0)
     for number in range(n_images):
         path = folder / "train" / "ab"[number % 2] / f"{number}.jpg"
@@ -126,11 +126,11 @@ def main() -> None:
         fit, ours = our_epoch(data, folder, **given)
         _, maxent = our_epoch(data, folder, loss="maxent_mean", **given)
         bare = bare_epoch(data, options.batch, options.model)
-        found = ratios({"bare loop": bare, "ours": ours}, options.rounds)
+        found = ratios({"plain loop": bare, "ours": ours}, options.rounds)
         losses = ratios({"cross_entropy": ours, "maxent_mean": maxent}, options.rounds)
         streamed, stream = our_epoch(images(folder, 120 * 64), folder, batch_size=64, model=options.model, workers=1)
         stream()
-    table = Table("", "CPU time, median", "least", "greatest", "goal")
+    table = Table("", "CPU time, median", "min", "max", "goal")
     for label, (middle, least, greatest) in {**found, **losses}.items():
         table.add_row(label, f"{middle:.3f}", f"{least:.3f}", f"{greatest:.3f}", GOALS.get(label, ""))
     console = Console()

@@ -1,7 +1,7 @@
 """Swap the loss: a small classifier on scikit-learn's digits, trained with cross-entropy and with MaxEnt Loss.
 
-The digits are 1,797 real images of 8 x 8 pixels: enough to see the one-line swap at work, far too few to rank losses.
-The predictions go to runs/digits/, one Parquet file for each loss, for `calibrant audit`.
+The data are 1,797 images of 8 x 8 pixels: enough to show the swap of one line, too few to rank losses. Writes
+runs/digits/LOSS.parquet, the predictions of each loss, for `calibrant audit`.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ def train(images: Tensor, labels: Tensor, criterion: nn.Module, seed: int) -> nn
 
 @torch.no_grad()
 def predict(model: nn.Module, tests: dict[str, Tensor], labels: Tensor, seed: int) -> cb.Predictions:
-    """The predictions of every test set, with a column that says which."""
+    """The predictions of every test set, named by the column `test`."""
     logits = torch.cat([model(images / 16) for images in tests.values()])
     names = [name for name in tests for _ in labels]
     columns = {"test": names, "seed": [seed] * len(names), "image": list(range(len(labels))) * len(tests)}
@@ -74,8 +74,8 @@ def main() -> None:
     console.print(table)
     console.print(
         f"Mean ± standard error over {len(SEEDS)} seeds, one split. Noisy: Gaussian noise on the test images (standard "
-        f"deviation {NOISE:g} of 16). Tiny real data, to show the swap of one line; focal loss is MaxEnt without its "
-        f"constraints. Which loss is better on your data, this does not show. Predictions: {FOLDER}/*.parquet"
+        f"deviation {NOISE:g} of 16). Focal loss is MaxEnt Loss without its constraints. The data are too few to rank "
+        f"losses. Predictions: {FOLDER}/*.parquet"
     )
 
 

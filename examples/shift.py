@@ -1,7 +1,7 @@
-"""Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and under six corruptions.
+"""Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and with six corruptions.
 
 Writes runs/shift/val.parquet and test.parquet for `calibrant fit`, `apply` and `compare-calibrators`: each image clean
-(corruption "none", severity 0) and with six corruptions at three severities, with the features of the last layer.
+(corruption "none", severity 0) and with six corruptions at three severities, with the features of the penultimate layer.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ SEVERITIES = (1, 3, 5)
 
 
 class Classifier(nn.Module):
-    """Two layers, which returns logits and the features before the last one."""
+    """A network that returns its logits and the features of its penultimate layer."""
 
     def __init__(self) -> None:
         super().__init__()
