@@ -1,4 +1,4 @@
-"""Hooks of the documentation build: formulas of docstrings, their doctests, and the verbs from their help."""
+"""Hooks of the documentation build: formulas and doctests of docstrings, and commands from their help."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from griffe import Extension, Object
 from mkdocs.utils import get_relative_url
 
-VERBS = "<!-- every verb, from its help -->"
+COMMANDS = "<!-- every command, from its help -->"
 FOREIGN, SEARCH = "https://unpkg.com/iframe-worker/shim", "js/search_from_folder.js"
 LETTERS = {
     "alpha": "α",
@@ -28,7 +28,7 @@ LETTERS = {
 
 
 class Doctests(Extension):
-    """Doctests become blocks of code, which they are not in Markdown."""
+    """Make doctests blocks of code, since Markdown does not."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -36,33 +36,33 @@ class Doctests(Extension):
 
 
 def fenced(docstring: str) -> str:
-    """A docstring with a fence around each doctest, which goes on to the next empty line."""
+    """A docstring with a fence around each doctest, which ends at the next empty line."""
     return re.sub(r"(?:^>>> .*(?:\n(?=\S).*)*)", r"```pycon\n\g<0>\n```", docstring, flags=re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put every verb and its options where a page asks for them."""
-    if VERBS not in markdown:
+    """Insert every command and its options where a page has the marker."""
+    if COMMANDS not in markdown:
         return markdown
     from calibrant.cli import app
 
     written = app.generate_docs(output_format="markdown")
-    _, commands, verbs = written.partition("**Commands**:")
-    return markdown.replace(VERBS, commands + verbs)
+    _, heading, commands = written.partition("**Commands**:")
+    return markdown.replace(COMMANDS, heading + commands)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """The script by which pages search from a folder is our own: the theme would fetch one from another machine."""
+    """Replace the script for searching without a server, which the theme loads from another machine, by ours."""
     return output.replace(FOREIGN, get_relative_url(SEARCH, page.url))
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
-    """The same for the page of addresses that do not exist."""
+    """The same for the page 404.html."""
     return output_content.replace(FOREIGN, f"/{SEARCH}")
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Drop the marks `:math:` and `.. math::`, which are for other documentation tools, and set what they marked."""
+    """Render the roles `:math:` and `.. math::` as HTML, and drop `:func:`, `:class:` and `:meth:`."""
     html = re.sub(r":math:<code>(.*?)</code>", _inline, html, flags=re.DOTALL)
     html = re.sub(r":(?:func|class|meth):<code>", "<code>", html)
     return re.sub(r"<p>\.\. math:: ?(.*?)</p>", _displayed, html, flags=re.DOTALL)
@@ -73,12 +73,12 @@ def _inline(found: re.Match[str]) -> str:
 
 
 def _displayed(found: re.Match[str]) -> str:
-    latex = re.sub(r"</?em>", "*", found[1])  # which Markdown has made of a star
+    latex = re.sub(r"</?em>", "*", found[1])  # Markdown has replaced the stars
     return f'<p class="formula">{readable(latex)}</p>'
 
 
 def readable(latex: str) -> str:
-    r"""The little LaTeX that docstrings use, as HTML that needs no script and no font of its own.
+    r"""The LaTeX subset of the docstrings as HTML, without scripts and fonts.
 
     >>> readable(r"\frac1n \sum_{i : r_i \le t} (c_i - r_i)")
     '1/n Σ<sub>i : r<sub>i</sub> ≤ t</sub> (c<sub>i</sub> − r<sub>i</sub>)'

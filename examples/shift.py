@@ -1,7 +1,7 @@
 """Calibrate for shift: predictions of a small classifier on scikit-learn's digits, clean and with six corruptions.
 
 Writes runs/shift/val.parquet and test.parquet for `calibrant fit`, `apply` and `compare-calibrators`: each image clean
-(corruption "none", severity 0) and with six corruptions at three severities, with the features of the penultimate layer.
+(corruption "none", severity 0) and with six corruptions at three severities, with penultimate features.
 """
 
 from pathlib import Path

@@ -201,7 +201,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 def test_formulas_of_docstrings_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
-    from hooks import VERBS, on_page_content, on_page_markdown, readable
+    from hooks import COMMANDS, on_page_content, on_page_markdown, readable
 
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
     formulas = [inline or shown for inline, shown in re.findall(r":math:`(.+?)`|\.\. math:: (.+?)\n\n", sources, re.S)]
@@ -212,7 +212,7 @@ def test_formulas_of_docstrings_are_set(monkeypatch: pytest.MonkeyPatch) -> None
     assert on_page_content(r"<p>.. math:: s^<em>} = s^</em></p>".replace("}", "")).startswith(
         '<p class="formula">s<sup>'
     )
-    page = on_page_markdown(f"# Command line\n\n{VERBS}")
+    page = on_page_markdown(f"# Command line\n\n{COMMANDS}")
     assert "## calibrant audit" in page
     assert "`--fail-if STR...`" in page
 
