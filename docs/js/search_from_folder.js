@@ -1,4 +1,4 @@
-// Browsers start no worker for pages that are opened from a folder: there the search runs in a hidden frame instead.
+// Browsers do not start workers for pages opened from a folder; there the search runs in a hidden frame.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     onmessage = null;
@@ -9,14 +9,14 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       this.inner = frame.contentWindow;
-      this.inner.postMessage = (data) => this.hear(data);
+      this.inner.postMessage = (data) => this.dispatch(data);
       const script = this.inner.document.createElement("script");
       script.src = address;
       this.loaded = new Promise((resolve) => (script.onload = resolve));
       this.inner.document.body.append(script);
     }
 
-    hear(data) {
+    dispatch(data) {
       const event = new MessageEvent("message", { data });
       this.dispatchEvent(event);
       this.onmessage?.(event);
