@@ -3,22 +3,43 @@
 from collections.abc import Callable
 from functools import partial
 
-from calibrant.losses import functional as functional
-from calibrant.losses.maxent import MaxEntLoss as MaxEntLoss
-from calibrant.losses.maxent import Telemetry as Telemetry
-from calibrant.losses.modules import AvUCLoss as AvUCLoss
-from calibrant.losses.modules import CrossEntropyLoss as CrossEntropyLoss
-from calibrant.losses.modules import DualFocalLoss as DualFocalLoss
-from calibrant.losses.modules import FLSDLoss as FLSDLoss
-from calibrant.losses.modules import FocalLoss as FocalLoss
-from calibrant.losses.modules import InverseFocalLoss as InverseFocalLoss
-from calibrant.losses.modules import LabelRelaxationLoss as LabelRelaxationLoss
-from calibrant.losses.modules import Loss as Loss
-from calibrant.losses.modules import MarginSmoothingLoss as MarginSmoothingLoss
-from calibrant.losses.modules import MDCALoss as MDCALoss
-from calibrant.losses.modules import MMCELoss as MMCELoss
-from calibrant.losses.modules import PolyLoss as PolyLoss
-from calibrant.losses.modules import SoftAvUCLoss as SoftAvUCLoss
+from calibrant.losses import functional
+from calibrant.losses.maxent import MaxEntLoss, Telemetry
+from calibrant.losses.modules import (
+    AvUCLoss,
+    CrossEntropyLoss,
+    DualFocalLoss,
+    FLSDLoss,
+    FocalLoss,
+    InverseFocalLoss,
+    LabelRelaxationLoss,
+    Loss,
+    MarginSmoothingLoss,
+    MDCALoss,
+    MMCELoss,
+    PolyLoss,
+    SoftAvUCLoss,
+)
+
+__all__ = [
+    "LOSSES",
+    "AvUCLoss",
+    "CrossEntropyLoss",
+    "DualFocalLoss",
+    "FLSDLoss",
+    "FocalLoss",
+    "InverseFocalLoss",
+    "LabelRelaxationLoss",
+    "Loss",
+    "MDCALoss",
+    "MMCELoss",
+    "MarginSmoothingLoss",
+    "MaxEntLoss",
+    "PolyLoss",
+    "SoftAvUCLoss",
+    "Telemetry",
+    "functional",
+]
 
 # Every loss by its name, with the paper's settings as defaults. The maxent losses take the class prior first.
 LOSSES: dict[str, Callable[..., Loss]] = {

@@ -1,7 +1,7 @@
 """Losses as functions: one value per sample, from logits (n, k) and labels, integer (n,) or soft (n, k).
 
-The soft-label value of each is the expectation of its integer-label value under the label distribution. Logits are
-turned into log-probabilities by log-softmax throughout, so a confidently wrong sample keeps its full gradient.
+The value of a soft label is the expectation over its classes. All functions use log-softmax, which keeps the full
+gradient of a confident error.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.losses import curves
-from calibrant.losses.curves import Curve
+from calibrant.losses.curves import Curve, make_curve
 
 DUAL_FOCAL_GAMMA = 5.0
 MARGIN, MARGIN_WEIGHT = 10.0, 0.1
@@ -39,25 +39,25 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp()
     tensor([4.])
     """
-    return on_curve(logits, labels, curves.cross_entropy())
+    return on_curve(logits, labels, make_curve(curves.cross_entropy))
 
 
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
-    return on_curve(logits, labels, curves.focal(gamma))
+    return on_curve(logits, labels, make_curve(curves.focal, gamma=gamma))
 
 
 def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.INVERSE_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
-    return on_curve(logits, labels, curves.inverse_focal(gamma))
+    return on_curve(logits, labels, make_curve(curves.inverse_focal, gamma=gamma))
 
 
 def poly(logits: Tensor, labels: Tensor, *, epsilon: float = curves.POLY_EPSILON) -> Tensor:
     r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022).
 
-    The paper prints ε = −1; its published code flips the sign, so that its tables were made with +1, our default.
+    The MaxEnt paper prints ε = −1. Its published code flips the sign: its tables have ε = +1, our default.
     """
-    return on_curve(logits, labels, curves.poly(epsilon))
+    return on_curve(logits, labels, make_curve(curves.poly, epsilon=epsilon))
 
 
 def flsd(
@@ -69,12 +69,13 @@ def flsd(
     threshold: float = curves.GAMMA_THRESHOLD,
 ) -> Tensor:
     r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (Mukhoti et al. 2020)."""
-    return on_curve(logits, labels, curves.step_focal(gamma_low, gamma_high, threshold))
+    curve = make_curve(curves.flsd, gamma_low=gamma_low, gamma_high=gamma_high, threshold=threshold)
+    return on_curve(logits, labels, curve)
 
 
 def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = curves.RELAXATION_ALPHA) -> Tensor:
     r"""0 where :math:`p_y \ge 1-\alpha`, else :math:`KL((1-\alpha, \alpha) \| (p_y, 1-p_y))` (Lienen et al. 2021)."""
-    return on_curve(logits, labels, curves.relaxation(alpha))
+    return on_curve(logits, labels, make_curve(curves.label_relaxation, alpha=alpha))
 
 
 def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMMA) -> Tensor:
@@ -83,8 +84,8 @@ def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMM
     probs = log_probs.exp()
     ascending = F.pad(probs.sort(dim=1).values, (1, 0))  # a 0 in front: nothing lies below the smallest
     wanted = probs if labels.is_floating_point() else probs.gather(1, labels[:, None])
-    place = torch.searchsorted(ascending[:, 1:].detach().contiguous(), wanted.detach())
-    below = ascending.gather(1, place)
+    rank = torch.searchsorted(ascending[:, 1:].detach().contiguous(), wanted.detach())
+    below = ascending.gather(1, rank)
     rest = (1 - wanted + below).clamp_min(torch.finfo(probs.dtype).tiny)  # a power below 1 has no slope at 0
     return _expectation(lambda log_p: -(rest**gamma) * log_p, log_probs, labels)
 

@@ -13,7 +13,7 @@ from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.losses import batchwise
 from calibrant.losses.checks import check_bool, check_class_weights, check_train_labels
-from calibrant.losses.curves import FOCAL_GAMMA, focal
+from calibrant.losses.curves import FOCAL_GAMMA, focal, make_curve
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
 from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, LossOptions
@@ -72,7 +72,7 @@ class MaxEntLoss(CurveLoss):
         features: Tensor | None = None,
         **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(focal(gamma), **options)
+        super().__init__(make_curve(focal, gamma=gamma), **options)
         check_choice("form", form, FORMS)
         check_choice("gibbs", gibbs, GIBBS)
         check_choice("penalty", penalty, PENALTIES)
@@ -128,8 +128,8 @@ class MaxEntLoss(CurveLoss):
     def penalty(self) -> MomentPenalty | None:
         return self.constraint if isinstance(self.constraint, MomentPenalty) else None
 
-    def fuses(self, batch: Batch) -> bool:
-        return isinstance(self.constraint, MomentPenalty) and super().fuses(batch)
+    def can_fuse(self, batch: Batch) -> bool:
+        return isinstance(self.constraint, MomentPenalty) and super().can_fuse(batch)
 
     @property
     def multipliers(self) -> Tensor:

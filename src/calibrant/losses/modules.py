@@ -12,7 +12,7 @@ from calibrant._checks import check_fraction, check_label_range, check_number, c
 from calibrant._names import check_choice
 from calibrant.losses import avuc, batchwise, curves, functional
 from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels
-from calibrant.losses.curves import Curve
+from calibrant.losses.curves import Curve, make_curve
 from calibrant.losses.fused import full_precision, fused_sum, is_traced
 from calibrant.losses.penalties import HALF, FixedPrecisionModule, MomentPenalty
 
@@ -44,10 +44,10 @@ class Batch:
     def statistics(self) -> batchwise.BatchStatistics:
         return batchwise.batch_statistics(self.logits, self.classes, self.weights)
 
-    def on_curve(self, curve: Curve, seen: batchwise.BatchStatistics) -> Tensor:
-        """The curve of each sample; at integer labels its outcomes already say where."""
+    def on_curve(self, curve: Curve, statistics: batchwise.BatchStatistics) -> Tensor:
+        """The curve of each sample; for integer labels its log-probability is known already."""
         if self.labels is self.classes:
-            return curve(seen.log_p)[0]
+            return curve(statistics.log_p)[0]
         return functional.on_curve(self.logits, self.labels, curve)
 
 
@@ -55,13 +55,20 @@ class Loss(FixedPrecisionModule, ABC):
     """Base of every loss.
 
     ``logits`` are (n, k), or (n, k, d1, …) for dense prediction, in any floating type; the arithmetic runs in float32
-    at least. ``labels`` are integers (n, …) or soft, (n, k, …). Integer labels equal to ``ignore_index`` count for
-    nothing; a batch without any other gives 0 with a zero gradient.
+    at least. ``labels`` are integers (n, …) or soft, (n, k, …). A batch without any sample that counts has the loss 0
+    and a zero gradient.
 
-    ``reduction`` is "mean", "sum" or "none". With ``class_weights`` each sample weighs as its class does, and the mean
-    is the weighted mean. ``label_smoothing`` α replaces the label vector t by (1 − α)·t + α/k. ``validate`` looks for
-    NaN, infinity and labels out of range before use; None means for tensors on the CPU only, where looking is cheap
-    (and never while a compiler traces).
+    Args:
+        label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
+        class_weights: The weight of the samples of each class, (k,). The mean is the weighted mean.
+        ignore_index: Integer labels of this value do not count.
+        reduction: "mean", "sum" or "none".
+        validate: Whether to check for NaN, infinity and labels out of range. None checks tensors on the CPU only,
+            where it costs little, and never while a compiler traces.
+
+    Raises:
+        InvalidInputError: An option, or on a call the logits or labels, break their rule.
+        UnknownNameError: There is no such reduction.
     """
 
     class_weights: Tensor | None
@@ -93,49 +100,56 @@ class Loss(FixedPrecisionModule, ABC):
         """One value per sample, (n,); a loss of the batch as a whole adds its term to the value of every sample."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch: one number, or with reduction "none" one for each label."""
         check_tensor("logits", logits)
         with full_precision(logits.device.type):
             batch = self.batch(logits, labels)
             if self.reduction != "none":
-                return self.reduced(batch)
+                return self.reduce(batch)
             values = self.per_sample(batch) if len(batch.logits) else batch.logits.sum(1)
-            shape = (logits.shape[0], *logits.shape[2:])
-            return (values if batch.weights is None else values * batch.weights).reshape(shape)
+            values = values if batch.weights is None else values * batch.weights
+            return values.reshape(len(logits), *logits.shape[2:])
 
-    def reduced(self, batch: Batch) -> Tensor:
+    def reduce(self, batch: Batch) -> Tensor:
         """Mean or sum over the batch."""
         if len(batch.logits) == 0:
             return batch.logits.sum()
         values = self.per_sample(batch)
         if batch.weights is None:
             return values.mean() if self.reduction == "mean" else values.sum()
-        return (values * self.shares(batch)).sum()
+        return (values * self.sample_weights(batch)).sum()
 
-    def shares(self, batch: Batch) -> Tensor:
-        """What each sample's value is multiplied with in the sum: its weight, divided by their total for a mean."""
+    def sample_weights(self, batch: Batch) -> Tensor:
+        """The factor of each sample in the sum: its weight, divided by the total for a mean."""
         if self.reduction == "mean":
             return batchwise.normalized_weights(batch.logits, batch.weights)
         return batch.logits.new_ones(len(batch.logits)) if batch.weights is None else batch.weights
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
-        """Check, flatten to one row per sample, lift half precision, weigh and smooth."""
+        """Check, flatten to one row per sample, convert half precision, weigh and smooth."""
         soft = check_shapes(logits, labels)
         labels = labels if soft else labels.long()  # before any comparison: -100 and 156 are the same uint8
-        bounded, complete = self._inspect(logits, labels, soft)
+        bounded, all_count = self._check_values(logits, labels, soft)
         if logits.ndim > 2:
             logits = logits.movedim(1, -1).flatten(0, -2)
             labels = labels.movedim(1, -1).flatten(0, -2) if soft else labels.flatten()
         if logits.dtype in HALF:
             logits = logits.float()
+        class_weights = None if self.class_weights is None else self.class_weights.to(logits.dtype)
         if soft:
             labels = labels.to(logits.dtype)
-        elif not complete:
-            logits = torch.where((labels == self.ignore_index).unsqueeze(1), 0.0, logits)  # whatever stands there
-        classes, weights = self._classes_and_weights(labels, logits.dtype, soft, complete)
-        return Batch(logits, self._smoothed(labels if soft else classes, logits), classes, weights, bounded)
+            classes, weights = labels.argmax(1), None if class_weights is None else labels @ class_weights
+        elif all_count and class_weights is None:
+            classes, weights = labels, None
+        else:
+            counts = labels != self.ignore_index
+            classes, weights = torch.where(counts, labels, 0), counts.to(logits.dtype)
+            weights = weights if class_weights is None else weights * class_weights[classes]
+            logits = logits if all_count else torch.where(counts.unsqueeze(1), logits, 0.0)  # they may be NaN
+        return Batch(logits, self._smooth(labels if soft else classes, logits), classes, weights, bounded)
 
-    def _inspect(self, logits: Tensor, labels: Tensor, soft: bool) -> tuple[bool, bool]:
-        """Whether the logits are known to be small, and whether it is known that no label is to be ignored."""
+    def _check_values(self, logits: Tensor, labels: Tensor, soft: bool) -> tuple[bool, bool]:
+        """Whether the logits are known to be small, and whether every sample is known to count."""
         if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
             check_class_weights(self.class_weights, logits.shape[1])
         if is_traced() or not (logits.is_cpu if self.validate is None else self.validate):
@@ -147,20 +161,7 @@ class Loss(FixedPrecisionModule, ABC):
             return bounded, True
         return bounded, check_label_range(labels, logits.shape[1], self.ignore_index)
 
-    def _classes_and_weights(
-        self, labels: Tensor, dtype: torch.dtype, soft: bool, complete: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        if soft:
-            weights = None if self.class_weights is None else labels @ self.class_weights.to(dtype)
-            return labels.argmax(1), weights
-        if complete and self.class_weights is None:
-            return labels, None
-        kept = labels != self.ignore_index
-        classes = torch.where(kept, labels, 0)
-        weights = kept.to(dtype)
-        return classes, weights if self.class_weights is None else weights * self.class_weights.to(dtype)[classes]
-
-    def _smoothed(self, labels: Tensor, logits: Tensor) -> Tensor:
+    def _smooth(self, labels: Tensor, logits: Tensor) -> Tensor:
         if self.label_smoothing == 0:
             return labels
         n_classes = logits.shape[1]
@@ -187,13 +188,13 @@ class CurveLoss(Loss):
         """What is added to the curve."""
         return None
 
-    def reduced(self, batch: Batch) -> Tensor:
-        if not self.fuses(batch):
-            return super().reduced(batch)
-        shares = self.shares(batch)
-        return fused_sum(batch.logits, batch.classes, shares, self.curve, self.penalty(), bounded=batch.bounded)
+    def reduce(self, batch: Batch) -> Tensor:
+        if not self.can_fuse(batch):
+            return super().reduce(batch)
+        weights = self.sample_weights(batch)
+        return fused_sum(batch.logits, batch.classes, weights, self.curve, self.penalty(), bounded=batch.bounded)
 
-    def fuses(self, batch: Batch) -> bool:
+    def can_fuse(self, batch: Batch) -> bool:
         """Whether there is a gradient to fuse; a compiler fuses better than we do."""
         plain = batch.labels is batch.classes and len(batch.classes) > 0
         return plain and batch.logits.requires_grad and torch.is_grad_enabled() and not is_traced()
@@ -203,32 +204,54 @@ class CrossEntropyLoss(CurveLoss):
     r""":math:`-\log p_y`."""
 
     def __init__(self, **options: Unpack[LossOptions]) -> None:
-        super().__init__(curves.cross_entropy(), **options)
+        super().__init__(make_curve(curves.cross_entropy), **options)
 
 
 class FocalLoss(CurveLoss):
-    r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
+    r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017).
+
+    Args:
+        gamma: 0 is cross-entropy.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, gamma: float = curves.FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
-        super().__init__(curves.focal(gamma), **options)
+        super().__init__(make_curve(curves.focal, gamma=gamma), **options)
 
 
 class InverseFocalLoss(CurveLoss):
-    r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
+    r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021).
+
+    Args:
+        gamma: 0 is cross-entropy.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, gamma: float = curves.INVERSE_FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
-        super().__init__(curves.inverse_focal(gamma), **options)
+        super().__init__(make_curve(curves.inverse_focal, gamma=gamma), **options)
 
 
 class PolyLoss(CurveLoss):
-    r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022); the paper's tables were made with ε = +1."""
+    r""":math:`-\log p_y + \epsilon (1-p_y)` (Leng et al. 2022).
+
+    Args:
+        epsilon: 1 as in the tables of the MaxEnt paper, which prints −1.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, epsilon: float = curves.POLY_EPSILON, **options: Unpack[LossOptions]) -> None:
-        super().__init__(curves.poly(epsilon), **options)
+        super().__init__(make_curve(curves.poly, epsilon=epsilon), **options)
 
 
 class FLSDLoss(CurveLoss):
-    r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (FLSD-53, Mukhoti et al. 2020)."""
+    r"""Sample-dependent focal loss, by default FLSD-53 (Mukhoti et al. 2020).
+
+    Args:
+        gamma_low: γ where :math:`p_y` is below the threshold.
+        gamma_high: γ elsewhere.
+        threshold: A probability.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(
         self,
@@ -237,18 +260,29 @@ class FLSDLoss(CurveLoss):
         threshold: float = curves.GAMMA_THRESHOLD,
         **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(curves.step_focal(gamma_low, gamma_high, threshold), **options)
+        settings = {"gamma_low": gamma_low, "gamma_high": gamma_high, "threshold": threshold}
+        super().__init__(make_curve(curves.flsd, **settings), **options)
 
 
 class LabelRelaxationLoss(CurveLoss):
-    r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021)."""
+    r"""0 where :math:`p_y \ge 1-\alpha`, else a divergence from :math:`(1-\alpha, \alpha)` (Lienen et al. 2021).
+
+    Args:
+        alpha: In (0, 1).
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, alpha: float = curves.RELAXATION_ALPHA, **options: Unpack[LossOptions]) -> None:
-        super().__init__(curves.relaxation(alpha), **options)
+        super().__init__(make_curve(curves.label_relaxation, alpha=alpha), **options)
 
 
 class DualFocalLoss(Loss):
-    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
+    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023).
+
+    Args:
+        gamma: 0 is cross-entropy.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, gamma: float = functional.DUAL_FOCAL_GAMMA, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
@@ -259,7 +293,13 @@ class DualFocalLoss(Loss):
 
 
 class MarginSmoothingLoss(Loss):
-    """Cross-entropy plus a penalty on logits further than a margin below the largest (MbLS, Liu et al. 2022)."""
+    """Cross-entropy plus a penalty on logits further than a margin below the largest (MbLS, Liu et al. 2022).
+
+    Args:
+        margin: Distances of logits up to this cost nothing.
+        weight: The factor of the penalty.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(
         self,
@@ -278,24 +318,37 @@ class MarginSmoothingLoss(Loss):
 class AvUCLoss(Loss):
     """Cross-entropy plus β times the accuracy-versus-uncertainty term of the batch (Krishnan & Tickoo 2020).
 
-    By default the term is the area over 21 thresholds; ``threshold`` fixes a single one, in nats. The paper trains with
-    cross-entropy alone for the first 20 epochs: set ``criterion.beta = 0`` for these.
+    The paper trains with cross-entropy alone for the first 20 epochs: set ``criterion.beta = 0`` for these.
+
+    Args:
+        beta: The factor of the term.
+        threshold: An entropy in nats. None takes the area over 21 thresholds.
+        options: Those of :class:`Loss`.
     """
 
     def __init__(self, beta: float = 3.0, threshold: float | None = None, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.beta = check_number("beta", beta, minimum=0)
         self.threshold = None if threshold is None else check_number("threshold", threshold, minimum=0)
+        self.curve = make_curve(curves.cross_entropy)
 
     def per_sample(self, batch: Batch) -> Tensor:
         if self.beta == 0:
-            return functional.cross_entropy(batch.logits, batch.labels)
-        seen = batch.statistics()
-        return batch.on_curve(curves.cross_entropy(), seen) + self.beta * avuc.avuc(seen, threshold=self.threshold)
+            return functional.on_curve(batch.logits, batch.labels, self.curve)
+        statistics = batch.statistics()
+        return batch.on_curve(self.curve, statistics) + self.beta * avuc.avuc(statistics, threshold=self.threshold)
 
 
 class SoftAvUCLoss(Loss):
-    """Focal loss plus β times the soft accuracy-versus-uncertainty term of the batch (Karandikar et al. 2021)."""
+    """Focal loss plus β times the soft accuracy-versus-uncertainty term of the batch (Karandikar et al. 2021).
+
+    Args:
+        beta: The factor of the term.
+        temperature: How soft the step from certain to uncertain is.
+        kappa: The relative entropy, in (0, 1), at that step.
+        gamma: That of the focal loss.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(
         self,
@@ -309,34 +362,47 @@ class SoftAvUCLoss(Loss):
         self.beta = check_number("beta", beta, minimum=0)
         self.temperature = check_positive("temperature", temperature)
         self.kappa = check_positive("kappa", check_fraction("kappa", kappa))
-        self.curve = curves.focal(gamma)
+        self.curve = make_curve(curves.focal, gamma=gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        seen = batch.statistics()
-        term = avuc.soft_avuc(seen, batch.logits.shape[1], temperature=self.temperature, kappa=self.kappa)
-        return batch.on_curve(self.curve, seen) + self.beta * term
+        statistics, n_classes = batch.statistics(), batch.logits.shape[1]
+        term = avuc.soft_avuc(statistics, n_classes, temperature=self.temperature, kappa=self.kappa)
+        return batch.on_curve(self.curve, statistics) + self.beta * term
 
 
 class MMCELoss(Loss):
-    """Cross-entropy plus a weight times the kernel calibration error of the batch (Kumar et al. 2018)."""
+    """Cross-entropy plus a weight times the kernel calibration error of the batch (Kumar et al. 2018).
+
+    Args:
+        weight: The factor of the error.
+        width: That of the Laplace kernel, at least 0.02.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, weight: float = 2.0, width: float = 0.4, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, minimum=0)
         self.width = check_number("width", width, minimum=0.02)  # below, exp(confidence / width) overflows
+        self.curve = make_curve(curves.cross_entropy)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        seen = batch.statistics()
-        return batch.on_curve(curves.cross_entropy(), seen) + self.weight * batchwise.mmce(seen, width=self.width)
+        statistics = batch.statistics()
+        return batch.on_curve(self.curve, statistics) + self.weight * batchwise.mmce(statistics, width=self.width)
 
 
 class MDCALoss(Loss):
-    """Focal loss (γ = 0: cross-entropy) plus the class-wise gap of confidence and frequency (MDCA, 2022)."""
+    """Focal loss plus the mean over the classes of |confidence − frequency| (MDCA, Hebbalaguppe et al. 2022).
+
+    Args:
+        weight: The factor of the mean.
+        gamma: That of the focal loss; 0 is cross-entropy.
+        options: Those of :class:`Loss`.
+    """
 
     def __init__(self, weight: float = 1.0, gamma: float = 0.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.weight = check_number("weight", weight, minimum=0)
-        self.curve = curves.focal(gamma)
+        self.curve = make_curve(curves.focal, gamma=gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         term = batchwise.mdca(batch.logits, batch.labels, batch.weights)
