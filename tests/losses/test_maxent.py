@@ -54,7 +54,7 @@ def test_mean_variance_moments_are_centered_per_class() -> None:
     values = torch.arange(10.0)
     center = (4.5 + 3.0) / 2
     probs = torch.full((1, 10), 0.1)
-    moments, global_moments, local_moments, _ = criterion.constraint.compare(
+    moments, global_moments, local_moments, _ = criterion.constraint.moments(
         probs, torch.tensor([3]), torch.tensor([3])
     )
     origin = criterion.constraint.origin

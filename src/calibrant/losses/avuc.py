@@ -1,7 +1,7 @@
 """Accuracy versus uncertainty: the AvUC and Soft-AvUC terms of a batch.
 
-Four sums split the batch by right or wrong (A, I) and certain or uncertain (C, U); the terms reward predictions that
-are certain when right and uncertain when wrong.
+Four sums split the batch into accurate or inaccurate (A, I) and certain or uncertain (C, U). The terms reward
+predictions that are certain when correct and uncertain when incorrect.
 """
 
 import math
@@ -20,15 +20,15 @@ def avuc(batch: BatchStatistics, *, threshold: float | None) -> Tensor:
     .. math:: AvU(t) = \frac{n_{AC} + n_{IU}}{n_{AC} + n_{AU} + n_{IC} + n_{IU}}
 
     with a sample counted as certain where its entropy h is at most t, and sums
-    :math:`n_{AC} = \sum r (1-\tanh h)`, :math:`n_{AU} = \sum r \tanh h` over the right samples,
-    :math:`n_{IC} = \sum (1-r)(1-\tanh h)`, :math:`n_{IU} = \sum (1-r) \tanh h` over the wrong ones (r the confidence).
+    :math:`n_{AC} = \sum r (1-\tanh h)`, :math:`n_{AU} = \sum r \tanh h` over the correct samples,
+    :math:`n_{IC} = \sum (1-r)(1-\tanh h)`, :math:`n_{IU} = \sum (1-r) \tanh h` over the others (r the confidence).
     The score is AvU at the given threshold, or the area under AvU over 21 thresholds between the batch's least and
     greatest entropy. Each prediction is compared with its own label (the published code compares all with the first).
     """
     thresholds = _entropy_thresholds(batch) if threshold is None else batch.entropy.new_tensor([threshold])
-    strength = batch.weights * torch.where(batch.correct, batch.confidence, batch.doubt)
-    certain_part, uncertain_part = _parts(batch.entropy)
-    # Sums over the samples between neighbouring thresholds, wrong and right apart; sums of these over the thresholds.
+    strength = batch.weights * torch.where(batch.correct, batch.confidence, batch.one_minus_confidence)
+    certain_part, uncertain_part = _certainty(batch.entropy)
+    # Sums over the samples between neighbouring thresholds, by correctness; then cumulative sums over the thresholds.
     slot = 2 * torch.bucketize(_rounded_down(batch.entropy.detach()), thresholds) + batch.correct
     parts = torch.stack([certain_part, uncertain_part], dim=1) * strength.unsqueeze(1)
     sums = parts.new_zeros(2 * len(thresholds) + 2, 2).index_add(0, slot, parts).unflatten(0, (-1, 2))
@@ -40,13 +40,13 @@ def avuc(batch: BatchStatistics, *, threshold: float | None) -> Tensor:
     return -area.clamp_min(torch.finfo(parts.dtype).eps).log()
 
 
-def _parts(entropy: Tensor) -> tuple[Tensor, Tensor]:
+def _certainty(entropy: Tensor) -> tuple[Tensor, Tensor]:
     """1 − tanh h, which must not vanish by cancellation where the entropy is large, and tanh h."""
     return 2 * (-2 * entropy).sigmoid(), entropy.tanh()
 
 
 def _rounded_down(entropy: Tensor) -> Tensor:
-    """Less by the rounding of an entropy, so that entropies equal but for rounding are on one side of a threshold."""
+    """The entropy minus its rounding: entropies that are equal but for rounding lie on one side of a threshold."""
     return entropy - 16 * torch.finfo(entropy.dtype).eps * (1 + entropy)
 
 
@@ -68,7 +68,7 @@ def soft_avuc(batch: BatchStatistics, n_classes: int, *, temperature: float, kap
     smallest = torch.finfo(batch.entropy.dtype).eps
     u = (batch.entropy / math.log(n_classes)).clamp(smallest, 1 - smallest)
     uncertain = ((u.logit() - math.log(kappa / (1 - kappa))) / temperature).sigmoid()
-    certain_part, uncertain_part = _parts(batch.entropy)
+    certain_part, uncertain_part = _certainty(batch.entropy)
     as_certain = batch.weights * (1 - uncertain) * certain_part
     as_uncertain = batch.weights * uncertain * uncertain_part
     bad = torch.where(batch.correct, as_uncertain, as_certain).sum()

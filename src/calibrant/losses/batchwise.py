@@ -15,11 +15,11 @@ from calibrant.losses.fused import is_traced
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """What a batch of predictions says of itself, one number per sample."""
+    """One number per sample for the terms of a batch."""
 
     log_p: Tensor  # (n,) log-probability of the sample's class
     confidence: Tensor  # (n,) probability of the predicted class
-    doubt: Tensor  # (n,) that of all other classes: 1 − confidence, without cancellation
+    one_minus_confidence: Tensor  # (n,) the probability of all other classes, without cancellation
     entropy: Tensor  # (n,) in nats
     correct: Tensor  # (n,) bool, whether the predicted class is the sample's
     weights: Tensor  # (n,), their sum is 1 (or 0, where no sample counts)
@@ -43,18 +43,18 @@ def normalized_weights(logits: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _statistics(logits: Tensor, classes: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The definition: log-probability of the class, confidence, doubt and entropy."""
+    """The definition: log-probability of the class, confidence, 1 − confidence and entropy."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
     picked = log_probs.gather(1, torch.stack([classes, predicted], dim=1))
-    doubt = probs.scatter(1, predicted.unsqueeze(1), 0.0).sum(1)
-    return picked[:, 0], picked[:, 1].exp(), doubt, -(probs * log_probs).sum(1)
+    rest = probs.scatter(1, predicted.unsqueeze(1), 0.0).sum(1)
+    return picked[:, 0], picked[:, 1].exp(), rest, -(probs * log_probs).sum(1)
 
 
 class _Statistics(torch.autograd.Function):
     r"""The same with the gradient in closed form, and with one exponential per logit.
 
-    For gradients :math:`g^p, g^r, g^h` in log-probability, confidence r (less that in the doubt 1 − r) and entropy h
+    For gradients :math:`g^p, g^r, g^h` in log-probability, confidence r (minus that in 1 − r) and entropy h,
     the gradient in the logits is :math:`g^p([k=y] - p_k) + g^r r ([k=j] - p_k) - g^h p_k (\log p_k + h)`, with j the
     predicted class.
     """
@@ -70,22 +70,22 @@ class _Statistics(torch.autograd.Function):
         confidence = (others + 1).reciprocal()
         probs.mul_(confidence.unsqueeze(1))
         log_p = picked[:, 0] - picked[:, 1] - log_total
-        doubt, entropy = others * confidence, log_total - torch.linalg.vecdot(probs, shifted)
-        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, doubt, entropy - log_total)
-        return log_p, confidence, doubt, entropy
+        rest, entropy = others * confidence, log_total - torch.linalg.vecdot(probs, shifted)
+        ctx.save_for_backward(logits, classes, predicted, probs, shifted, confidence, rest, entropy - log_total)
+        return log_p, confidence, rest, entropy
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        logits, classes, predicted, probs, shifted, confidence, doubt, offset = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
+        logits, classes, predicted, probs, shifted, confidence, rest, offset = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
             outputs = _statistics(logits, classes, predicted)
             return torch.autograd.grad(outputs, logits, gradients, create_graph=True)[0], None, None
-        of_log_p, of_confidence, of_doubt, of_entropy = gradients
-        of_confidence = (of_confidence - of_doubt) * confidence
+        of_log_p, of_confidence, of_rest, of_entropy = gradients
+        of_confidence = (of_confidence - of_rest) * confidence
         pull = of_log_p + of_entropy * offset  # log p_k + h = shifted_k + offset
         all_pull = (pull + of_confidence).unsqueeze(1)
         gradient = torch.addcmul(all_pull, shifted, of_entropy.unsqueeze(1)).mul_(probs).neg_()
-        at_predicted = of_confidence * doubt - pull * confidence  # 1 − p_j is the doubt: no cancellation here either
+        at_predicted = of_confidence * rest - pull * confidence  # 1 − p_j without cancellation
         gradient.scatter_(1, predicted.unsqueeze(1), at_predicted.unsqueeze(1))
         gradient.scatter_add_(1, classes.unsqueeze(1), of_log_p.unsqueeze(1))
         return gradient, None, None
@@ -100,7 +100,7 @@ def mmce(batch: BatchStatistics, *, width: float) -> Tensor:
     samples of equal confidence enter together. The root is 0, with gradient 0, where the sum is not positive.
     """
     confidence, order = batch.confidence.sort()
-    gap = (batch.weights * torch.where(batch.correct, batch.doubt, -batch.confidence))[order]
+    gap = (batch.weights * torch.where(batch.correct, batch.one_minus_confidence, -batch.confidence))[order]
     rise, fall = (confidence / width).exp(), (-confidence / width).exp()
     first = torch.searchsorted(confidence.detach(), confidence.detach())
     last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)

@@ -1,7 +1,7 @@
-"""Weighted sums of a curve and a moment penalty over a batch, by automatic differentiation and fused.
+"""Weighted sums of a curve and a moment penalty over a batch, by automatic differentiation or fused.
 
-Both paths compute Σ_i w_i (curve(log p_i) + penalty_i) for integer labels. The fused one writes the gradient down in
-closed form during the forward pass and needs two copies of the logits at most.
+Both paths compute Σ_i w_i (curve(log p_i) + penalty_i) for integer labels. The fused path computes the gradient in
+closed form during the forward pass and needs at most two copies of the logits.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +24,7 @@ def full_precision(device_type: str) -> AbstractContextManager[Any]:
 
 
 def is_traced() -> bool:
-    """Whether a compiler or a transform of torch.func is at work: both want plain operations, and no look at values."""
+    """Whether a compiler or a transform of torch.func is at work; these need plain operations."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
@@ -45,8 +45,8 @@ def value_and_gradient(
     r"""The same sum and its gradient in the logits, in closed form.
 
     With :math:`a` the slope of the curve in :math:`\log p_y`, :math:`E = \sum_k p_k f_k` and :math:`b` the slope of the
-    penalty in E, the gradient is :math:`p_k (b\cdot f_k - b\cdot E - a) + a\,[k = y]`. ``bounded`` promises logits so
-    small that their exponentials neither overflow nor vanish.
+    penalty in E, the gradient is :math:`p_k (b\cdot f_k - b\cdot E - a) + a\,[k = y]`. ``bounded`` means that
+    the exponentials of the logits neither overflow nor vanish.
     """
     label = labels.unsqueeze(1)
     if bounded:
@@ -105,7 +105,7 @@ class _FusedSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         gradient, logits, labels, weights = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient shall have a gradient
+        if torch.is_grad_enabled():  # create_graph=True
             with full_precision(logits.device.type):
                 total = weighted_sum(logits, labels, weights, ctx.curve, ctx.penalty)
                 (gradient,) = torch.autograd.grad(total, logits, create_graph=True)

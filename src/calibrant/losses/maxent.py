@@ -24,9 +24,9 @@ from calibrant.maxent.checks import check_counts, check_no_class_values, check_p
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What the constraints do to a batch; the lists have one entry per constraint."""
+    """The effect of the constraints on a batch; the lists have one entry per constraint."""
 
-    active_fraction: float  # share of (sample, constraint) pairs on which the constraint has a slope
+    active_fraction: float  # share of (sample, constraint) pairs where the constraint has a gradient
     moments: list[float]  # mean over the batch of E f_n
     global_moments: list[float]  # mean over the batch of c_n^G
     local_moments: list[float]  # mean over the batch of c_n^L
@@ -38,19 +38,24 @@ class MaxEntLoss(CurveLoss):
 
     .. math:: L = -(1-p_y)^\gamma \log p_y + \sum_n \lambda_{y,n} [ (E_p f_n - c_n^G) + (E_p f_n - c_n^L) ]
 
-    ``prior`` is the class prior of the training set (see also :meth:`from_labels` and :meth:`from_counts`). ``form``
-    chooses the features f: "mean" (class values), "variance" (their squares), "mean_variance" (both, the second
-    centered), or "prior" (one-hot: one constraint per class, indifferent to the order of the classes; ours).
-    ``class_values`` gives ordinal classes their values; ``features`` (n_classes, n_features) replaces the form's by
-    any others.
+    For a soft label the multipliers are those of its largest entry and the local moments are its own.
 
-    ``penalty`` makes a number of each gap: "absolute" as the published code does, weighted by :math:`|\lambda|`;
-    "signed" as the equations print it; "squared", :math:`(\lambda\,gap)^2`, ours, without a dead zone. ``gibbs`` says
-    to which Gibbs distribution the multipliers belong, see :func:`calibrant.solve`; ``local=False`` drops the local
-    terms (the paper's ablation). For a soft label the multipliers are those of its largest entry and the local
-    moments are its own. The other options are those of every loss, see :class:`calibrant.losses.Loss`.
+    Args:
+        prior: The class prior of the training set; see also :meth:`from_labels` and :meth:`from_counts`.
+        form: The features f: "mean" (class values), "variance" (their squares), "mean_variance" (both, the second
+            centered), or "prior" (one-hot, which does not depend on the order of the classes; not in the paper).
+        gamma: That of the focal loss.
+        penalty: The cost of a gap: "absolute" as in the published code, weighted by :math:`|\lambda|`; "signed" as in
+            the equations; "squared", :math:`(\lambda\,gap)^2`, without a dead zone (not in the paper).
+        gibbs: The Gibbs distribution of the multipliers, see :func:`calibrant.solve`.
+        local: False leaves the local terms out, as the paper's ablation does.
+        class_values: The values of ordinal classes, by default 0, 1, …
+        features: A matrix (n_classes, n_features) in place of the features of the form.
+        options: Those of :class:`calibrant.losses.Loss`.
 
-    Raises: NotConvergedError where the prior admits no multipliers.
+    Raises:
+        InvalidInputError: An argument breaks its rule.
+        NotConvergedError: The prior admits no multipliers.
 
     >>> criterion = MaxEntLoss([0.5, 0.5], form="mean")
     >>> criterion.multipliers.flatten()  # exp(-1 - λ) = 0.25 and 0.75
@@ -92,10 +97,10 @@ class MaxEntLoss(CurveLoss):
             tables = one_hot_multipliers(prior, gibbs, local=local, label_smoothing=smoothing)
             self.constraint = OneHotPenalty(prior, tables, penalty, local=local)
         else:
-            needed = constraints(
+            moments = constraints(
                 prior, form, class_values=class_values, features=features, local=local, label_smoothing=smoothing
             )
-            self.constraint = MomentPenalty(needed, solve_constraints(needed, gibbs), penalty)
+            self.constraint = MomentPenalty(moments, solve_constraints(moments, gibbs), penalty)
         self.n_classes = len(prior)
         self.form = form if features is None else "features"
 
@@ -104,13 +109,38 @@ class MaxEntLoss(CurveLoss):
 
     @classmethod
     def from_labels(cls, labels: Sequence[int] | Tensor, n_classes: int, form: str = "mean", **options: object) -> Self:
-        """The loss for a training set with these integer labels, those equal to ``ignore_index`` left out."""
+        """The loss for the class prior of a training set.
+
+        Args:
+            labels: Its integer labels, in any shape; those equal to ``ignore_index`` are left out.
+            n_classes: The number of classes.
+            form: See :class:`MaxEntLoss`, also for the options.
+            options: Keyword arguments of :class:`MaxEntLoss`.
+
+        Returns:
+            The loss.
+
+        Raises:
+            InvalidInputError: A label is no class, or fewer than two classes occur.
+        """
         ignore_index = options.get("ignore_index", IGNORE_INDEX)
         return cls(check_train_labels(labels, n_classes, ignore_index), form, **options)  # type: ignore[arg-type]
 
     @classmethod
     def from_counts(cls, counts: Sequence[float] | Tensor, form: str = "mean", **options: object) -> Self:
-        """The loss for a training set with this many samples of each class."""
+        """The loss for a training set with this many samples of each class.
+
+        Args:
+            counts: One number for each class.
+            form: See :class:`MaxEntLoss`, also for the options.
+            options: Keyword arguments of :class:`MaxEntLoss`.
+
+        Returns:
+            The loss.
+
+        Raises:
+            InvalidInputError: A count is negative, or fewer than two are positive.
+        """
         return cls(check_counts(counts), form, **options)  # type: ignore[arg-type]
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
@@ -137,7 +167,18 @@ class MaxEntLoss(CurveLoss):
         return self.constraint.multipliers
 
     def telemetry(self, logits: Tensor, labels: Tensor) -> Telemetry:
-        """What the constraints do to this batch: how many act, which moments they see, their share of the gradient."""
+        """How many constraints act on a batch, its moments, and the constraints' share of the gradient.
+
+        Args:
+            logits: As for a call of the loss.
+            labels: As for a call of the loss.
+
+        Returns:
+            Numbers over the samples that count.
+
+        Raises:
+            InvalidInputError: No sample counts, or the batch breaks a rule.
+        """
         check_tensor("logits", logits)
         with full_precision(logits.device.type), torch.inference_mode(False), torch.enable_grad():
             batch = self.batch(logits.detach().clone().requires_grad_(), labels.clone())
@@ -145,7 +186,7 @@ class MaxEntLoss(CurveLoss):
             if not shares.any():
                 raise InvalidInputError("telemetry needs at least one sample that counts")
             log_probs = F.log_softmax(batch.logits, dim=1)
-            compared = self.constraint.compare(log_probs.exp(), batch.labels, batch.classes)
+            compared = self.constraint.moments(log_probs.exp(), batch.labels, batch.classes)
             costs, slopes = self.constraint.costs(*compared)
             values = expected_curve(log_probs, batch.labels, self.curve)
             norms = [

@@ -1,4 +1,4 @@
-"""Penalties on the moments of predictions: how far they are from the class's global and local moments, and the cost."""
+"""Penalties on the distance of a prediction's moments from the global and local moments of its class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Cost = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def absolute(gap: Tensor, half_spread: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """w·max(|g|, h): no slope between both moments, where one term gains what the other loses."""
-    excess = torch.relu(gap.abs() - half_spread)  # at the edge itself no slope, to autograd as well
+    excess = torch.relu(gap.abs() - half_spread)  # no slope at the edge, in autograd too
     return weight * (half_spread + excess), weight * (gap * excess).sign()
 
 
@@ -44,13 +44,13 @@ PENALTIES: dict[str, tuple[Cost, Callable[[Tensor], Tensor]]] = {
     "signed": (signed, torch.clone),
     "signed_as_printed": (signed, torch.clone),
 }
-# Moments of each prediction beside the global and local ones it should have, from the penalty's origin, and the weights
-# of the constraints; all (n, n_constraints)
-Compared = tuple[Tensor, Tensor, Tensor, Tensor]
+# The moments, global moments and local moments of each sample, all minus the penalty's origin, and the weights of the
+# constraints; all (n, n_constraints)
+SampleMoments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class FixedPrecisionModule(nn.Module):
-    """A module whose constants follow it to its device, but keep their type where it goes to half precision, say."""
+    """A module whose buffers move to its device, but keep their dtype when the module is converted."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
@@ -62,13 +62,11 @@ class FixedPrecisionModule(nn.Module):
 
 
 class Penalty(FixedPrecisionModule, ABC):
-    """What the constraints cost; its constants are buffers."""
+    """The cost of the constraints; its constants are buffers."""
 
     origin: Tensor
     multipliers: Tensor
-    rounding: (
-        Tensor  # (n_constraints,), widens the spreads, so that a moment equal to its target is not beyond it by chance
-    )
+    rounding: Tensor  # (n_constraints,), added to the spreads: a moment at its target is then never beyond it
 
     def __init__(self, penalty: str, *, local: bool) -> None:
         super().__init__()
@@ -77,16 +75,16 @@ class Penalty(FixedPrecisionModule, ABC):
         self.local = local
 
     def weight(self, multipliers: Tensor) -> Tensor:
-        """The weight of the global and the local term together; of the global one alone where that is all."""
+        """The weight of the global and local terms together, or of the global term alone."""
         return self.term_weight(multipliers) * (2 if self.local else 1)
 
     @abstractmethod
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
-        """Predictions (n, k) beside their targets, for labels (n,) or (n, k) whose classes are given too."""
+    def moments(self, probs: Tensor, labels: Tensor, classes: Tensor) -> SampleMoments:
+        """The moments of predictions (n, k) and their targets, for labels (n,) or (n, k) and their classes."""
 
     def forward(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
         """One value per sample, (n,)."""
-        return self.costs(*self.compare(probs, labels, classes))[0].sum(1)
+        return self.costs(*self.moments(probs, labels, classes))[0].sum(1)
 
     def costs(
         self, moments: Tensor, global_moments: Tensor, local_moments: Tensor, weights: Tensor
@@ -108,9 +106,9 @@ class MomentPenalty(Penalty):
     centers: Tensor | None  # (n_classes,)
     origin: Tensor  # (n_constraints,), subtracted from all moments: float32 resolves small differences of small numbers
 
-    def __init__(self, needed: Constraints, solution: Solution, penalty: str) -> None:
-        super().__init__(penalty, local=needed.local)
-        base, centers = needed.base, needed.centers
+    def __init__(self, constraints: Constraints, solution: Solution, penalty: str) -> None:
+        super().__init__(penalty, local=constraints.local)
+        base, centers = constraints.base, constraints.centers
         origin = (base.amin(0) + base.amax(0)) / 2
         if centers is not None:
             values, centers = base[:, 0] - origin[0], centers - origin[0]
@@ -121,9 +119,9 @@ class MomentPenalty(Penalty):
         tables = {
             "features": features,
             "weights": self.weight(solution.multipliers),
-            "targets": needed.targets - origin,
-            "half_spreads": (needed.global_moments - needed.local_moments).abs() / 2 + rounding,
-            "global_moments": needed.global_moments - origin,
+            "targets": constraints.targets - origin,
+            "half_spreads": (constraints.global_moments - constraints.local_moments).abs() / 2 + rounding,
+            "global_moments": constraints.global_moments - origin,
         }
         for name, table in tables.items():
             self.register_buffer(name, table.T.float().contiguous())
@@ -132,7 +130,7 @@ class MomentPenalty(Penalty):
         self.register_buffer("rounding", rounding.float())
         self.register_buffer("multipliers", solution.multipliers.float())
 
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
+    def moments(self, probs: Tensor, labels: Tensor, classes: Tensor) -> SampleMoments:
         dtype = probs.dtype
         features, global_moments = self.features.to(dtype), self._rows(self.global_moments, classes, dtype)
         if not self.local:
@@ -192,7 +190,7 @@ class OneHotPenalty(Penalty):
         column = classes[:, None]
         return (self.others + self.shifts[column]).scatter(1, column, self.own[column])
 
-    def compare(self, probs: Tensor, labels: Tensor, classes: Tensor) -> Compared:
+    def moments(self, probs: Tensor, labels: Tensor, classes: Tensor) -> SampleMoments:
         dtype = probs.dtype
         global_moments = self.prior.to(dtype).expand_as(probs)
         if not self.local:
