@@ -1,6 +1,6 @@
-"""calibrant: train, measure and mend classifiers so that their probabilities stay honest when the data shift.
+"""calibrant: train, measure and calibrate classifiers, on the data they were trained for and under shift.
 
-The public names load on first use, so that `import calibrant` and `calibrant --help` never wait for torch.
+The public names load on first use: `import calibrant` and `calibrant --help` do not load torch.
 """
 
 from importlib import import_module
@@ -59,28 +59,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Audit": "calibrant.audits",
-    "CALIBRATORS": "calibrant.calibrators",
-    "CORRUPTIONS": "calibrant.corruptions",
-    "CorruptedDataset": "calibrant.corruptions",
-    "Gate": "calibrant.audits",
-    "LOSSES": "calibrant.losses",
-    "METRICS": "calibrant.metrics",
-    "MaxEntLoss": "calibrant.losses",
-    "Predictions": "calibrant.predictions",
-    "Scorecard": "calibrant.metrics",
-    "TemperatureScaling": "calibrant.calibrators",
-    "audit": "calibrant.audits",
-    "choose": "calibrant.calibrators",
-    "compare": "calibrant.metrics",
-    "compare_calibrators": "calibrant.calibrators",
-    "corrupt": "calibrant.corruptions",
-    "cross_fit": "calibrant.calibrators",
-    "gibbs_distribution": "calibrant.maxent",
-    "load_calibrator": "calibrant.calibrators",
-    "score": "calibrant.metrics",
-    "score_multilabel": "calibrant.metrics",
-    "solve": "calibrant.maxent",
+    name: f"calibrant.{module}"
+    for module, names in {
+        "audits": "Audit Gate audit",
+        "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
+        "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "losses": "LOSSES MaxEntLoss",
+        "maxent": "gibbs_distribution solve",
+        "metrics": "METRICS Scorecard compare score score_multilabel",
+        "predictions": "Predictions",
+    }.items()
+    for name in names.split()
 }
 
 

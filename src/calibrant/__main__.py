@@ -1,4 +1,4 @@
-"""`python -m calibrant`: the command line, which torchrun starts so."""
+"""`python -m calibrant`: the command line, as torchrun starts it."""
 
 from calibrant.cli import main
 

@@ -97,8 +97,9 @@ def write_error(path: str | os.PathLike[str], error: OSError) -> ResourceError:
 
 
 def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | ResourceError:
-    kind = NoDataError if isinstance(error, FileNotFoundError) else ResourceError
-    return kind(f"{os.fspath(path)} cannot be read: {error.strerror}")
+    if isinstance(error, FileNotFoundError):
+        return NoDataError(f"there is no file {os.fspath(path)}")
+    return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

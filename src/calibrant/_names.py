@@ -1,4 +1,4 @@
-"""Names from a fixed list: the check, with the nearest known name as a suggestion. It needs no torch."""
+"""Names from a fixed list: a check that suggests the nearest known name, without torch."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

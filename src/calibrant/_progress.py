@@ -1,4 +1,4 @@
-"""How long work tells of its progress: it opens a bar for each task, and advances it."""
+"""Progress of long work: a callback that opens a bar for each task, which the work advances."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,5 +9,5 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]  # of a task
 
 @contextmanager
 def no_bar(_task: str, _total: int) -> Iterator[Advance]:
-    """The bar of work that nobody watches."""
+    """A bar that shows nothing."""
     yield lambda _done: None

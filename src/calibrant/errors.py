@@ -1,28 +1,33 @@
-"""Every deliberate exception of calibrant; each also is the built-in that a caller expects."""
+"""The exceptions of calibrant; each also inherits the built-in that a caller expects."""
 
 
 class CalibrantError(Exception):
-    """Base of every error that calibrant raises on purpose; its message is one line for the user."""
+    """Base of every error that calibrant raises; its message is one line."""
 
 
 class InvalidInputError(CalibrantError, ValueError):
-    """An argument breaks its rule; the message names the argument, the rule and the offending value."""
+    """An argument breaks its rule; the message names the argument, the rule and the value."""
 
 
 class UnknownNameError(CalibrantError, LookupError):
-    """A name is in none of our tables; the message gives the nearest known one."""
+    """A name is not known; the message suggests the nearest known one."""
 
 
 class NotConvergedError(CalibrantError, ArithmeticError):
-    """A solver found no answer that meets its tolerance; the message says for which class, and why."""
+    """A solver did not reach its tolerance; the message names the class or the cause."""
 
 
 class NoDataError(CalibrantError, FileNotFoundError):
-    """Data are not where they should be; the message says what to put where."""
+    """Data are missing: a file, rows, the runs of an experiment; the message says what to put where."""
 
 
 class MissingExtraError(CalibrantError, ImportError):
-    """An optional dependency is not installed; the message names the extra and the command that installs it."""
+    """An optional dependency is not installed; the message names the extra and the command that installs it.
+
+    Args:
+        purpose: What needs it.
+        extras: The extras of calibrant to install.
+    """
 
     def __init__(self, purpose: str, *extras: str) -> None:
         names = " and ".join(extras)
@@ -31,25 +36,25 @@ class MissingExtraError(CalibrantError, ImportError):
 
 
 class ResourceError(CalibrantError, OSError):
-    """The system refused: a file cannot be read or written, the disk is full, a port is busy, a worker has died."""
+    """The system cannot read or write a file, a port or folder is in use, or a worker process has died."""
 
 
 class CorruptFileError(CalibrantError, ValueError):
-    """A file is there but cannot be read as what it should be; the message names the place."""
+    """A file does not have the expected content; the message names the file and the position."""
 
 
 class UndefinedMetricError(CalibrantError, ArithmeticError):
-    """A metric has no value on these rows, as the NLL of the errors where there is none."""
+    """A metric has no value on these rows, for example the NLL of the errors where there are none."""
 
 
 class InterruptedRunError(CalibrantError, RuntimeError):
-    """A signal asked a run to stop, and it did where it can resume; the message says where."""
+    """A signal stopped a run at a point from which it can resume; the message names it."""
 
 
 class FailedRunsError(CalibrantError, RuntimeError):
-    """Some runs of an experiment failed; the others were done."""
+    """Some runs of an experiment failed; the others are done."""
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelled out, so that a terminal shows them and does not obey."""
+    """The text with control characters escaped, for a terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

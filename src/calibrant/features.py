@@ -6,20 +6,22 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import list_matrix
-from calibrant._files import filesystem_of, first_line
+from calibrant._files import filesystem_of, first_line, read_error
 from calibrant._parquet import open_parquet
-from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
 
 def read_features(url: str) -> Tensor:
-    """(n, f) features, in the order of the rows they belong to. Raises: NoDataError, CorruptFileError."""
+    """(n, f) features in the order of the predictions. Raises: NoDataError, ResourceError, CorruptFileError."""
     try:
         features = _read_npy(url) if url.endswith(".npy") else _read_parquet(url)
-    except FileNotFoundError:
-        raise NoDataError(f"there is no file {url}") from None
+    except InvalidInputError as error:
+        raise CorruptFileError(f"{url}: {error}") from None
+    except CalibrantError:
+        raise
+    except (FileNotFoundError, PermissionError) as error:
+        raise read_error(url, error) from None
     except (ValueError, OSError, EOFError, pa.ArrowException) as error:
-        if isinstance(error, CalibrantError):
-            raise CorruptFileError(f"{url}: {error}") from None
         raise CorruptFileError(f"{url} cannot be read as features: {first_line(error)}") from None
     if features.ndim != 2:
         raise CorruptFileError(f"{url} must hold features of shape (n, f), got {tuple(features.shape)}")
@@ -36,6 +38,6 @@ def _read_npy(url: str) -> Tensor:
 def _read_parquet(url: str) -> Tensor:
     file = open_parquet(url, url)
     if "features" not in file.schema_arrow.names:
-        raise CorruptFileError(f"it has no column features (its columns are {', '.join(file.schema_arrow.names)})")
+        raise CorruptFileError(f"{url} has no column features (its columns are {', '.join(file.schema_arrow.names)})")
     column = file.read(columns=["features"]).column("features")
     return list_matrix(column.combine_chunks(), "features", 0, None)

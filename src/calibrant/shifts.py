@@ -1,4 +1,4 @@
-"""A shifted test by its name: a corruption at a severity, as fog-3."""
+"""The name of a shifted test: a corruption at a severity, for example fog-3."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,7 +10,7 @@ SEVERITIES = range(1, 6)
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A corruption at a severity; its text is the name of the shifted test, and of its files.
+    """A corruption at a severity; its text names the shifted test and its files.
 
     >>> Shift.parse("motion_blur-4"), str(Shift("fog", 3))
     (Shift(corruption='motion_blur', severity=4), 'fog-3')
@@ -21,11 +21,7 @@ class Shift:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shift of this name.
-
-        Raises:
-            InvalidInputError: the text is not a name, a hyphen and a whole number.
-        """
+        """The shift of this name. Raises: InvalidInputError."""
         corruption, _, severity = text.rpartition("-")
         if not corruption or not (severity.isascii() and severity.isdecimal()):
             raise InvalidInputError(f"a shift must be a corruption and a severity, as fog-3, got {text!r}")

@@ -114,11 +114,11 @@ WRONG: dict[str, tuple[str, str]] = {
     "fit": ("no.parquet --calibrator spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
     "predict": ("no_module:model", "a model of your own needs --data and --output"),
     "report": ("no_folder", "no_folder has no rows.parquet"),
-    "run": ("no.toml", "no.toml cannot be read"),
+    "run": ("no.toml", "there is no file no.toml"),
     "schema": ("-o no_folder/x.json", "no_folder/x.json cannot be written"),
     "solve": ("", "give either --prior or --counts"),
     "table": ("no_folder", "no_folder has no rows.parquet"),
-    "train": ("no.toml", "no.toml cannot be read"),
+    "train": ("no.toml", "there is no file no.toml"),
     "--install-completion": ("--shell tcsh", 'Invalid value "tcsh" for --shell'),
 }
 

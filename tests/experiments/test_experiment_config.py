@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import (
+    CalibrantError,
+    CorruptFileError,
+    InvalidInputError,
+    NoDataError,
+    ResourceError,
+    UnknownNameError,
+)
 from calibrant.experiments import Experiment, read_experiment
 from calibrant.experiments.config import PAPER_METRICS
 from calibrant.runs import RunKey
@@ -102,7 +109,7 @@ def test_refused_in_one_line_with_the_file_and_the_key(tmp_path: Path, kind: typ
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(NoDataError, match="cannot be read") as refused:
+        with pytest.raises((NoDataError, ResourceError), match=r"there is no file|cannot be read") as refused:
             read_experiment(path)
         check_line(refused.value, path)
 

@@ -263,7 +263,7 @@ def test_any_default_device_will_do(device: str) -> None:
         (([10**400, 1],), {}, "prior must be numbers"),
         (([0.5, 0.5],), {"features": "ab"}, "features must be numbers"),
         (([0.5, 0.5],), {"features": torch.tensor([[1.0, 0.0], [2.0, 0.0]])}, "as column 1 is"),
-        (([0.5, 0.5], "prior"), {"class_values": [0, 1]}, "class_values have no meaning"),
+        (([0.5, 0.5], "prior"), {"class_values": [0, 1]}, "class_values are not used by"),
         (([0.5, 0.5],), {"class_values": [0, 1e200]}, "class_values must not exceed 1e100, got 1e.200"),
         (([0.5, 0.5],), {"label_smoothing": "a"}, "label_smoothing must be a number, got 'a'"),
         (([0.5, 0.5],), {"class_values": [1, 2, 3]}, "class_values must have one value for each of 2 classes, got 3"),

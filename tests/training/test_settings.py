@@ -186,7 +186,7 @@ IN_FILES: dict[str, tuple[str | bytes | None, type[CalibrantError], list[str]]] 
         InvalidInputError,
         ["loss_options.local must be"],
     ),
-    "no file": (None, NoDataError, ["cannot be read"]),
+    "no file": (None, NoDataError, ["there is no file"]),
     "no value": ("epochs = ", CorruptFileError, ["is not TOML"]),
     "a key twice": ("epochs = 1\nepochs = 2", CorruptFileError, ["is not TOML"]),
     "bytes": (b"\xff\xfe\x00", CorruptFileError, ["is not TOML"]),
@@ -212,7 +212,7 @@ def test_refused_in_a_file(toml: Path, case: str) -> None:
         read_settings(toml)
     message = str(refusal.value)
     assert "\n" not in message
-    assert message.startswith(str(toml))
+    assert str(toml) in message
     for part in parts:
         assert part in message
 

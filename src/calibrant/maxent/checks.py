@@ -72,7 +72,7 @@ def check_class_values(class_values: Sequence[float] | Tensor | None, n_classes:
 
 def check_no_class_values(class_values: object) -> None:
     if class_values is not None:
-        raise InvalidInputError("class_values have no meaning in the form 'prior', whose features are one-hot")
+        raise InvalidInputError("class_values are not used by the form 'prior', whose features are one-hot")
 
 
 def check_features(features: Tensor, n_classes: int) -> Tensor:

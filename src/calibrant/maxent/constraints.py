@@ -1,4 +1,4 @@
-"""Constraints: from the class prior to the global and local moments that each class's predictions shall meet."""
+"""Constraints: the global and local moments of each class, from the class prior."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ FORMS = ("mean", "variance", "mean_variance", "prior")
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    r"""Features :math:`f_n(k)` of the classes and, for each class y, the moments to meet; all float64.
+    r"""Features :math:`f_n(k)` of the classes and the moments of each class y; all float64.
 
     The features are the columns of ``base``, except in the mean + variance form: there ``base`` holds the class
     values :math:`v_k` and their squares, and the second feature of class y is :math:`(v_k - \mu_y)^2` with
@@ -31,17 +31,17 @@ class Constraints:
 
     @property
     def targets(self) -> Tensor:
-        """What the multipliers of class y solve for: the midpoint of both moments (appendix A.3)."""
+        """The moments that the multipliers of class y reproduce: the midpoint of both (appendix A.3)."""
         return (self.global_moments + self.local_moments) / 2
 
 
 def class_features(
     n_classes: int, form: str, class_values: Sequence[float] | Tensor | None, features: Tensor | None
 ) -> Tensor:
-    """Columns of class features, ``(n_classes, n_constraints)`` float64: the user's own, or those of the form."""
+    """Columns of class features, ``(n_classes, n_constraints)`` float64: the user's, or those of the form."""
     check_choice("form", form, FORMS)
     if class_values is not None and features is not None:
-        raise InvalidInputError("class_values have no meaning beside features")
+        raise InvalidInputError("give either class_values or features")
     if features is not None:
         return check_features(features, n_classes)
     values = check_class_values(class_values, n_classes)
@@ -69,7 +69,22 @@ def constraints(
 
     Global moments :math:`c^G = \sum_k \pi_k f(k)` come from the prior π, local ones :math:`c^L = \sum_k t_k f(k)`
     from the label vector t of class y, one-hot or smoothed. In the mean + variance form both are taken around
-    :math:`\mu_y = (\mu_G + \mu_{Ly}) / 2`. With ``local=False`` the global moments stand alone.
+    :math:`\mu_y = (\mu_G + \mu_{Ly}) / 2`.
+
+    Args:
+        prior: The probability of each class.
+        form: "mean", "variance", "mean_variance" or "prior".
+        class_values: The value of each class, by default 0, 1, …
+        features: A matrix (n_classes, n_features) in place of the features of the form.
+        local: False uses the global moments only.
+        label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
+
+    Returns:
+        The features and the moments of every class.
+
+    Raises:
+        InvalidInputError: An argument breaks its rule.
+        UnknownNameError: There is no such form.
 
     >>> constraints([0.5, 0.25, 0.25], "mean").targets.flatten().tolist()  # mean 0.75, and 0, 1, 2 of the labels
     [0.375, 0.875, 1.375]

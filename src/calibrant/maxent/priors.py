@@ -6,32 +6,37 @@ from pathlib import Path
 
 from torch import Tensor
 
-from calibrant.errors import CorruptFileError, NoDataError
+from calibrant._files import read_error
+from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior
 
 
 def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[list[str], Tensor]:
-    """Class names, and the probability of each.
+    """Read class names, and the probability of each.
 
     Args:
-        path: a JSON file with one number for each class.
-        counts: whether the numbers are those of training samples.
+        path: A JSON file with one number for each class.
+        counts: Whether the numbers are counts of training samples.
+
+    Returns:
+        The class names (positions in a list), and the probabilities.
 
     Raises:
-        NoDataError: there is no such file.
-        CorruptFileError: it does not hold one number for each class.
-        InvalidInputError: the numbers are no probabilities, or no counts.
+        NoDataError: There is no such file.
+        ResourceError: The system cannot read it.
+        CorruptFileError: It does not contain one number for each class.
+        InvalidInputError: The numbers are no probabilities, or no counts.
     """
     names, numbers = _read_classes(Path(path))
     return names, check_counts(numbers) if counts else check_prior(numbers)
 
 
 def _read_classes(path: Path) -> tuple[list[str], list[float]]:
-    if not path.is_file():
-        raise NoDataError(f"there is no file {path}")
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise read_error(path, error) from None
+    except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(content, list | tuple):
         raise CorruptFileError(f"{path} must hold a list or an object of numbers, got {content!r}")

@@ -21,21 +21,28 @@ class Solution:
     """Multipliers with the evidence that they solve the problem."""
 
     multipliers: Tensor  # (n_classes, n_constraints), float64
-    residual: (
-        float  # largest |moment − target| of any class and constraint, relative to the target; 0 for a closed form
-    )
-    n_steps: int  # Newton steps of the slowest class (of many classes most start from a spline through a few solved)
+    residual: float  # largest |moment − target| / |target| of any class and constraint; 0 for a closed form
+    n_steps: int  # Newton steps of the slowest class
 
 
 def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") -> Solution:
-    r"""Multipliers λ of the Gibbs distribution over the classes whose moments are the targets, row by row.
+    r"""Multipliers λ of the Gibbs distribution that has the target moments, row by row.
 
     Solves :math:`\sum_k e^{-1-\lambda\cdot f(k)} f(k) = c` (appendix A.3), or with ``gibbs="normalized"`` the same
     for :math:`e^{-\lambda\cdot f(k)} / Z`. Where the features leave λ undetermined, the shortest λ is returned.
 
-    ``features`` is (n_classes, n_constraints), ``targets`` (n, n_constraints).
+    Args:
+        features: (n_classes, n_constraints).
+        targets: (n, n_constraints).
+        gibbs: "paper" or "normalized".
 
-    Raises: NotConvergedError, naming the row, where the targets cannot be reached.
+    Returns:
+        A row of multipliers for each row of targets.
+
+    Raises:
+        NotConvergedError: No distribution has these moments; the message names the row.
+        InvalidInputError: An argument breaks its rule.
+        UnknownNameError: There is no such Gibbs distribution.
 
     >>> features, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0]])
     >>> round(solve_moments(features, targets).multipliers.item(), 9)  # exp(-1 - λ) = 1
@@ -61,9 +68,24 @@ def solve(
     One row of multipliers per class y, shared by its global and local terms: the Gibbs distribution with those
     multipliers has the moments :math:`(c^G + c^L) / 2`. The published code stops its iteration early; this meets
     the exact root, to a relative residual of 1e-12 (where the multipliers are so large, beyond 1e4, that rounding
-    their products exceeds that: to this rounding, 1e-8 at most). ``features`` replace those of the form.
+    their products exceeds that: to this rounding, 1e-8 at most).
 
-    Raises: NotConvergedError, naming the class, where no multipliers exist.
+    Args:
+        prior: The probability of each class.
+        form: "mean", "variance", "mean_variance" or "prior".
+        class_values: The value of each class, by default 0, 1, …
+        features: A matrix (n_classes, n_features) in place of the features of the form.
+        gibbs: "paper" for :math:`e^{-1-\lambda\cdot f}`, "normalized" for the same divided by its sum.
+        local: False uses the global moments only.
+        label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
+
+    Returns:
+        The multipliers with their residual.
+
+    Raises:
+        NotConvergedError: A class has no multipliers; the message names it.
+        InvalidInputError: An argument breaks its rule.
+        UnknownNameError: There is no such form or Gibbs distribution.
 
     >>> solution = solve([0.1] * 10, "mean", gibbs="normalized")
     >>> [round(float(x), 6) for x in solution.multipliers[[0, 4, 9], 0]]
@@ -73,18 +95,18 @@ def solve(
     if form == "prior" and features is None:
         check_no_class_values(class_values)
         return _solve_one_hot(prior, gibbs, local=local, label_smoothing=label_smoothing)
-    needed = constraints(
+    moments = constraints(
         prior, form, class_values=class_values, features=features, local=local, label_smoothing=label_smoothing
     )
-    return solve_constraints(needed, gibbs)
+    return solve_constraints(moments, gibbs)
 
 
-def solve_constraints(needed: Constraints, gibbs: str) -> Solution:
-    """Multipliers of every class for constraints that are there already."""
-    rows = slice(None) if needed.local else slice(1)  # without local moments every class has the same problem
-    centers = None if needed.centers is None else needed.centers[rows]
-    multipliers, residual, n_steps = solve_dual(_problem(needed.base, centers, needed.targets[rows], gibbs))
-    return Solution(multipliers.expand(len(needed.base), -1).contiguous(), residual, n_steps)
+def solve_constraints(moments: Constraints, gibbs: str) -> Solution:
+    """Multipliers of every class for given constraints."""
+    rows = slice(None) if moments.local else slice(1)  # without local moments every class has the same problem
+    centers = None if moments.centers is None else moments.centers[rows]
+    multipliers, residual, n_steps = solve_dual(_problem(moments.base, centers, moments.targets[rows], gibbs))
+    return Solution(multipliers.expand(len(moments.base), -1).contiguous(), residual, n_steps)
 
 
 def _problem(base: Tensor, centers: Tensor | None, targets: Tensor, gibbs: str) -> MomentProblem:
@@ -136,11 +158,24 @@ def gibbs_distribution(
     features: Tensor | None = None,
     gibbs: str = "normalized",
 ) -> Tensor:
-    r"""The distribution over the classes of greatest entropy with the given moments (Fig. 2 of the paper).
+    r"""The distribution of maximum entropy with the given moments (Fig. 2 of the paper).
 
-    ``targets`` are the moments of the form's features: :math:`(\mu,)` for the mean, :math:`(E v^2,)` for the
-    variance form, :math:`(\mu, \sigma^2)` for both; by default those of the prior itself. With ``gibbs="paper"`` the
-    result is the measure :math:`e^{-1-\lambda\cdot f}` of appendix A.3, which need not sum to 1.
+    Args:
+        prior: The probability of each class.
+        form: "mean", "variance", "mean_variance" or "prior".
+        targets: The moments of the form's features: :math:`(\mu,)` for the mean, :math:`(E v^2,)` for the variance
+            form, :math:`(\mu, \sigma^2)` for both; by default those of the prior.
+        class_values: The value of each class, by default 0, 1, …
+        features: A matrix (n_classes, n_features) in place of the features of the form.
+        gibbs: "paper" gives the measure :math:`e^{-1-\lambda\cdot f}` of appendix A.3, which need not sum to 1.
+
+    Returns:
+        One number for each class.
+
+    Raises:
+        NotConvergedError: No distribution has these moments.
+        InvalidInputError: An argument breaks its rule.
+        UnknownNameError: There is no such form or Gibbs distribution.
 
     >>> gibbs_distribution([0.25] * 4, "mean", targets=[1.0]).round(decimals=3).tolist()
     [0.421, 0.277, 0.182, 0.12]
