@@ -111,7 +111,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises((NoDataError, ResourceError), match=r"there is no file|cannot be read") as refused:
             read_experiment(path)
-        check_line(refused.value, path)
+        assert str(path) in str(refused.value)
 
 
 # What is right
