@@ -85,8 +85,8 @@ def test_a_process_writes_the_same_bytes_and_names_what_it_leaves_out(two: Path,
     found = run_process("corrupt", two, "gaussian_noise", 3, "-o", tmp_path / "out", PYTHONHASHSEED="77")
     assert found.code == 2
     assert found.err.splitlines() == [
-        "left out [bold]notes.txt: not an image",
-        "calibrant: 1 files left out; the rest is written",
+        "skipped [bold]notes.txt: not an image",
+        "calibrant: 1 files skipped; the rest is written",
     ]
     wanted = cb.corrupt(Image.fromarray(noise(1)), "gaussian_noise", 3, keys=["y.png"])
     with Image.open(tmp_path / "out" / "y.png") as image:

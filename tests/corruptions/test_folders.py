@@ -139,7 +139,7 @@ def test_a_folder_keeps_its_tree(
     before = {file: (images / file).read_bytes() for file in files_below(images)}
     target = tmp_path / "out" / "deeper"
     found = corrupt_folder(images, target, name, severity, **options)
-    assert (found.written, found.kept, found.left_out) == (7, 0, {})
+    assert (found.written, found.kept, found.skipped) == (7, 0, {})
     assert_corrupted(images, target, name, severity, ".JPEG" if "save_quality" in options else ".png", **options)
     assert {file: (images / file).read_bytes() for file in files_below(images)} == before
     if "save_quality" in options:
@@ -199,7 +199,7 @@ def test_all_corruptions_at_all_severities(two: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     (two / "notes.txt").write_text("no image")
     found = corrupt_folder(two, target, seed=3)
-    assert (found.written, list(found.left_out)) == (19 * 5 * 2, ["notes.txt"])  # which is named once
+    assert (found.written, list(found.skipped)) == (19 * 5 * 2, ["notes.txt"])  # which is named once
     places = [target / name / str(severity) for name in cb.CORRUPTIONS for severity in SEVERITIES]
     wanted = sorted((place / file).relative_to(target).as_posix() for place in places for file in ("a/x.png", "y.png"))
     assert [file for file in files_below(target) if file.endswith(".png")] == wanted
@@ -219,9 +219,9 @@ def test_files_that_are_no_images_are_named_and_left_out(two: Path, tmp_path: Pa
     (two / "cut.png").write_bytes(whole[: len(whole) // 2])
     save(crop(0, 7, 20), two / "small.png")
     found = corrupt_folder(two, target, "fog", 3)
-    assert set(found.left_out) == {"a/[bold]y.txt", "cut.png", "small.png", "y.txt"}
-    assert found.left_out["y.txt"] == "not an image"
-    assert "7" in found.left_out["small.png"]
+    assert set(found.skipped) == {"a/[bold]y.txt", "cut.png", "small.png", "y.txt"}
+    assert found.skipped["y.txt"] == "not an image"
+    assert "7" in found.skipped["small.png"]
     assert files_below(target) == ["a/x.png", "corruption.json", "y.png"]
     before = make_old(target)
     assert corrupt_folder(two, target, "fog", 3).kept == 2
@@ -403,9 +403,13 @@ REFUSED: dict[str, Refused] = {
     "no cifar": (lambda p: write_cifar_c(p / "two", p / "out", "fog"), NoDataError, r"cifar-10-batches-bin/test_batch"),
     "cut cifar": (lambda p: write_cifar_c(p / "cut", p / "out", "fog"), CorruptFileError, r"test_batch\.bin .* 100 "),
     "bad layout": (lambda p: write_cifar_c(p / "two", p / "out", "fogg"), UnknownNameError, "did you mean 'fog'"),
-    "no image": (lambda p: save_sheet(p / "file", p / "sheet.png"), NoDataError, "file cannot be drawn: not an image"),
+    "no image": (
+        lambda p: save_sheet(p / "file", p / "sheet.png"),
+        CorruptFileError,
+        "file cannot be drawn: not an image",
+    ),
     "no file": (lambda p: save_sheet(p / "none.png", p / "sheet.png"), NoDataError, r"none\.png cannot be drawn"),
-    "small": (lambda p: save_sheet(p / "small.png", p / "sheet.png"), NoDataError, "6 x 6"),
+    "small": (lambda p: save_sheet(p / "small.png", p / "sheet.png"), CorruptFileError, "6 x 6"),
     "no place": (
         lambda p: save_sheet(p / "two/y.png", p / "no/sheet.png"),
         ResourceError,

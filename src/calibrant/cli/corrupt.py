@@ -93,10 +93,10 @@ def corrupt(
 
         files = corrupt_folder(source, output, name, severity, jobs=jobs, bar=counting_bar, **options)
     print(printable(f"{output}: {files.written:,} files written, {files.kept:,} kept"))
-    for key, reason in files.left_out.items():
-        print(printable(f"left out {key}: {reason}"), file=sys.stderr)
-    if files.left_out:
-        raise InvalidInputError(f"{len(files.left_out):,} files left out; the rest is written")
+    for key, reason in files.skipped.items():
+        print(printable(f"skipped {key}: {reason}"), file=sys.stderr)
+    if files.skipped:
+        raise InvalidInputError(f"{len(files.skipped):,} files skipped; the rest is written")
 
 
 def _draw_sheet(path: Path, target: Path, options: dict[str, Any]) -> None:

@@ -15,17 +15,16 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._files import atomic_write, first_line
+from calibrant._files import atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, corrupt
-from calibrant.corruptions.folders import CorruptedFiles
+from calibrant.corruptions.folders import CorruptedFiles, check_jobs, claim_folder
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.corruptions.targets import claim_folder, thread_count
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.shifts import SEVERITIES
 
-IMAGES_PER_BLOCK = 500  # images that a thread takes at once
+IMAGES_PER_BLOCK = 500  # that a thread corrupts at once
 
 
 def write_cifar_c(
@@ -37,43 +36,50 @@ def write_cifar_c(
     bar: ProgressBar = no_bar,
     **options: Unpack[CorruptOptions],
 ) -> CorruptedFiles:
-    """Write the files of CIFAR-10-C: a corruption each, uint8 (5 n, h, w, c), and the labels, where there are any.
+    """Write the files of CIFAR-10-C: for each corruption uint8 (5 n, h, w, c), and the labels if there are any.
 
-    A file appears whole or not at all, and one that is there is kept.
+    Files are written atomically, and existing ones are kept.
 
     Args:
-        source: A folder with CIFAR's binary test batch, or a file that `read_arrays` reads.
-        target: The folder to write; it remembers its settings, and others are refused.
-        name: The corruption; None for all nineteen.
-        jobs: Threads; by default one for each processor.
+        source: A folder with CIFAR's binary test batch, a .npy file of images, uint8 (n, h, w, c), or a .npz file of
+            images and labels.
+        target: The folder to write. It records its settings; other settings are refused.
+        name: The corruption; None for all of `CORRUPTIONS`.
+        jobs: The number of threads; by default one for each processor.
         bar: Opens a progress bar over the corrupted images.
         options: Those of `corrupt`.
 
+    Returns:
+        The number of files.
+
     Raises:
-        NoDataError, CorruptFileError: there are no images in the source, or they cannot be read.
-        InvalidInputError: an option breaks its rule, or the target was made otherwise.
+        NoDataError: there are no images in the source.
+        CorruptFileError: the source cannot be read as images.
+        InvalidInputError: an option or the images break their rule, or the target has other settings.
+        ResourceError: the target cannot be written.
     """
-    target, n_threads = Path(target), thread_count(jobs)
+    target, n_threads = Path(target), check_jobs(jobs)
     names = list(CORRUPTIONS) if name is None else [name]
-    # what is wrong with the options is said before anything is written
-    checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]
+    checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]  # raises before anything is written
     images, labels = read_arrays(Path(source))
-    claim_folder(target, {"layout": "cifar-c", "data": fingerprint(images, labels)}, checked[0])
-    result = CorruptedFiles()
+    digest = blake2b(images.contiguous().numpy().data, digest_size=8)
+    digest.update(b"" if labels is None else tile_labels(labels).tobytes())
+    claim_folder(target, {"layout": "cifar-c", "data": digest.hexdigest()}, checked[0])
+    files = CorruptedFiles()
     with bar("corrupting", len(names) * len(SEVERITIES) * len(images)) as advance:
         for path in (target / f"{one}.npy" for one in names):
             if path.exists():
-                result.kept += 1
+                files.kept += 1
                 advance(len(SEVERITIES) * len(images))
                 continue
             with atomic_write(path) as file:
                 for part in file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options):
                     file.write(part)
-            result.written += 1
+            files.written += 1
     if labels is not None and not (target / "labels.npy").exists():
         with atomic_write(target / "labels.npy") as file:
-            np.save(file, tiled(labels))
-    return result
+            np.save(file, tile_labels(labels))
+    return files
 
 
 def file_parts(
@@ -84,9 +90,11 @@ def file_parts(
     advance: Advance = lambda _done: None,
     **options: Unpack[CorruptOptions],
 ) -> Iterator[bytes]:
-    """The bytes of a corruption's file, in order."""
+    """The bytes of the .npy file of a corruption, in order."""
     n, channels, height, width = images.shape
-    yield header((len(SEVERITIES) * n, height, width, channels))
+    header, shape = io.BytesIO(), (len(SEVERITIES) * n, height, width, channels)
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    yield header.getvalue()
     with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         for severity in SEVERITIES:
 
@@ -99,30 +107,13 @@ def file_parts(
                 yield pixels.tobytes()
 
 
-def fingerprint(images: Tensor, labels: Tensor | None) -> str:
-    """What tells this data set from others of the same shape."""
-    digest = blake2b(images.contiguous().numpy().data, digest_size=8)
-    digest.update(b"" if labels is None else tiled(labels).tobytes())
-    return digest.hexdigest()
-
-
-def tiled(labels: Tensor) -> np.ndarray:
+def tile_labels(labels: Tensor) -> np.ndarray:
     """The labels of the five severities; as bytes, like the published ones, where they fit."""
     return np.tile(labels.numpy().astype(np.uint8 if int(labels.max()) < 256 else np.int64), len(SEVERITIES))
 
 
-def header(shape: tuple[int, ...]) -> bytes:
-    """The head of a .npy file of bytes."""
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return file.getvalue()
-
-
 def read_arrays(path: Path) -> tuple[Tensor, Tensor | None]:
-    """Images, uint8 (n, c, h, w), and labels where known.
-
-    path: a .npy file of images (n, h, w, c), a .npz file of images and labels, or a folder with CIFAR's test batch.
-    """
+    """Images, uint8 (n, c, h, w), and labels if there are any, from a .npy file, a .npz file or CIFAR's test batch."""
     from calibrant.data.cifar import read_cifar  # the data sets import this package
 
     if not path.is_file():
@@ -132,9 +123,9 @@ def read_arrays(path: Path) -> tuple[Tensor, Tensor | None]:
             loaded = np.load(file, allow_pickle=False)
             arrays = {"images": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+        raise read_error(path, error) from None
     except (ValueError, EOFError, KeyError, BadZipFile, TokenError, MemoryError) as error:
-        raise CorruptFileError(f"{path} is no file of arrays: {first_line(error)}") from None
+        raise CorruptFileError(f"{path} is not a file of arrays: {first_line(error)}") from None
     images = arrays.get("images")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4:
         found = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else "none"

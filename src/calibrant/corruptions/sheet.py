@@ -8,26 +8,38 @@ from PIL import Image, ImageDraw, ImageFont
 
 from calibrant._files import atomic_write
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
-from calibrant.corruptions.folders import read_image
+from calibrant.corruptions.folders import decode_image
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.errors import NoDataError
+from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
 
-LARGEST, SMALLEST = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarge
+MAX_SIDE_SHOWN, MIN_TILE = 224, 96  # pixels: larger images are shrunk first, smaller tiles are enlarged
 GAP = 4
 
 
 def save_sheet(
     path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[CorruptOptions]
 ) -> Image.Image:
-    """Write the contact sheet of the image in a file, as PNG, and return it.
+    """Write a contact sheet, PNG, of the image in a file: a row for each corruption, a column for each severity.
+
+    Args:
+        path: The image.
+        target: The file to write.
+        options: Those of `corrupt`.
+
+    Returns:
+        The sheet.
 
     Raises:
-        NoDataError: the file cannot be read as an image.
+        NoDataError: the image is not there.
+        CorruptFileError: the file cannot be read as an image.
+        ResourceError: the target cannot be written.
     """
-    image = read_image(Path(path))
+    if not Path(path).is_file():
+        raise NoDataError(f"{path} cannot be drawn: there is no such file")
+    image = decode_image(Path(path))
     if isinstance(image, str):
-        raise NoDataError(f"{path} cannot be drawn: {image}")
+        raise CorruptFileError(f"{path} cannot be drawn: {image}")
     sheet = contact_sheet(to_pillow(image), **options)
     with atomic_write(target) as file:
         sheet.save(file, "PNG")
@@ -35,12 +47,12 @@ def save_sheet(
 
 
 def contact_sheet(image: Image.Image, **options: Unpack[CorruptOptions]) -> Image.Image:
-    """A row for each corruption, a column for each severity, the image itself on the left."""
+    """A row for each corruption, a column for each severity, the clean image on the left."""
     image = _square(image.convert("L" if image.mode == "L" else "RGB"))
-    side = max(SMALLEST, image.width)
-    letters = max(11, side // 7)
-    font = ImageFont.load_default(letters)
-    label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * letters
+    side = max(MIN_TILE, image.width)
+    font_size = max(11, side // 7)
+    font = ImageFont.load_default(font_size)
+    label, head = round(max(font.getlength(f"{name}  ") for name in CORRUPTIONS)), 2 * font_size
     step = side + GAP
     sheet = Image.new("RGB", (label + 6 * step, head + len(CORRUPTIONS) * step), "white")
     draw = ImageDraw.Draw(sheet)
@@ -57,8 +69,10 @@ def contact_sheet(image: Image.Image, **options: Unpack[CorruptOptions]) -> Imag
 
 
 def _square(image: Image.Image) -> Image.Image:
-    """The middle of an image, at most 224 pixels a side."""
+    """The middle square of an image, at most 224 pixels a side."""
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     square = image.crop((left, top, left + side, top + side))
-    return square.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS) if side > LARGEST else square
+    return (
+        square.resize((MAX_SIDE_SHOWN, MAX_SIDE_SHOWN), Image.Resampling.LANCZOS) if side > MAX_SIDE_SHOWN else square
+    )
