@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.data import DATASETS
-from calibrant.data.sources import Download, Wanted
+from calibrant.data.sources import Download, ExpectedFile
 from calibrant.data.table import all_infos
 from made.cli import Ran, Run
 
@@ -25,10 +25,10 @@ def calibrant(calibrant: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two files that lie ready and leave an archive's place empty: of one the MD5 is known, of the other the size."""
     (tmp_path / "data" / "sets").mkdir(parents=True)
-    for name, known in (("mnist", {"md5": hashlib.md5(CONTENT).hexdigest()}), ("fmow", {"about_bytes": 6})):
+    for name, known in (("mnist", {"md5": hashlib.md5(CONTENT).hexdigest()}), ("fmow", {"approximate_bytes": 6})):
         (tmp_path / "data" / "sets" / name).write_bytes(CONTENT)
-        leaves = (Wanted(f"sets/{name}", md5=known.get("md5")), Wanted(f"sets/{name}.sha256"))  # type: ignore[arg-type]
-        download = Download(f"http://127.0.0.1:9/{name}", f"sets/{name}", leaves, **known)  # type: ignore[arg-type]
+        files = (ExpectedFile(f"sets/{name}", md5=known.get("md5")), ExpectedFile(f"sets/{name}.sha256"))  # type: ignore[arg-type]
+        download = Download(f"http://127.0.0.1:9/{name}", f"sets/{name}", files, **known)  # type: ignore[arg-type]
         monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], downloads=(download,)))
 
 
@@ -87,7 +87,7 @@ def test_fetch_says_what_came_and_whether_it_is_verified(calibrant: Run, tmp_pat
     assert calibrant("data", "fetch", "mnist").done() == "mnist is already in data/sets; licence: CC BY-SA 3.0\n"
     sha256 = hashlib.sha256(CONTENT).hexdigest()
     [line, _] = calibrant("data", "fetch", "fmow").done().splitlines()
-    assert line == f"fmow: 6 bytes, NOT verified: no sum was published for it; its SHA-256 is {sha256}"
+    assert line == f"fmow: 6 bytes, NOT verified: no checksum was published; its SHA-256 is {sha256}"
     assert sha256 in (place / "fmow.sha256").read_text()
     assert calibrant("data", "fetch", "digits").done() == "digits comes with the package: there is nothing to fetch\n"
     (place / "mnist").unlink()
@@ -103,7 +103,7 @@ def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path)
     for ran in (calibrant("data", "check", "cifar100"), calibrant("data", "check", "cifar100", "--json")):
         assert ran.code == 2
         line = "cifar-100-binary/train.bin: 5 bytes, expected 153,700,000 bytes"
-        assert ran.err == f"calibrant: cifar100 is not in order: {line}\n"
+        assert ran.err == f"calibrant: cifar100 is not as published: {line}\n"
     record = json.loads(ran.out)
     assert (record["name"], record["root"], record["ok"]) == ("cifar100", "data", False)
     finding = {"what": "cifar-100-binary/test.bin", "found": "missing", "expected": "30,740,000 bytes"}

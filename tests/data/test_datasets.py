@@ -68,7 +68,7 @@ def test_a_corruption_of_ones_own_is_a_shifted_test_of_every_data_set(monkeypatc
     assert "invert-1" not in data.clean
     for name, clean in (("invert-2", "test"), ("val+invert-2", "val")):
         assert torch.equal(data.split(name).images, 255 - data.split(clean).images)
-    assert not any("invert" in file.path for info in all_infos().values() for file in info.leaves)
+    assert not any("invert" in file.path for info in all_infos().values() for file in info.files)
 
 
 def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:

@@ -18,8 +18,15 @@ import pytest
 
 from calibrant.data import DATASETS
 from calibrant.data.fetch import fetch
-from calibrant.data.sources import ARCHIVES, Download, Wanted
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError, UnknownNameError
+from calibrant.data.sources import ARCHIVES, Download, ExpectedFile
+from calibrant.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    MissingExtraError,
+    NoDataError,
+    ResourceError,
+    UnknownNameError,
+)
 from made.archives import FILES, NOISE, below, md5, tar_of, zip_of
 
 
@@ -65,8 +72,8 @@ class Answer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
         kept = body[start:][: self.server.cuts.pop(0)] if self.server.cuts else body[start:]
+        self.server.sent += len(kept)  # before the client, which may end at the last byte, can read them
         self.wfile.write(kept)
-        self.server.sent += len(kept)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -96,8 +103,8 @@ def listed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> List:
         content = tar_of(FILES) if content is None else content
         shelf.bodies[name] = content
         options = {"url": shelf.url(name), "md5": md5(content)} | known
-        leaves = (Wanted("set/a.bin", len(NOISE)), Wanted("set/deep"))
-        download = Download(file=f"{ARCHIVES}/{name}", leaves=leaves, folder="set", **options)  # type: ignore[arg-type]
+        files = (ExpectedFile("set/a.bin", len(NOISE)), ExpectedFile("set/deep"))
+        download = Download(path=f"{ARCHIVES}/{name}", files=files, folder="set", **options)  # type: ignore[arg-type]
         offer(monkeypatch, download)
         return content
 
@@ -127,7 +134,7 @@ def test_an_archive_is_fetched_and_unpacked(shelf: Shelf, listed: List, tmp_path
         yield seen[task].append
 
     [arrival] = fetch("cifar10", tmp_path, bar=bar)
-    assert (arrival.file.name, arrival.n_bytes, arrival.sha256) == ("set.tar.gz", len(content), None)
+    assert (arrival.path.name, arrival.n_bytes, arrival.sha256) == ("set.tar.gz", len(content), None)
     assert below(tmp_path) == FILES
     assert fetch("cifar10", tmp_path) == []
     assert shelf.ranges == ["bytes=5000-"]
@@ -147,7 +154,7 @@ def test_files_that_are_no_archives_stay_as_they_are(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = shelf.bodies["x.gz"] = gzip.compress(b"idx")
-    wanted = Wanted("mnist/x.gz", md5=md5(content))
+    wanted = ExpectedFile("mnist/x.gz", md5=md5(content))
     offer(monkeypatch, Download(shelf.url("x.gz"), wanted.path, (wanted,), md5=wanted.md5))
     fetch("cifar10", tmp_path)
     assert below(tmp_path) == {"mnist/x.gz": content}
@@ -161,11 +168,11 @@ def test_only_what_is_missing_is_fetched(shelf: Shelf, tmp_path: Path, monkeypat
     for name, file in (("one.tar", "a"), ("two.tar", "b")):
         shelf.bodies[name] = tar_of({f"other-{name}/{file}/x": name.encode()}, "w:")
         known = md5(shelf.bodies[name])
-        entries.append(Download(shelf.url(name), f"{ARCHIVES}/{name}", (Wanted(f"set/{file}"),), "set", known))
+        entries.append(Download(shelf.url(name), f"{ARCHIVES}/{name}", (ExpectedFile(f"set/{file}"),), "set", known))
     offer(monkeypatch, *entries)
     assert len(fetch("cifar10", tmp_path)) == 2
     shutil.rmtree(tmp_path / "set" / "b")
-    assert [arrival.file.name for arrival in fetch("cifar10", tmp_path)] == ["two.tar"]
+    assert [arrival.path.name for arrival in fetch("cifar10", tmp_path)] == ["two.tar"]
     assert below(tmp_path) == {"set/a/x": b"one.tar", "set/b/x": b"two.tar"}
 
 
@@ -185,7 +192,7 @@ def test_a_file_put_by_hand_needs_no_server(shelf: Shelf, listed: List, tmp_path
 
 def test_without_a_published_sum_the_sum_is_noted(listed: List, tmp_path: Path) -> None:
     content = tar_of(FILES)
-    listed(content, md5=None, about_bytes=len(content) + 4000)
+    listed(content, md5=None, approximate_bytes=len(content) + 4000)
     [arrival] = fetch("cifar10", tmp_path)
     assert arrival.sha256 == hashlib.sha256(content).hexdigest()
     note = f"{arrival.sha256}  set.tar.gz\n".encode()
@@ -253,7 +260,11 @@ def test_two_processes_do_not_fetch_the_same(listed: List, tmp_path: Path) -> No
 
 REFUSED = {
     "another file": ({"md5": "0" * 32}, CorruptFileError, r"has MD5 {md5}, the published file 0{32}; it was removed"),
-    "another length": ({"md5": None, "about_bytes": 2_000_000}, CorruptFileError, r"bytes, .* 2,000,000; it was rem"),
+    "another length": (
+        {"md5": None, "approximate_bytes": 2_000_000},
+        CorruptFileError,
+        r"bytes, .* 2,000,000; it was rem",
+    ),
     "not found": ({"url": "none"}, NoDataError, r"/none cannot be fetched \(HTTP 404\): .*{place}"),
     "no server": ({"url": "http://127.0.0.1:9/x"}, NoDataError, r"127\.0\.0\.1:9/x .*Connection refused.*{place}"),
 }
@@ -281,7 +292,7 @@ def test_a_disk_that_is_full_and_a_root_that_is_none(
         fetch("cifar10", tmp_path / "file")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     full = r"set\.tar\.gz\.part cannot be written: .* do not fit in the 10 that are free"
-    with pytest.raises(NoDataError, match=full):
+    with pytest.raises(ResourceError, match=full):
         fetch("cifar10", tmp_path)
     assert below(tmp_path) == {"file": b"kept"}
 
@@ -290,11 +301,11 @@ def test_an_archive_without_the_data_and_a_missing_extra(
     listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed(tar_of({"set/a.bin": NOISE}))
-    with pytest.raises(CorruptFileError, match=r"did not leave .*set/deep"):
+    with pytest.raises(CorruptFileError, match=r"was unpacked, but .*set/deep is missing"):
         fetch("cifar10", tmp_path)
     shutil.rmtree(tmp_path / ARCHIVES)
     monkeypatch.setitem(sys.modules, "requests", None)
-    with pytest.raises(NoDataError, match=r"pip install 'calibrant\[train\]', or put http.*set.tar.gz as "):
+    with pytest.raises(MissingExtraError, match=r"fetching http.*set.tar.gz as .* needs the extra train: pip install"):
         fetch("cifar10", tmp_path)
 
 

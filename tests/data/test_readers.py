@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.data import read_cifar, read_fashion_mnist_mini, read_mnist_files
-from calibrant.data.fashion import EMBEDDED
+from calibrant.data.embedded import EMBEDDED
 
 
 def idx_bytes(values: np.ndarray) -> bytes:

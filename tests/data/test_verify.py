@@ -13,7 +13,7 @@ import torch
 
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data import DATASETS, ImageFiles, Split, open_dataset
-from calibrant.data.sources import MD5SUMS, Wanted, published_md5
+from calibrant.data.sources import MD5SUMS, ExpectedFile, published_md5
 from calibrant.data.table import CORRUPTED_TESTS, all_infos
 from calibrant.data.verify import Finding, check_data, is_here
 from calibrant.errors import CorruptFileError, NoDataError
@@ -29,19 +29,19 @@ def test_sums_and_addresses_are_whole() -> None:
     downloads = [download for info in infos.values() for download in info.downloads]
     for download in downloads:
         assert re.match(r"https?://[\w.-]+/", download.url)
-        assert (download.md5 is None) != (download.about_bytes is None)
-        assert download.leaves
-    assert len({download.file for download in downloads}) == len(downloads)
+        assert (download.md5 is None) != (download.approximate_bytes is None)
+        assert download.files
+    assert len({download.path for download in downloads}) == len(downloads)
     assert all(re.fullmatch(r"[0-9a-f]{32}  [\w./-]+", line) for line in MD5SUMS.read_text().splitlines())
-    used = {download.file for download in downloads} | {one.path for info in infos.values() for one in info.leaves}
+    used = {download.path for download in downloads} | {one.path for info in infos.values() for one in info.files}
     assert set(published_md5()) <= used
     assert len(set(published_md5().values())) == len(published_md5()) == 4 + 4 + 2 + 1 + 2 * 21 + 2
     for name in ("cifar10_c", "cifar100_c"):
-        leaves = CORRUPTED_TESTS[name].leaves
-        assert {Path(one.path).stem for one in leaves} == {*PARAMETERS, "labels"}
-        assert all(one.md5 and one.n_bytes == (50_128 if "labels" in one.path else 153_600_128) for one in leaves)
-    assert {Path(one.path).name for one in CORRUPTED_TESTS["tiny_imagenet_c"].leaves} == set(PARAMETERS)
-    sizes = {one.path.split("/")[1]: one.n_bytes for name in ("cifar10", "cifar100") for one in DATASETS[name].leaves}
+        files = CORRUPTED_TESTS[name].files
+        assert {Path(one.path).stem for one in files} == {*PARAMETERS, "labels"}
+        assert all(one.md5 and one.n_bytes == (50_128 if "labels" in one.path else 153_600_128) for one in files)
+    assert {Path(one.path).name for one in CORRUPTED_TESTS["tiny_imagenet_c"].files} == set(PARAMETERS)
+    sizes = {one.path.split("/")[1]: one.n_bytes for name in ("cifar10", "cifar100") for one in DATASETS[name].files}
     assert (sizes.pop("train.bin"), sizes.pop("test.bin")) == (153_700_000, 30_740_000)
     assert (len(sizes), set(sizes.values())) == (6, {30_730_000})
 
@@ -75,7 +75,7 @@ def write_idx(folder: Path, n_train: int = 60_000) -> None:
 def test_files_and_rows_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_idx(tmp_path / "mnist")
     known = [
-        replace(one, leaves=(Wanted(one.file, md5=md5((tmp_path / one.file).read_bytes())),))
+        replace(one, files=(ExpectedFile(one.path, md5=md5((tmp_path / one.path).read_bytes())),))
         for one in DATASETS["mnist"].downloads
     ]
     monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=tuple(known)))
@@ -96,7 +96,7 @@ def test_files_and_rows_of_a_data_set(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_other_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_idx(tmp_path / "mnist", n_train=50_000)
-    files = tuple(replace(one, leaves=(Wanted(one.file),)) for one in DATASETS["mnist"].downloads)
+    files = tuple(replace(one, files=(ExpectedFile(one.path),)) for one in DATASETS["mnist"].downloads)
     monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=files))
     [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
     assert (bad.what, bad.found, bad.expected) == ("train rows", 45_000, 55_000)
@@ -108,7 +108,7 @@ def test_other_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_files_of_another_length_and_none_at_all(tmp_path: Path) -> None:
     (tmp_path / "CIFAR-10-C").mkdir()
-    for wanted in CORRUPTED_TESTS["cifar10_c"].leaves:
+    for wanted in CORRUPTED_TESTS["cifar10_c"].files:
         (tmp_path / wanted.path).write_bytes(b"short")
     findings = check_data("cifar10_c", tmp_path)
     assert len(findings) == 20
@@ -121,10 +121,10 @@ def test_files_of_another_length_and_none_at_all(tmp_path: Path) -> None:
 def test_a_finding_says_what_is_wrong_in_one_line() -> None:
     missing = Finding("a.bin", "missing", "5 bytes", False).error("mnist")
     assert isinstance(missing, NoDataError)
-    assert str(missing) == "mnist is not complete: a.bin is missing; calibrant data fetch mnist brings it"
+    assert str(missing) == "mnist is not complete: a.bin is missing; run calibrant data fetch mnist"
     wrong = Finding("train rows", 45_000, 55_000, False, "x.png is not there").error("mnist")
     assert isinstance(wrong, CorruptFileError)
-    assert str(wrong) == "mnist is not in order: train rows: 45,000, expected 55,000; x.png is not there"
+    assert str(wrong) == "mnist is not as published: train rows: 45,000, expected 55,000; x.png is not there"
     assert str(Finding("splits", "no folder", None, False).error("mnist")).endswith("splits: no folder")
 
 
@@ -158,7 +158,7 @@ def test_the_cells_of_tiny_imagenet_c_are_counted(tmp_path: Path, monkeypatch: p
     for cell in [f"{name}/{severity}" for name in PARAMETERS for severity in SEVERITIES]:
         for i in range(2):
             paint(place / f"{cell}/n0{i}/{i}.png", (0, 0, 0), side=8)
-    small = replace(CORRUPTED_TESTS["tiny_imagenet_c"], n_classes=2, per_cell=2)
+    small = replace(CORRUPTED_TESTS["tiny_imagenet_c"], n_classes=2, n_per_shift=2)
     monkeypatch.setitem(CORRUPTED_TESTS, "tiny_imagenet_c", small)
     findings = check_data("tiny_imagenet_c", tmp_path)
     assert [one.ok for one in findings] == [True] * (19 + 19)

@@ -7,7 +7,7 @@ import torch
 
 import calibrant as cb
 from calibrant.data import ImageFiles, Split, open_dataset
-from calibrant.data.fmow import CLASSES
+from calibrant.data.wilds import FMOW_CLASSES
 from calibrant.errors import UnknownNameError
 from calibrant.training import Settings, train
 from made.datasets import (
@@ -107,9 +107,9 @@ def test_values_with_line_ends_may_span_blocks_and_are_read_once(tmp_path: Path)
 
 
 def test_the_classes_of_fmow_are_all_there() -> None:
-    assert len(set(CLASSES)) == len(CLASSES) == 62
-    assert list(CLASSES) == sorted(CLASSES)
-    assert open_dataset("fmow", "nowhere").class_names == CLASSES
+    assert len(set(FMOW_CLASSES)) == len(FMOW_CLASSES) == 62
+    assert list(FMOW_CLASSES) == sorted(FMOW_CLASSES)
+    assert open_dataset("fmow", "nowhere").class_names == FMOW_CLASSES
 
 
 @pytest.mark.parametrize(("name", "domain"), [("camelyon17", "hospital"), ("iwildcam", "location"), ("fmow", "region")])

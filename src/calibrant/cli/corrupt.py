@@ -28,10 +28,10 @@ def corrupt(
 ) -> None:
     """Corrupt images: the nineteen common corruptions at severities 1 to 5, seeded.
 
-    `calibrant corrupt photos fog 3 -o photos-fog-3` writes the tree of photos as PNG files; `--all` writes every
-    corruption and severity into folders of their own. What is there already is kept, so that interrupted work resumes.
-    An image's noise belongs to its path and the seed. `--layout cifar-c` writes the files of CIFAR-10-C from a data
-    set, `--sheet photo.png` draws one image under everything.
+    `calibrant corrupt photos fog 3 -o photos-fog-3` writes the tree of photos as PNG files; `--all` writes a folder for
+    every corruption and severity. Existing files are kept: interrupted work resumes. The noise of an image depends on
+    its path and the seed. `--layout cifar-c` writes the files of CIFAR-10-C from a data set, `--sheet photo.png` draws
+    one image under every corruption.
 
     Parameters
     ----------
@@ -66,17 +66,18 @@ def corrupt(
     """
     import torch
 
-    torch.set_num_threads(1)  # the work is shared by images
-    options: dict[str, Any] = {
-        "seed": seed,
-        "parameters": parameters,
-        "frost_dir": frost_dir,
-        "save_quality": save_quality,
-    }
+    torch.set_num_threads(1)  # the threads of --jobs divide the images
+    options: dict[str, Any] = {"seed": seed, "parameters": parameters, "frost_dir": frost_dir}
+    options["save_quality"] = save_quality
     if sheet is not None:
         if source or all or layout != "folder":
             raise InvalidInputError("--sheet draws one image: give no source and no corruption with it")
-        _draw_sheet(sheet, output or sheet.with_name(f"{sheet.stem}-corruptions.png"), options)
+        from calibrant.corruptions.sheet import save_sheet
+
+        output = output or sheet.with_name(f"{sheet.stem}-corruptions.png")
+        with working("drawing"):
+            drawn = save_sheet(sheet, output, **options)
+        print(printable(f"{output}: {drawn.width} x {drawn.height} pixels"))
         return
     if source is None or output is None:
         raise InvalidInputError("give a source, a corruption, a severity and the folder to write: -o FOLDER")
@@ -97,11 +98,3 @@ def corrupt(
         print(printable(f"skipped {key}: {reason}"), file=sys.stderr)
     if files.skipped:
         raise InvalidInputError(f"{len(files.skipped):,} files skipped; the rest is written")
-
-
-def _draw_sheet(path: Path, target: Path, options: dict[str, Any]) -> None:
-    from calibrant.corruptions.sheet import save_sheet
-
-    with working("drawing"):
-        sheet = save_sheet(path, target, **options)
-    print(printable(f"{target}: {sheet.width} x {sheet.height} pixels"))

@@ -1,127 +1,106 @@
-"""`calibrant data`: which data sets there are and where, fetching them, holding them against the originals."""
+"""`calibrant data`: list, fetch and check data sets."""
 
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from calibrant.cli.options import Json, Switch
-from calibrant.cli.output import counting_bar, new_table, progress_bar, shown
+from calibrant.cli.output import counting_bar, progress_bar
 from calibrant.errors import printable
+from calibrant.report.formats import as_text
+from calibrant.report.numbers import MISSING
+from calibrant.report.table import Cell, Column, Table
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
+Root = Annotated[
+    Path | None,
+    Parameter(help="The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data."),
+]
+Name = Annotated[str, Parameter(help="The data set, as `calibrant data list` names it.")]
+AsJson = Annotated[Json, Parameter(help="Print JSON instead of text.")]
 
 data = App(name="data", help="List, fetch and check data sets.")
 
 
-def list_data(*, root: Path | None = None, as_json: Json = False) -> None:
-    """List the data sets: official sizes, shifted tests, licence, and whether the files are here.
-
-    Parameters
-    ----------
-    root
-        The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
-    as_json
-        Print JSON instead of a table.
-    """
+def list_data(*, root: Root = None, as_json: AsJson = False) -> None:
+    """List the data sets: official sizes, shifted tests, licence, and whether the files are here."""
     from calibrant.data.verify import describe_all
 
     records = describe_all(root)
     if as_json:
         print(json.dumps(records, indent=2))
         return
-    table = _folding("data sets", ["name", "splits", "shifted tests", "licence", "classes", "pixels", "here"])
+    rows = []
     for record in records:
         splits, shifts = (
-            ", ".join(f"{split} {n_rows:,}" for split, n_rows in record[part].items()) or "–"
+            ", ".join(f"{split} {n_rows:,}" for split, n_rows in record[part].items()) or MISSING
             for part in ("splits", "shifts")
         )
-        numbers = ("–" if record[key] is None else record[key] for key in ("n_classes", "image_size"))
-        shifted = "19 x 5 corrupted" if record["corrupted"] else shifts
-        here = "yes" if record["here"] else "no"
-        table.add_row(*map(shown, (record["name"], splits, shifted, record["licence"], *numbers, here)))
-    _print(table)
+        shifts = "19 x 5 corrupted" if record["corrupted"] else shifts
+        sizes = (str(record[key] or MISSING) for key in ("n_classes", "image_size"))
+        rows.append([record["name"], splits, shifts, record["licence"], *sizes, "yes" if record["here"] else "no"])
+    headings = {"name": False, "splits": False, "shifted tests": False, "licence": False}
+    _print_table("data sets", headings | dict.fromkeys(("classes", "pixels", "here"), True), rows)
 
 
-def fetch(name: str, /, *, root: Path | None = None, keep: Switch = False) -> None:
-    """Fetch a data set into its place; an interrupted download resumes where it broke off.
+def fetch(name: Name, /, *, root: Root = None, keep: Switch = False) -> None:
+    """Fetch a data set; an interrupted download resumes.
 
     Parameters
     ----------
-    name
-        The data set, as `calibrant data list` names it.
-    root
-        The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
     keep
         Keep the archives, in the folder archives, after they were unpacked.
     """
     from calibrant._files import data_folder
-    from calibrant.data.fetch import fetch as bring
+    from calibrant.data.fetch import fetch as fetch_data
     from calibrant.data.table import find_info
 
-    arrivals, info = bring(name, root, keep=keep, bar=progress_bar), find_info(name)
+    fetched, info = fetch_data(name, root, keep=keep, bar=progress_bar), find_info(name)
     if not info.downloads:
         print(f"{name} comes with the package: there is nothing to fetch")
         return
-    for arrival in arrivals:
+    for file in fetched:
         verified = "MD5 as published"
-        if arrival.sha256 is not None:
-            verified = f"NOT verified: no sum was published for it; its SHA-256 is {arrival.sha256}"
-        print(printable(f"{arrival.file.name}: {arrival.n_bytes:,} bytes, {verified}"))
-    place = data_folder(root) / info.leaves[0].path.split("/")[0]
-    print(printable(f"{name} is {'now' if arrivals else 'already'} in {place}; licence: {info.licence}"))
+        if file.sha256 is not None:
+            verified = f"NOT verified: no checksum was published; its SHA-256 is {file.sha256}"
+        print(printable(f"{file.path.name}: {file.n_bytes:,} bytes, {verified}"))
+    folder = data_folder(root) / info.files[0].path.split("/")[0]
+    print(printable(f"{name} is {'now' if fetched else 'already'} in {folder}; licence: {info.licence}"))
 
 
-def check(name: str, /, *, root: Path | None = None, deep: Switch = False, as_json: Json = False) -> None:
-    """Hold a data set against what was published: sizes and MD5 of files, rows of splits, images that are named.
+def check(name: Name, /, *, root: Root = None, deep: Switch = False, as_json: AsJson = False) -> None:
+    """Compare a data set with the published one: sizes and MD5 of files, rows of splits, images.
 
-    Exit code 2, with the first thing that is missing or wrong, where anything is.
+    Exit code 2, with the first problem, where anything is missing or differs.
 
     Parameters
     ----------
-    name
-        The data set, as `calibrant data list` names it.
-    root
-        The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
     deep
         Decode every image.
-    as_json
-        Print JSON instead of a table.
     """
     from calibrant._files import data_folder
-    from calibrant.data.verify import check_data, counted
+    from calibrant.data.verify import check_data, format_count
 
-    findings = check_data(name, root, deep=deep, bar=counting_bar)
-    faults = [finding for finding in findings if not finding.ok]
+    checks, folder = check_data(name, root, deep=deep, bar=counting_bar), data_folder(root)
+    failed = [one for one in checks if not one.ok]
     if as_json:
-        record = {"name": name, "root": str(data_folder(root)), "ok": not faults}
-        print(json.dumps({**record, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        record = {"name": name, "root": str(folder), "ok": not failed, "findings": [asdict(one) for one in checks]}
+        print(json.dumps(record, indent=2))
     else:
-        table = _folding(f"{name} in {data_folder(root)}", ["what", "found", "expected", "ok"])
-        for one in findings:
-            cells = (one.what, counted(one.found), counted(one.expected), "yes" if one.ok else "NO")
-            table.add_row(*map(shown, cells))
-        _print(table)
-    if faults:
-        raise faults[0].error(name)
+        rows = [
+            [one.what, format_count(one.found), format_count(one.expected), "yes" if one.ok else "NO"] for one in checks
+        ]
+        _print_table(f"{name} in {folder}", dict.fromkeys(("what", "found", "expected", "ok"), False), rows)
+    if failed:
+        raise failed[0].error(name)
 
 
-def where(*, root: Path | None = None, as_json: Json = False) -> None:
-    """Say in which folder data sets are looked for, and why there.
-
-    Parameters
-    ----------
-    root
-        The folder, as for the other verbs.
-    as_json
-        Print JSON.
-    """
+def where(*, root: Root = None, as_json: AsJson = False) -> None:
+    """Print the folder of the data sets, and which setting names it."""
     from calibrant._files import data_folder
 
     folder = data_folder(root)
@@ -130,7 +109,7 @@ def where(*, root: Path | None = None, as_json: Json = False) -> None:
         print(json.dumps({"root": str(folder), "from": origin, "exists": folder.is_dir()}, indent=2))
         return
     state = "it exists" if folder.is_dir() else "it does not exist"
-    print(printable(f"{folder} (from {origin}; {state})" if origin != "default" else f"{folder} (default; {state})"))
+    print(printable(f"{folder} ({'' if origin == 'default' else 'from '}{origin}; {state})"))
 
 
 data.command(list_data, name="list")
@@ -138,15 +117,9 @@ for verb in (fetch, check, where):
     data.command(verb)
 
 
-def _folding(title: str, headings: Sequence[str]) -> "Table":
-    """A table whose inner texts are folded where the terminal is narrow, not cut."""
-    table = new_table(title, headings, n_left=4)
-    for column in table.columns[1:-1]:
-        column.no_wrap, column.overflow = False, "fold"
-    return table
-
-
-def _print(table: "Table") -> None:
+def _print_table(caption: str, headings: dict[str, bool], rows: Sequence[Sequence[str]]) -> None:
+    """headings: whether the column is right-aligned, by heading."""
     from rich.console import Console
 
-    Console().print(table)
+    columns = [Column(heading, numeric=numeric) for heading, numeric in headings.items()]
+    print(as_text(Table(caption, columns, [list(map(Cell, row)) for row in rows]), Console().width), end="")

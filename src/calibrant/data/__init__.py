@@ -3,7 +3,7 @@
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.cifar import read_cifar
-from calibrant.data.fashion import read_fashion_mnist_mini
+from calibrant.data.embedded import read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import read_idx, read_mnist_files
 from calibrant.data.image_files import ImageFiles, read_image

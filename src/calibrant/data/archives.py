@@ -1,4 +1,4 @@
-"""Archives unpacked whole or not at all: of one that is damaged, or reaches out of its folder, nothing stays."""
+"""Archives, unpacked completely or not at all; one that is damaged or has members outside of its folder is refused."""
 
 import errno
 import os
@@ -9,54 +9,69 @@ import zipfile
 import zlib
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from calibrant._files import first_line, make_folder
 from calibrant._progress import Advance
-from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, NoDataError, ResourceError
 
-ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
-OF_THE_DISK = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, ValueError, RuntimeError)
+ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+DISK_ERRORS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+ARCHIVE_ERRORS = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
 
 
 def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], advance: Advance = lambda _done: None) -> None:
-    """Unpack a zip file, or a tar file, compressed or not, into a folder, which may have files already.
+    """Unpack a zip file or a tar file, compressed or not, into a folder, which may contain files already.
 
-    An archive of one folder is taken for its contents. All is written beside the folder first and then renamed, so that
-    an interrupted work leaves nothing. One process at a time.
+    An archive of a single folder is unpacked as the contents of that folder. Everything is written to a temporary
+    folder and then renamed: an interrupt leaves nothing. Only one process may unpack into a folder at a time.
 
-    Raises: CorruptFileError for a damaged archive, or one with a member that is neither file nor folder, is there
-        twice or lies outside; NoDataError where the disk is too small.
+    Raises:
+        NoDataError: there is no such archive.
+        CorruptFileError: it is damaged, or has a member that is neither file nor folder, occurs twice or lies outside.
+        ResourceError: the folder cannot be written.
     """
     path, folder = Path(path), Path(folder).resolve()
+    if not path.is_file():
+        raise NoDataError(f"{path} cannot be unpacked: there is no such file")
     make_folder(folder.parent)
-    beside = folder.with_name(f".{folder.name}.unpacking")
-    shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
+    temporary = folder.with_name(f".{folder.name}.unpacking")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     try:
-        beside.mkdir()
+        temporary.mkdir()
         with path.open("rb") as file:
-            is_zip = file.read(4) in ZIP_HEADS  # by its head: a tar file may well end with a zip file
-        (_unzip if is_zip else _untar)(path, beside, advance)
-        _place(path, beside, folder)
+            is_zip = file.read(4) in ZIP_MAGIC  # zipfile.is_zipfile is true of a tar file that ends with a zip file
+        (_unzip if is_zip else _untar)(path, temporary, advance)
+        top = list(temporary.iterdir())
+        if not top:
+            raise CorruptFileError(f"{path} is refused: it is empty")
+        source = top[0] if len(top) == 1 and top[0].is_dir() else temporary
+        _check_target(path, source, folder)
+        _move(source, folder)
     except CalibrantError:
         raise
-    except DAMAGE as error:
-        if isinstance(error, OSError) and error.errno in OF_THE_DISK:
-            raise NoDataError(f"{path} cannot be unpacked in {folder}: {error.strerror}") from None
+    except ARCHIVE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            raise ResourceError(f"{path} cannot be unpacked in {folder}: {error.strerror}") from None
         raise CorruptFileError(f"{path} cannot be unpacked: {first_line(error)}") from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _untar(path: Path, folder: Path, advance: Advance) -> None:
-    with (
-        path.open("rb") as file,
-        tarfile.open(fileobj=_Watched(file, advance), mode="r|*") as archive,  # type: ignore[call-overload]
-    ):
+    n_read = 0
+    with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as archive:
         while (member := archive.next()) is not None:
             target = _target(path, folder, member.name)
-            if member.islnk():  # how tar writes a file that it has written already
+            if member.islnk():  # tar writes the second occurrence of a file as a link
                 if not _target(path, folder, member.linkname).is_file():
                     raise CorruptFileError(f"{path} is refused: {member.name!r} is a link to {member.linkname!r}")
             elif not (member.isfile() or member.isdir()):
@@ -65,7 +80,10 @@ def _untar(path: Path, folder: Path, advance: Advance) -> None:
             _check_new(path, target, member.name, member.isdir())
             _check_space(path, folder, member.size)
             archive.extract(member, folder, filter="data")
-            archive.members.clear()  # half a million of them would take half a gigabyte
+            archive.members.clear()  # type: ignore[attr-defined]  # half a million would take half a gigabyte
+            advance(file.tell() - n_read)
+            n_read = file.tell()
+    advance(path.stat().st_size - n_read)
 
 
 def _unzip(path: Path, folder: Path, advance: Advance) -> None:
@@ -89,7 +107,7 @@ def _unzip(path: Path, folder: Path, advance: Advance) -> None:
 
 
 def _target(path: Path, folder: Path, name: str) -> Path:
-    """Where a member goes, which must be below the folder; no link is ever made there that would lead elsewhere."""
+    """The path of a member, which must be below the folder; links, which could lead elsewhere, are never made."""
     parts = PurePosixPath(name).parts
     if ".." in parts or name.startswith("/") or "\\" in name or name[1:2] == ":":
         raise CorruptFileError(f"{path} is refused: {name!r} lies outside of the folder it is unpacked in")
@@ -104,28 +122,18 @@ def _check_new(path: Path, target: Path, name: str, is_folder: bool) -> None:
 def _check_space(path: Path, folder: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
-        raise NoDataError(f"{path} cannot be unpacked: {n_bytes:,} bytes do not fit in the {free:,} that are free")
+        raise ResourceError(f"{path} cannot be unpacked: {n_bytes:,} bytes do not fit in the {free:,} that are free")
 
 
-def _place(path: Path, beside: Path, folder: Path) -> None:
-    """Rename what was unpacked into place, once nothing else stands there."""
-    top = list(beside.iterdir())
-    if not top:
-        raise CorruptFileError(f"{path} is refused: it is empty")
-    source = top[0] if len(top) == 1 and top[0].is_dir() else beside
-    _check_place(path, source, folder)
-    _move(source, folder)
-
-
-def _check_place(path: Path, source: Path, target: Path) -> None:
+def _check_target(path: Path, source: Path, target: Path) -> None:
     if not os.path.lexists(target):
         return
     if target.is_symlink() or source.is_dir() != target.is_dir() or source.is_file() != target.is_file():
         kind = "folder" if source.is_dir() else "file"
-        raise NoDataError(f"{path} cannot be unpacked: {target} is there already, and not a {kind}")
+        raise ResourceError(f"{path} cannot be unpacked: {target} exists and is not a {kind}")
     if source.is_dir():
         for child in source.iterdir():
-            _check_place(path, child, target / child.name)
+            _check_target(path, child, target / child.name)
 
 
 def _move(source: Path, target: Path) -> None:
@@ -134,15 +142,3 @@ def _move(source: Path, target: Path) -> None:
             _move(child, target / child.name)
     else:
         source.replace(target)
-
-
-class _Watched:
-    """A file that tells what is read of it."""
-
-    def __init__(self, file: BinaryIO, advance: Advance) -> None:
-        self.file, self.advance = file, advance
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.file.read(size)
-        self.advance(len(data))
-        return data

@@ -1,4 +1,4 @@
-"""Columns of a CSV file: read as text, so that nothing is guessed, and checked as they are taken."""
+"""Columns of a CSV file, read as text and checked when they are converted."""
 
 import csv
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import ConvertOptions, ParseOptions, read_csv
 
-from calibrant._files import first_line
-from calibrant.errors import CorruptFileError, NoDataError
+from calibrant._files import first_line, read_error
+from calibrant.errors import CorruptFileError
 
-WHOLE = r"^-?[0-9]{1,15}(\.0*)?$"  # pandas writes whole numbers as 3.0 where one of them was missing
+INTEGER = r"^-?[0-9]{1,15}(\.0*)?$"  # pandas writes integers as 3.0 where one of them was missing
 
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """Some columns of a file; rows count from 0, below the head."""
+    """Columns of a file; rows are counted from 0, below the header."""
 
     path: Path
     table: pa.Table
@@ -29,14 +29,14 @@ class CsvColumns:
     def text(self, name: str) -> pa.StringArray:
         return pa.concat_arrays(self.table.column(name).chunks)
 
-    def whole(self, name: str) -> np.ndarray:
-        """The numbers of a column, int64."""
+    def integers(self, name: str) -> np.ndarray:
+        """The integers of a column, int64."""
         text = self.text(name)
-        self.require(name, mask(pc.match_substring_regex(text, WHOLE)), "a whole number")
+        self.require(name, mask(pc.match_substring_regex(text, INTEGER)), "an integer")
         return np.asarray(text.cast(pa.float64()).cast(pa.int64()))
 
     def require(self, name: str, good: np.ndarray, rule: str) -> None:
-        """Raises: CorruptFileError, with the first row whose value is not good."""
+        """Raise CorruptFileError with the first row whose value is not good."""
         if not good.all():
             row = int(good.argmin())
             value = self.table.column(name)[row].as_py()
@@ -44,17 +44,17 @@ class CsvColumns:
 
 
 def read_csv_columns(path: Path, names: Sequence[str]) -> CsvColumns:
-    """These columns of a file, of as many as it may have."""
+    """Read these columns of a file, which may have others."""
     text = {name: pa.string() for name in names}
     try:
-        _check_head(path, names)
+        _check_header(path, names)
         table = read_csv(
             path,
             parse_options=ParseOptions(newlines_in_values=True),
             convert_options=ConvertOptions(include_columns=list(names), column_types=text),
         )
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+        raise read_error(path, error) from None
     except (pa.ArrowInvalid, csv.Error) as error:
         raise CorruptFileError(f"{path} cannot be read as CSV: {first_line(error)}") from None
     if table.num_rows == 0:
@@ -62,10 +62,10 @@ def read_csv_columns(path: Path, names: Sequence[str]) -> CsvColumns:
     return CsvColumns(path, table)
 
 
-def _check_head(path: Path, names: Sequence[str]) -> None:
+def _check_header(path: Path, names: Sequence[str]) -> None:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        head = next(csv.reader(file), [])
-    missing = [name for name in names if name not in head]
+        header = next(csv.reader(file), [])
+    missing = [name for name in names if name not in header]
     if missing:
         raise CorruptFileError(f"{path} has no column {missing[0]!r}")
 

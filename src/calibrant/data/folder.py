@@ -6,7 +6,7 @@ from functools import cached_property
 from torch import Tensor, bincount
 
 from calibrant.data.base import DataSet, Split, corruption_shifts
-from calibrant.data.class_folders import IMAGE_SUFFIXES, images_by_class, visible_folders
+from calibrant.data.image_files import IMAGE_SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import Shift
@@ -88,7 +88,7 @@ class ImageFolder(DataSet):
 
     def _images_in(self, name: str) -> Split:
         folders = [self.root / name / one for one in self.class_names]
-        remedy = f"put files {', '.join(IMAGE_SUFFIXES)} there"
+        hint = f"put files {', '.join(IMAGE_SUFFIXES)} there"
         every = name == "train"
-        images, labels = images_by_class(self.root, folders, self.image_size, remedy=remedy, every_class=every)
+        images, labels = images_by_class(self.root, folders, self.image_size, hint=hint, every_class=every)
         return Split(images, labels, {"file": images.names})

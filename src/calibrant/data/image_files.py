@@ -1,9 +1,10 @@
-"""Images in files, decoded as they are asked for, so that a data set need not fit in memory."""
+"""Images in files, decoded when they are indexed; images in a folder for each class."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -11,26 +12,35 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from calibrant._files import read_error
 from calibrant.corruptions import Corrupt
-from calibrant.errors import CorruptFileError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
-MODES = {1: "L", 3: "RGB"}
+PILLOW_MODES = {1: "L", 3: "RGB"}
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images of one size from files; ``images[rows]`` decodes these, uint8 (n, channels, size, size).
+    """Images of one size in files; ``images[rows]`` decodes some, uint8 (n, channels, size, size).
 
-    An image of another size is squeezed into the square, whole. Under a corruption, the key of each is its row, also
-    where only some of them are taken.
+    An image of another size or shape is resized to the square.
+
+    Args:
+        folder: The folder of the files.
+        names: Paths below the folder, in an Arrow array, whose memory worker processes share.
+        size: The side of the images in pixels.
+        channels: 1 or 3.
+        corruption: Corrupts the images; the key of each is its row in names.
+        taken: The rows of names that are included; None for all.
     """
 
     folder: Path
-    names: pa.StringArray  # below the folder; Arrow's, so that worker processes share the memory
+    names: pa.StringArray
     size: int
     channels: int = 3
     corruption: Corrupt | None = None
-    taken: Tensor | None = None  # the rows that are there; None for all
+    taken: Tensor | None = None
 
     @classmethod
     def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "ImageFiles":
@@ -40,7 +50,7 @@ class ImageFiles:
         return len(self.names if self.taken is None else self.taken)
 
     def where(self, rows: Tensor) -> "ImageFiles":
-        """Those that a mask, bool (n,), holds; the key of each is its new row."""
+        """The images that a mask, bool (n,), selects; the key of each is its new row."""
         return replace(self, names=self.names.filter(pa.array(rows.numpy())))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
@@ -52,13 +62,31 @@ class ImageFiles:
 
 
 def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Tensor:
-    """The image in a file, uint8 (channels, size, size)."""
+    """Read the image in a file.
+
+    Args:
+        path: The file.
+        size: The side to which it is resized, in pixels.
+        channels: 1 or 3.
+
+    Returns:
+        The image, uint8 (channels, size, size).
+
+    Raises:
+        NoDataError: the file is not there.
+        CorruptFileError: it cannot be read as an image.
+        ResourceError: the system refuses to read it.
+    """
     try:
         with Image.open(path) as image:
-            image.draft(MODES[channels], (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth
-            pixels = _in_bytes(image).convert(MODES[channels])
+            image.draft(
+                PILLOW_MODES[channels], (size, size)
+            )  # a large JPEG is decoded at a half, a quarter or an eighth
+            pixels = _in_bytes(image).convert(PILLOW_MODES[channels])
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
+    except PermissionError as error:
+        raise read_error(path, error) from None
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise CorruptFileError(f"{path} cannot be read as an image: {error}") from None
     if pixels.size != (size, size):
@@ -68,11 +96,61 @@ def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Te
 
 
 def _in_bytes(image: Image.Image) -> Image.Image:
-    """An image of 16 bits a pixel in 8, from black to white, where Pillow would cut them off; palettes spelled out."""
+    """An image of 16 bits a pixel scaled to 8, where Pillow would clip; palettes with transparency are expanded."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image, dtype=np.float64) / 257).round().astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         return image.convert("RGBA")
     if image.mode in ("I", "F"):
-        raise ValueError(f"pixels of mode {image.mode}, of which white is not known")
+        raise ValueError(f"pixels of mode {image.mode} have no known white level")
     return image
+
+
+def images_by_class(
+    root: Path, folders: Sequence[Path], size: int, *, hint: str, every_class: bool = True
+) -> tuple[ImageFiles, Tensor]:
+    """The images below a folder for each class, in the order of classes, and their labels; names are below root.
+
+    every_class: whether every class must have an image, or only one of them. hint: what to do if not.
+    """
+    listed = [images_below(folder) for folder in folders]
+    lacking = [folder for folder, images in zip(folders, listed, strict=True) if not images]
+    if lacking and (every_class or len(lacking) == len(folders)):
+        raise NoDataError(f"no image in {lacking[0] if every_class else lacking[0].parent}: {hint}")
+    names = [path.relative_to(root).as_posix() for images in listed for path in images]
+    counts = torch.tensor([len(images) for images in listed])
+    labels = torch.arange(len(folders)).repeat_interleave(counts)
+    try:
+        return ImageFiles(root, pa.array(names, pa.string()), size), labels
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"names of images in {root} must be UTF-8, got {error.object!r}") from None
+
+
+def images_below(folder: Path) -> list[PurePath]:
+    """The images in a folder and in its subfolders, sorted as text, without hidden ones; none where it is missing.
+
+    Subfolders that are symbolic links are not followed, which avoids cycles; images may be links.
+    """
+    found: list[PurePath] = []
+    if not folder.is_dir():
+        return found
+    for parent, folders, files in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")]
+        found += [PurePath(parent, name) for name in images]
+    return sorted(found, key=PurePath.as_posix)
+
+
+def visible_folders(folder: Path) -> list[str]:
+    """The names of the folders in this one, sorted, without hidden ones; none where it is missing."""
+    if not folder.is_dir():
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        _unreadable(error)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise read_error(error.filename, error) from None

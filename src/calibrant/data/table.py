@@ -11,10 +11,10 @@ from torch import Tensor
 
 from calibrant._names import check_choice
 from calibrant.corruptions.severities import PARAMETERS
-from calibrant.data import cifar, fashion, fmow, tiny_imagenet, wilds
+from calibrant.data import cifar, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet
-from calibrant.data.digits import read_digits
+from calibrant.data.embedded import FASHION_CLASSES, read_digits, read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import MNIST_FILES, read_mnist_files
 from calibrant.data.sources import DatasetInfo, archive, cifar_c, plain_files, zenodo
@@ -95,7 +95,7 @@ def _wilds(
     image_size: int,
     *,
     bundle: str,
-    about_bytes: int,
+    approximate_bytes: int,
     images: str,
     files: Sequence[str],
     splits: Mapping[str, int],
@@ -108,7 +108,7 @@ def _wilds(
     opens = partial(
         WildsData, name, folder=folder, native_size=image_size, files=files, splits=tuple(splits), **reading
     )
-    download = archive(url, f"{folder}.tar.gz", folder, dict.fromkeys([*files, images]), about_bytes)
+    download = archive(url, f"{folder}.tar.gz", folder, dict.fromkeys([*files, images]), approximate_bytes)
     return DatasetInfo(licence, n_classes, image_size, opens, splits, shifts, (download,), corrupted=False)
 
 
@@ -116,17 +116,17 @@ DATASETS: dict[str, DatasetInfo] = {
     "fashion_mnist_mini": _in_memory(
         "fashion_mnist_mini",
         "MIT",
-        fashion.CLASS_NAMES,
+        FASHION_CLASSES,
         28,
         (7_000, 1_000, 2_000),
-        lambda _root, part: fashion.read_fashion_mnist_mini(part),
+        lambda _root, part: read_fashion_mnist_mini(part),
         channels=1,
     ),
     "digits": _in_memory("digits", "CC BY 4.0", DIGIT_NAMES, 8, (997, 200, 600), read_digits, channels=1),
     "fashion_mnist": _mnist(
         "fashion_mnist",
         "MIT",
-        fashion.CLASS_NAMES,
+        FASHION_CLASSES,
         "fashion-mnist",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     ),
@@ -155,7 +155,7 @@ DATASETS: dict[str, DatasetInfo] = {
         len(wilds.CAMELYON17_CLASSES),
         96,
         bundle="0xe45e15f39fb54e9d9e919556af67aabe",
-        about_bytes=10_658_709_504,
+        approximate_bytes=10_658_709_504,
         images="patches",
         files=("metadata.csv",),
         splits={"train": 302_436, "id_val": 33_560},
@@ -170,7 +170,7 @@ DATASETS: dict[str, DatasetInfo] = {
         182,
         224,  # the images are of many sizes; WILDS trains on 448
         bundle="0x6313da2b204647e79a14b468131fcd64",
-        about_bytes=11_957_420_032,
+        approximate_bytes=11_957_420_032,
         images="train",
         files=("metadata.csv", "categories.csv"),
         splits={"train": 129_809, "id_val": 7_314, "id_test": 8_154},
@@ -182,16 +182,16 @@ DATASETS: dict[str, DatasetInfo] = {
         "fmow",
         "1.1",
         "fMoW Challenge Public License",
-        len(fmow.CLASSES),
+        len(wilds.FMOW_CLASSES),
         224,
         bundle="0xaec91eb7c9d548ebb15e1b5e60f966ab",
-        about_bytes=53_893_324_800,
+        approximate_bytes=53_893_324_800,
         images="images",
         files=("rgb_metadata.csv", "country_code_mapping.csv"),
         splits={"train": 76_863, "id_val": 11_483, "id_test": 11_327},
         shifts={"val": 19_915, "test": 22_108},
-        class_names=fmow.CLASSES,
-        read=fmow.read_fmow,
+        class_names=wilds.FMOW_CLASSES,
+        read=wilds.read_fmow,
     ),
     "image_folder": DatasetInfo("yours", None, None, ImageFolder),
 }
@@ -211,7 +211,7 @@ CORRUPTED_TESTS: dict[str, DatasetInfo] = {
                 "Tiny-ImageNet-C-extra": EXTRA_CORRUPTIONS,
             }.items()
         ),
-        per_cell=10_000,
+        n_per_shift=10_000,
     ),
 }
 

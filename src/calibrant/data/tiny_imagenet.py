@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.base import DataSet, Split
-from calibrant.data.class_folders import images_by_class, visible_folders
-from calibrant.data.image_files import ImageFiles
+from calibrant.data.image_files import ImageFiles, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import Shift
@@ -97,8 +96,8 @@ class TinyImageNet(DataSet):
 
     def _images_in(self, folder: Path, archive: str) -> Split:
         folders = [folder / wnid for wnid in self.wnids]
-        remedy = f"unpack {archive} in {self.root} again"
-        return Split(*images_by_class(self.root, folders, self.image_size, remedy=remedy))
+        hint = f"unpack {archive} in {self.root} again"
+        return Split(*images_by_class(self.root, folders, self.image_size, hint=hint))
 
     def _lines(self, file: str) -> list[str]:
         path = self.folder / file
