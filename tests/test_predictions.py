@@ -319,7 +319,7 @@ REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example()[torch.ones(N_ROWS + 1, dtype=torch.bool)], r"rows must be a slice, 10 booleans"),
     (lambda: example()[torch.tensor([0, N_ROWS])], r"rows must lie in \[0, 9\], got 10"),
     (lambda: example().where(severity="mild"), r"severity must be compared with values of its type"),
-    (lambda: example(metadata={"model": object()}).save("x.parquet"), r"metadata must be what JSON can"),
+    (lambda: example(metadata={"model": object()}).save("x.parquet"), r"metadata must be JSON values"),
     (lambda: Predictions.scan("x.parquet", batch_rows=0), r"batch_rows must be .* at least 1, got 0"),
     *(
         (lambda name=name: example(columns={name: [0.5] * N_ROWS}), f"columns must not be named '{name}'")

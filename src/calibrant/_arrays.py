@@ -1,4 +1,4 @@
-"""From lists, numpy and Arrow to tensors and back, and what a row of numbers is as logits or as a hash."""
+"""Conversion of lists, numpy and Arrow arrays to tensors and back, to logits, and to hashes of rows."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -12,18 +12,18 @@ from torch import Tensor
 from calibrant._checks import PRIOR_TOLERANCE, check_has_mass, check_probabilities
 from calibrant.errors import InvalidInputError
 
-ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or what numpy.asarray takes
+ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or an argument of numpy.asarray
 Hashes: TypeAlias = NDArray[np.uint64]
-HASHED_WORDS = 2**15  # at a time, so that they stay in the cache
+HASHED_WORDS = 2**15  # at a time: they stay in the cache
 FEW_WORDS = 16  # sums over fewer are faster when rows run along the last dimension
 UNKNOWN = -1  # the label of a row whose label is not known
-BLOCK_NUMBERS = 2**18  # numbers that a block of rows holds, unless told
+BLOCK_NUMBERS = 2**18  # in a block of rows, by default
 
 
 def blocks(n: int, width: int, *, size: int = BLOCK_NUMBERS) -> Iterator[slice]:
     """Slices that cover ``n`` rows in order, each of at most ``size`` numbers where a row has ``width``.
 
-    A block has at least one row. What is computed block by block needs little memory, and stays in the cache.
+    A block has at least one row.
 
     >>> list(blocks(5, 3, size=6))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -34,33 +34,31 @@ def blocks(n: int, width: int, *, size: int = BLOCK_NUMBERS) -> Iterator[slice]:
 
 
 def floats(argument: str, values: ArrayLike) -> Tensor:
-    """Numbers as a float32 or float64 tensor on the CPU; features and half precision are float32."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    """Numbers as a float32 or float64 tensor on the CPU; half precision becomes float32."""
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(values, pa.Array):
-        if pa.types.is_floating(values.type):
-            values = values.to_numpy(zero_copy_only=False)
-        else:
+        if not pa.types.is_floating(values.type):
             return list_matrix(values, argument, 0, None)
-    try:
-        tensor: Tensor = values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
+        values = values.to_numpy(zero_copy_only=False)
+    tensor = _to_tensor(f"{argument} must be numbers", values)
     if tensor.dtype == torch.bool or tensor.is_complex():
         raise InvalidInputError(f"{argument} must be real numbers, got {tensor.dtype}")
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def integers(labels: ArrayLike) -> Tensor:
-    if isinstance(labels, pa.ChunkedArray):
-        labels = labels.combine_chunks()
+    labels = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
     if isinstance(labels, pa.Array):
         return label_column(labels, 0)
-    try:
-        tensor: Tensor = labels.detach().cpu() if isinstance(labels, Tensor) else as_tensor(np.asarray(labels))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"labels must be integers: {error}") from None
+    tensor = _to_tensor("labels must be integers", labels)
     return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
+
+
+def _to_tensor(rule: str, values: ArrayLike) -> Tensor:
+    try:
+        return values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{rule}: {error}") from None
 
 
 def label_column(column: pa.Array, first_row: int) -> Tensor:
@@ -99,8 +97,8 @@ def list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | No
         raise InvalidInputError(f"{name} must be lists of numbers, got {column.type}")
     values = column.flatten()
     if values.null_count:
-        place = first_null(values)
-        where = f"row {first_row + place // length}, class {place % length}"
+        position = first_null(values)
+        where = f"row {first_row + position // length}, class {position % length}"
         raise InvalidInputError(f"{name} must not be null, got null at {where}")
     if not pa.types.is_floating(values.type):
         raise InvalidInputError(f"{name} must be floating point, got {values.type}")
@@ -126,13 +124,13 @@ def two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
 
 
 def sum_tolerance(values: ArrayLike) -> float:
-    """How far probabilities of this type may be from the sum 1."""
+    """How far the sum of probabilities of this type may be from 1."""
     half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
     return 2 * torch.finfo(values.dtype).eps if half else PRIOR_TOLERANCE
 
 
 def as_logits(kind: str, values: Tensor, argument: str, first_row: int, tolerance: float = PRIOR_TOLERANCE) -> Tensor:
-    """Checked log-probabilities up to a constant, from what the kind says they are."""
+    """Checked log-probabilities up to a constant, from logits, log-probabilities or probabilities."""
     if kind in ("logits", "log_probs"):
         check_has_mass(argument, values, first_row)
         if kind == "log_probs":
@@ -143,7 +141,7 @@ def as_logits(kind: str, values: Tensor, argument: str, first_row: int, toleranc
 
 
 def as_float32(logits: Tensor) -> Tensor:
-    """As float32; a row that is too large for it is shifted, which its probabilities do not feel."""
+    """As float32; a row that is too large for it is shifted, which does not change its probabilities."""
     if logits.dtype == torch.float32:
         return logits
     single = logits.float()
@@ -161,30 +159,30 @@ def as_lists(matrix: Tensor) -> pa.FixedSizeListArray:
 def row_hashes(logits: Tensor, labels: Tensor) -> tuple[Hashes, Hashes]:
     """Two 64-bit hashes of each row: of its logits (in float32), and of its logits and label."""
     n, n_words = len(logits), (logits.shape[1] + 1) // 2
-    first, second = _mixed(np.arange(1, 2 * n_words + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
+    first, second = _splitmix64(np.arange(1, 2 * n_words + 1, dtype=np.uint64)).reshape(2, -1) | np.uint64(1)
     low, high = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     few = n_words < FEW_WORDS
     factors = (first[:, None], second[:, None]) if few else (first, second)
     for rows in blocks(n, n_words, size=HASHED_WORDS):
-        words = _words(as_float32(logits[rows]))
+        words = _pack_pairs(as_float32(logits[rows]))
         words = words.T.copy() if few else words
         for total, factor in zip((low, high), factors, strict=True):
             words = words * factor
             words ^= words >> np.uint64(32)
             total[rows] = words.sum(0 if few else 1, dtype=np.uint64)
-    return _mixed(low), _mixed(high ^ _mixed(labels.numpy().astype(np.uint64) + second[0]))
+    return _splitmix64(low), _splitmix64(high ^ _splitmix64(labels.numpy().astype(np.uint64) + second[0]))
 
 
-def _words(rows: Tensor) -> Hashes:
-    """The bits of two numbers in one, a last odd one with a zero."""
-    bits = (rows + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: the two zeros are one number
+def _pack_pairs(rows: Tensor) -> Hashes:
+    """The bits of two float32 numbers in one word, the last with a zero where their number is odd."""
+    bits = (rows + 0.0).contiguous().numpy().view(np.uint32)  # + 0.0: −0 becomes 0
     if bits.shape[1] % 2:
         bits = np.pad(bits, ((0, 0), (0, 1)))
     return bits.view(np.uint64)
 
 
-def _mixed(x: Hashes) -> Hashes:
-    """Scrambles 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
+def _splitmix64(x: Hashes) -> Hashes:
+    """The finaliser of SplitMix64 (Steele et al. 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

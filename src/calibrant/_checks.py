@@ -1,4 +1,4 @@
-"""Input validation that several packages share: each check returns its argument in the form that the package trusts."""
+"""Input validation that several packages share."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from calibrant.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRIOR_TOLERANCE = 1e-3  # a prior printed with four digits, as the paper's, still sums to 1 this closely
+PRIOR_TOLERANCE = 1e-3  # from 1, of the sum of a prior printed with four digits
 
 
 def check_tensor(argument: str, value: object) -> None:
@@ -22,7 +22,7 @@ def check_tensor(argument: str, value: object) -> None:
 
 
 def is_a(kind: type, value: object) -> bool:
-    """Whether this is a number of that kind, of Python or of numpy; mypy takes int and float for no kind of them."""
+    """Isinstance for numbers.Integral and Real, which mypy does not accept for int and float."""
     return isinstance(value, kind)
 
 
@@ -65,22 +65,22 @@ def check_level(level: float) -> float:
 
 
 def first_true(mask: Tensor) -> tuple[int, ...]:
-    """Where a mask is first true."""
+    """The index of the first true entry."""
     return tuple(mask.nonzero()[0].tolist())
 
 
 def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str) -> None:
-    """Every value keeps the rule; the error names the first that does not, and its place in each named dimension."""
+    """Raise where a value is not good; the message names the first, and its index in each named dimension."""
     if not good.all():
-        place = first_true(~good)
-        where = ", ".join(f"{name} {at}" for name, at in zip(names, place, strict=False))
-        raise InvalidInputError(f"{argument} must {rule}, got {float(values[place]):g} {where}")
+        index = first_true(~good)
+        where = ", ".join(f"{name} {at}" for name, at in zip(names, index, strict=False))
+        raise InvalidInputError(f"{argument} must {rule}, got {float(values[index]):g} {where}")
 
 
 def first_position(mask: Tensor, first_row: int = 0) -> str:
-    """The same in words."""
-    place = first_true(mask)
-    return f"row {first_row + place[0]}" if len(place) == 1 else f"position {place}"
+    """The index of the first true entry, as text."""
+    index = first_true(mask)
+    return f"row {first_row + index[0]}" if len(index) == 1 else f"position {index}"
 
 
 def check_label_range(
@@ -151,7 +151,7 @@ def check_probabilities(
     """Probabilities (n, k) in [0, 1], and of this sum in every row."""
     if probs.numel() == 0:
         return
-    array = probs.numpy()  # whose small operations start several times as fast as torch's
+    array = probs.numpy()  # small operations start several times faster than in torch
     sums = array.max(1) if total is None else probs.sum(1).numpy()
     least, most = (0.0, 1.0) if total is None else (total - tolerance, total + tolerance)
     if array.min() >= 0 and sums.min() >= least and sums.max() <= most:
@@ -203,7 +203,7 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
             plain = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
             arrays[name] = plain if isinstance(plain, pa.ChunkedArray | pa.Array) else pa.array(plain)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError(f"columns must be lists of one type, not so in {name!r}: {error}") from None
+            raise InvalidInputError(f"columns must have values of one type, got others in {name!r}: {error}") from None
         if len(arrays[name]) != n:
             raise InvalidInputError(f"columns must have {n} values, got {len(arrays[name])} in {name!r}")
     return pa.table(arrays)

@@ -21,7 +21,7 @@ REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.E
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
-    """Where data sets are: the root, or the environment variable CALIBRANT_DATA, or data."""
+    """The folder of data sets: the root, else the environment variable CALIBRANT_DATA, else data."""
     return Path(root or os.environ.get("CALIBRANT_DATA") or "data")
 
 
@@ -118,9 +118,9 @@ def first_line(error: BaseException) -> str:
 
 
 def without_secrets(argument: str) -> str:
-    """One argument or file; of a URL neither what stands before the host nor the query is shown.
+    """The argument; of a URL without the user, the password and the query.
 
-    What is no URL stays as it is. Passwords need not be encoded: "/", "?" and "#" do not end one that an "@" follows.
+    Passwords need not be encoded: "/", "?" and "#" do not end one that an "@" follows.
 
     >>> without_secrets("s3://key:sec/ret@bucket/a.parquet"), without_secrets("https://x.org/a?sig=1")
     ('s3://…@bucket/a.parquet', 'https://x.org/a?…')

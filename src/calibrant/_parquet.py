@@ -1,10 +1,9 @@
-"""Parquet files as Arrow batches: which files, which rows, read in bounded memory, written whole or not at all."""
+"""Parquet files as Arrow batches: found, read in bounded memory, and written atomically."""
 
 import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +12,15 @@ from fsspec.implementations.local import LocalFileSystem
 from calibrant._files import atomic_write, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
-BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, where the caller names no size: 8 MB of float32
+BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32
 
 
 @dataclass(frozen=True)
 class FilePart:
-    """One row group of one file: what a worker takes at a time."""
+    """One row group of one file, the unit of work."""
 
     url: str  # as the user wrote it
-    location: str  # the same for a process that runs elsewhere
+    location: str  # the absolute path or URL, for other processes
     row_group: int
     first_row: int
     n_rows: int
@@ -30,7 +29,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """What the footer of a file says."""
+    """The footer of a file."""
 
     url: str
     schema: pa.Schema = field(repr=False)
@@ -38,11 +37,11 @@ class ParquetFile:
 
 
 def open_parquet(url: str, location: str) -> pq.ParquetFile:
-    """Raises: NoDataError where there is no such file, CorruptFileError where it is no Parquet file."""
+    """Raises: NoDataError, ResourceError, CorruptFileError."""
     filesystem, path = filesystem_of(location)
     try:
         if isinstance(filesystem, LocalFileSystem):
-            return pq.ParquetFile(path, memory_map=True)  # else a whole row group's column is read at once
+            return pq.ParquetFile(path, memory_map=True)  # otherwise pyarrow reads the column of a row group at once
         return pq.ParquetFile(filesystem.open(path, "rb"))
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
@@ -53,7 +52,7 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
 
 
 def read_footer(url: str) -> ParquetFile:
-    location = absolute(url)
+    location = absolute_url(url)
     with open_parquet(url, location) as file:
         groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
         parts, first_row = [], 0
@@ -74,33 +73,30 @@ def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) ->
                 yield first_row, batch
             first_row += batch.num_rows
         if first_row != part.first_row + part.n_rows:
-            raise CorruptFileError(f"{part.url} ends at row {first_row}, but its footer promises more")
+            raise CorruptFileError(f"{part.url} ends at row {first_row}, but its footer lists more")
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"{url} is damaged behind row {row}: {first_line(error)}") from None
+        raise CorruptFileError(f"{url} is damaged after row {row}: {first_line(error)}") from None
 
 
 def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The Parquet files that paths, globs, folders and URLs name, each once, in order of naming, then of name.
-
-    Raises: NoDataError where one of them names no file.
-    """
+    """The Parquet files of paths, globs, folders and URLs, each once, in the given order. Raises: NoDataError."""
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
         raise InvalidInputError("paths must name at least one file")
-    found: dict[str, str] = {}  # by what it is, however it is spelled
+    found: dict[str, str] = {}  # by absolute URL
     for name in names:
         for url in _expand(os.fspath(name)):
-            found.setdefault(absolute(url), url)
+            found.setdefault(absolute_url(url), url)
     return list(found.values())
 
 
-def absolute(url: str) -> str:
-    """The same file for any process: local paths without links, from the root."""
+def absolute_url(url: str) -> str:
+    """The absolute path, without links, or URL."""
     filesystem, path = filesystem_of(url)
     return os.path.realpath(path) if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
 
@@ -123,7 +119,7 @@ def _expand(name: str) -> list[str]:
 
 
 def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
-    """A whole file, which must have these columns. Raises: NoDataError, CorruptFileError."""
+    """Read a file with these columns. Raises: NoDataError, ResourceError, CorruptFileError."""
     name = os.fspath(url)
     with open_parquet(name, name) as file:
         if not file.schema_arrow.equals(schema):
@@ -135,21 +131,19 @@ def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
 
 
 def write_table(url: str | os.PathLike[str], table: pa.Table) -> None:
-    """Write a table; a file of that name is replaced whole, or stays as it was."""
+    """Write a table atomically."""
     write(url, table.combine_chunks().to_batches(), table.schema)
 
 
 def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write batches, a row group each; a file of that name is replaced whole, or stays as it was."""
-    with atomic_write(url) as file:
-        _write_batches(file, batches, schema)
-
-
-def _write_batches(file: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """Write batches atomically, a row group each."""
     # Floating-point noise neither compresses nor repeats; ids and names of domains do both.
     lists = [f.name for f in schema if pa.types.is_fixed_size_list(f.type) or pa.types.is_floating(f.type)]
     plain = [f.name for f in schema if f.name not in lists]
     compression = {f"{name}.list.element": "NONE" for name in lists} | dict.fromkeys(plain, "ZSTD")
-    with pq.ParquetWriter(file, schema, use_dictionary=plain, compression=compression) as writer:
+    with (
+        atomic_write(url) as file,
+        pq.ParquetWriter(file, schema, use_dictionary=plain, compression=compression) as writer,
+    ):
         for batch in batches:
             writer.write_batch(batch, row_group_size=max(1, batch.num_rows))

@@ -1,7 +1,7 @@
-"""Predictions: log-probabilities, labels and columns of the same rows; the one value that crosses every border.
+"""Predictions: logits, labels and columns of the same rows, in memory and in Parquet files.
 
-The constructors say what comes in (logits, probabilities, log-probabilities); nothing is guessed from values. On disk
-it is a Parquet file that any framework can write (`docs/predictions.md`).
+The constructor states what the input is (logits, probabilities, log-probabilities); nothing is guessed from values. Any
+framework can write the files (`docs/predictions.md`).
 """
 
 import json
@@ -61,7 +61,7 @@ Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class PredictionsOptions(TypedDict, total=False):
-    """What every constructor takes beside predictions and labels."""
+    """What every constructor takes after predictions and labels; see `Predictions.from_logits`."""
 
     columns: Mapping[str, Any] | pa.Table | None
     features: ArrayLike | None
@@ -72,7 +72,7 @@ class PredictionsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Rows of predictions; build it with `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
+    """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
 
     >>> predictions = Predictions.from_probs([[0.8, 0.2], [0.4, 0.6]], [0, 0], columns={"site": ["A", "B"]})
     >>> predictions
@@ -83,23 +83,30 @@ class Predictions:
 
     logits: Tensor  # (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0
     labels: Tensor  # (n,) int64, UNKNOWN where the label is not known
-    columns: pa.Table  # n rows of what the user knows of them: domain, corruption, severity, split, time
+    columns: pa.Table  # n rows: domain, corruption, severity, split, time
     features: Tensor | None = None  # (n, f) float16, of the penultimate layer
     class_names: tuple[str, ...] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed: whatever JSON can hold
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed
 
     @classmethod
     def from_logits(
         cls, logits: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Predictions from logits (n, k), or (n, k, d1, …) where every position becomes a row.
+        """Predictions from logits.
 
-        labels: integers (n,) or (n, d1, …); None, or null in an Arrow array, where they are not known. Half precision
-        becomes float32; other logits are not copied, so do not write into them later.
+        Args:
+            logits: (n, k), or (n, k, d1, …) where every position becomes a row. Half precision becomes float32; others
+                may share memory with the result.
+            labels: Integers (n,) or (n, d1, …). None, or null in an Arrow array, where they are not known.
+            options: ``columns``: n values each, by name; ``features``: (n, f), of the penultimate layer;
+                ``class_names``; ``metadata``: a mapping that JSON can represent; ``ignore_index``: rows with this
+                label are left out, by default −100.
 
-        Options, for every constructor: ``columns``, n values each, by name; ``features`` (n, f) of the penultimate
-        layer; ``class_names``; ``metadata``, what JSON can hold; ``ignore_index``, by default −100: rows of that label
-        are left out.
+        Returns:
+            Predictions of n rows, or of one for each position.
+
+        Raises:
+            InvalidInputError: A value breaks its rule; the message names the row.
         """
         return cls._build("logits", logits, labels, **options)
 
@@ -107,21 +114,21 @@ class Predictions:
     def from_log_probs(
         cls, log_probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Predictions from log-probabilities that sum to 1; options as in `from_logits`."""
+        """Predictions from log-probabilities whose exponentials sum to 1; arguments as in `from_logits`."""
         return cls._build("log_probs", log_probs, labels, **options)
 
     @classmethod
     def from_probs(
         cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); options as in `from_logits`."""
+        """Predictions from probabilities that sum to 1 (to 1e-3; they are rescaled); arguments as in `from_logits`."""
         return cls._build("probs", probs, labels, **options)
 
     @classmethod
     def from_positive_probs(
         cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Two classes, from the probability (n,) of class 1; options as in `from_logits`.
+        """Predictions of two classes from the probability (n,) of class 1; arguments as in `from_logits`.
 
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
@@ -142,8 +149,8 @@ class Predictions:
         table = check_columns(options.get("columns"), n, RESERVED)
         halves = None
         if options.get("features") is not None:
-            whole = floats("features", options["features"])
-            halves, table = check_features16(whole, n, extent), _with_norm(table, whole)
+            features = floats("features", options["features"])
+            halves, table = check_features16(features, n, extent), _with_norm(table, features)
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
@@ -197,11 +204,33 @@ class Predictions:
         )
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One of the columns. Raises: UnknownNameError."""
+        """One of the columns.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The values of all rows.
+
+        Raises:
+            UnknownNameError: There is no such column.
+        """
         return self.columns.column(check_choice("column", name, self.columns.column_names))
 
     def numbers(self, argument: str, name: str) -> Tensor:
-        """A column of numbers, float64; the argument that asks for it is named where it holds anything else."""
+        """A column of numbers as float64.
+
+        Args:
+            argument: The argument that names the column, for the error message.
+            name: The column.
+
+        Returns:
+            The values of all rows, (n,).
+
+        Raises:
+            InvalidInputError: The column has nulls, or is not numeric.
+            UnknownNameError: There is no such column.
+        """
         column = self.column(name)
         if column.null_count or not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             got = f"{column.type} with {column.null_count} nulls in {name!r}"
@@ -213,22 +242,44 @@ class Predictions:
         return replace(self, columns=self.columns.select(list(names)), features=None)
 
     def groups(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
-        """The number of each row's value among the distinct values of a column, and these values."""
+        """Encode a column: the index of each row's value among the distinct values.
+
+        Args:
+            name: The column.
+
+        Returns:
+            The indices (n,), and the distinct values in order of appearance; nulls and NaN are one value, None.
+
+        Raises:
+            InvalidInputError: The column has a type whose values cannot be compared.
+            UnknownNameError: There is no such column.
+        """
         column = self.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Python's times know no less
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # the precision of Python's times
         if pa.types.is_floating(column.type):
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)  # NaN equals no other NaN
         try:
             encoded = pa.chunked_array(column).combine_chunks().dictionary_encode(null_encoding="encode")
         except pa.ArrowNotImplementedError:
-            raise InvalidInputError(f"column {name!r} cannot tell groups apart: it is {column.type}") from None
+            raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
     def where(self, **conditions: Any) -> Self:
-        """The rows whose columns equal the given values, or are among them: ``where(site="A", severity=[1, 2])``."""
+        """The rows whose columns have the given values: ``where(site="A", severity=[1, 2])``.
+
+        Args:
+            conditions: A value, or several, by column name.
+
+        Returns:
+            The rows that meet all conditions.
+
+        Raises:
+            InvalidInputError: A value has another type than its column.
+            UnknownNameError: There is no such column.
+        """
         mask = np.ones(len(self), dtype=bool)
         for name, wanted in conditions.items():
             column = self.column(name)
@@ -245,7 +296,17 @@ class Predictions:
 
     @classmethod
     def concat(cls, parts: Iterable[Self]) -> Self:
-        """All rows of the parts, which must have the same classes and columns; metadata stay where they agree."""
+        """The rows of several predictions.
+
+        Args:
+            parts: Predictions with the same classes and columns.
+
+        Returns:
+            All rows in order; of the metadata, the entries that are equal in all parts.
+
+        Raises:
+            InvalidInputError: The parts differ, or there are none.
+        """
         parts = list(parts)
         if not parts:
             raise InvalidInputError("parts must not be empty")
@@ -273,10 +334,7 @@ class Predictions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A number that changes with any logit (in float32) or label, but not with the order of the rows.
-
-        The hashes of the rows are summed, so that files add up.
-        """
+        """A hash that changes with any logit (in float32) or label, but not with the order of the rows."""
         low, high = (int(hashes.sum(dtype=np.uint64)) for hashes in self.row_hashes)
         return f"{len(self):010x}{low:016x}{high:016x}"
 
@@ -286,22 +344,49 @@ class Predictions:
         return row_hashes(self.logits, self.labels)
 
     def with_features(self, features: ArrayLike) -> Self:
-        """The same rows with these features (n, f), in place of any others; `feature_norm` is theirs."""
-        whole = floats("features", features)
-        halves = check_features16(whole, len(self), ())
+        """The same rows with other features.
+
+        Args:
+            features: (n, f); they replace the present ones and the column `feature_norm`.
+
+        Returns:
+            New predictions.
+
+        Raises:
+            InvalidInputError: The features have another number of rows, or exceed float16.
+        """
+        features = floats("features", features)
+        halves = check_features16(features, len(self), ())
         others = [name for name in self.columns.column_names if name != "feature_norm"]
-        return replace(self, features=halves, columns=_with_norm(self.columns.select(others), whole))
+        return replace(self, features=halves, columns=_with_norm(self.columns.select(others), features))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Parquet file; one of that name is replaced whole, or stays as it was."""
+        """Write a Parquet file, atomically: after an error a file of that name is unchanged.
+
+        Args:
+            path: A path or an fsspec URL.
+
+        Raises:
+            InvalidInputError: JSON cannot represent the metadata.
+            ResourceError: The file cannot be written.
+        """
         schema = self._schema(fingerprint=self.fingerprint)
         write(path, self._batches(schema), schema)
 
     @classmethod
     def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self]) -> int:
-        """Write the rows of all parts into one file, as `save` does, holding one part at a time; how many there were.
+        """Write several predictions into one file, as `save` does, with one of them in memory at a time.
 
-        The first says what columns, features, class names and metadata the file has.
+        Args:
+            path: A path or an fsspec URL.
+            parts: Predictions with the same columns; class names and metadata are those of the first.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            InvalidInputError: The parts differ, or there are none.
+            ResourceError: The file cannot be written.
         """
         rest = iter(parts)
         first = next(rest, None)
@@ -321,13 +406,12 @@ class Predictions:
         write(path, batches(), schema)
         return n_rows
 
-    def _schema(self, **described: str) -> pa.Schema:
-        """The columns of the file, and what it says of them."""
-        record = {"class_names": self.class_names, "metadata": dict(self.metadata), **described}
+    def _schema(self, **extra: str) -> pa.Schema:
+        record = {"class_names": self.class_names, "metadata": dict(self.metadata), **extra}
         try:
             text = json.dumps(record, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"metadata must be what JSON can hold: {error}") from None
+            raise InvalidInputError(f"metadata must be JSON values: {error}") from None
         fields = [pa.field("label", pa.int32()), pa.field("logits", pa.list_(pa.float32(), self.n_classes))]
         if self.features is not None:
             fields.append(pa.field("features", pa.list_(pa.float16(), self.features.shape[1])))
@@ -343,14 +427,36 @@ class Predictions:
 
     @classmethod
     def load(cls, paths: Paths) -> Self:
-        """All rows of one or more files. Raises: NoDataError, CorruptFileError."""
+        """Read all rows of one or more files.
+
+        Args:
+            paths: As for `scan`.
+
+        Returns:
+            The rows in the order of the files.
+
+        Raises:
+            NoDataError: There is no such file.
+            ResourceError: The system cannot read a file.
+            CorruptFileError: A file breaks the format; the message names file and row.
+        """
         return cls.scan(paths).read()  # type: ignore[return-value]
 
     @classmethod
     def scan(cls, paths: Paths, *, batch_rows: int | None = None) -> "Scan":
-        """The rows of paths, globs, folders or fsspec URLs, batch by batch, in bounded memory.
+        """Open files for reading batch by batch, in bounded memory.
 
-        Raises: NoDataError, CorruptFileError; where a row breaks a rule only when its batch is reached.
+        Args:
+            paths: Paths, globs, folders or fsspec URLs.
+            batch_rows: The largest number of rows in a batch, by default 2^21 numbers' worth.
+
+        Returns:
+            An iterable of predictions. It raises as `load` does when it reaches a bad row.
+
+        Raises:
+            NoDataError: There is no such file.
+            ResourceError: The system cannot read a file.
+            CorruptFileError: A file has the wrong columns.
         """
         from calibrant.scan import Scan
 
@@ -362,7 +468,7 @@ class Predictions:
 def _labels(
     labels: ArrayLike | None, n_classes: int, shape: tuple[int, ...], ignore_index: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The labels of all rows, and which of them are to be ignored, if any are."""
+    """The labels of all rows, and a mask of those to ignore, if there are any."""
     if labels is None:
         return torch.full((int(np.prod(shape)),), UNKNOWN), None
     nullable = isinstance(labels, pa.Array | pa.ChunkedArray)

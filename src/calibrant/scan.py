@@ -1,4 +1,4 @@
-"""Scan: predictions in Parquet files, of ours or of other writers, batch by batch."""
+"""Scan: predictions in Parquet files, by any writer, read batch by batch."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from calibrant.predictions import METADATA_KEY, PREDICTION_COLUMNS, RESERVED, Pr
 
 @dataclass(frozen=True)
 class Scan:
-    """Predictions in files: iterate over it, as often as you like, for batches of at most ``batch_rows`` rows."""
+    """Predictions in files: an iterable of batches of at most ``batch_rows`` rows, made by `Predictions.scan`."""
 
     footers: tuple[ParquetFile, ...]
     batch_rows: int | None = None
@@ -44,7 +44,7 @@ class Scan:
 
     @property
     def parts(self) -> list[FilePart]:
-        """The pieces that workers can read on their own, in order."""
+        """The row groups of all files, in order."""
         return [part for footer in self.footers for part in footer.parts]
 
     @property
@@ -57,21 +57,31 @@ class Scan:
 
     @property
     def column_names(self) -> list[str]:
-        """The user's columns, which every file has."""
+        """The user's columns that every file has."""
         schemas = [footer.schema.names for footer in self.footers]
         return [name for name in schemas[0] if name not in RESERVED and all(name in names for names in schemas)]
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the files say of themselves, where they agree."""
-        first, *others = [_described(footer)[1] for footer in self.footers]
+        """The metadata that are equal in all files."""
+        first, *others = [_read_metadata(footer)[1] for footer in self.footers]
         return {key: value for key, value in first.items() if all(key in o and o[key] == value for o in others)}
 
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
-        """Batch by batch; with only these of the user's columns, and without features, where they are given."""
+        """Read batch by batch.
+
+        Args:
+            columns: Read only these of the user's columns, and no features.
+
+        Returns:
+            An iterator over predictions.
+
+        Raises:
+            CorruptFileError: A file breaks the format; the message names file and row.
+        """
         n_classes: int | None = None
         for part in self.parts:
             for batch in self.read_part(part, columns):
@@ -83,9 +93,9 @@ class Scan:
                 yield batch
 
     def read_part(self, part: FilePart, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
-        """The batches of one part; columns as in `batches`."""
+        """The batches of one row group; columns as in `batches`."""
         footer = self._by_url[part.url]
-        names, metadata = _described(footer)
+        names, metadata = _read_metadata(footer)
         kind = _kind(footer.schema, footer.url)
         wanted = None
         if columns is not None:
@@ -101,7 +111,14 @@ class Scan:
             yield replace(predictions, metadata=metadata)
 
     def read(self) -> Predictions:
-        """All rows at once."""
+        """Read all rows.
+
+        Returns:
+            The rows in the order of the files.
+
+        Raises:
+            CorruptFileError: A file breaks the format, or the files have different columns.
+        """
         batches = list(self)
         if not batches:
             return self._empty()
@@ -117,12 +134,12 @@ class Scan:
             raise CorruptFileError(f"{footer.url} has no rows, and its column does not say how many classes there are")
         columns = footer.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
         return Predictions(
-            torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_described(footer)
+            torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_read_metadata(footer)
         )
 
 
 def _kind(schema: pa.Schema, url: str) -> str:
-    """The column of a file that holds the predictions."""
+    """The column of a file with the predictions."""
     present = [name for name in PREDICTION_COLUMNS if name in schema.names]
     if len(present) != 1:
         got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
@@ -133,7 +150,7 @@ def _kind(schema: pa.Schema, url: str) -> str:
 
 
 def _file_classes(footer: ParquetFile) -> int | None:
-    """The number of classes that the schema fixes, if it does."""
+    """The number of classes, if the schema determines it."""
     name = _kind(footer.schema, footer.url)
     kind = footer.schema.field(name).type
     if name == "positive_probs":
@@ -146,22 +163,21 @@ def _file_classes(footer: ParquetFile) -> int | None:
 
 
 def _n_features(footer: ParquetFile) -> int:
-    """The length of the features, if there are any of a fixed one."""
     if "features" not in footer.schema.names:
         return 0
     kind = footer.schema.field("features").type
     return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 1000
 
 
-def _described(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
-    """Class names and metadata, which files of other writers need not have."""
+def _read_metadata(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Class names and metadata, which files of other writers may lack."""
     text = (footer.schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return None, {}
     try:
-        described = json.loads(text)
-        names = described.get("class_names")
-        return None if names is None else tuple(names), dict(described.get("metadata") or {})
+        content = json.loads(text)
+        names = content.get("class_names")
+        return None if names is None else tuple(names), dict(content.get("metadata") or {})
     except (ValueError, AttributeError, TypeError) as error:
         raise CorruptFileError(f"{footer.url} has metadata that cannot be read: {error}") from None
 
