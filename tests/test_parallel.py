@@ -16,7 +16,7 @@ import torch
 from calibrant._parquet import FilePart
 from calibrant.audits.gather import gather_rows
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
-from calibrant.parallel import BytesDone, _ahead, _packed, map_parts, one_thread
+from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
 from calibrant.predictions import Predictions
 from made.audits import made
 
@@ -72,7 +72,7 @@ def test_local_processes_give_the_same_with_few_open_files() -> None:
 
 
 def test_a_slice_does_not_take_the_whole_along() -> None:
-    assert len(_packed(list(torch.zeros(1000, 20)))) < 300_000
+    assert len(_pickle(list(torch.zeros(1000, 20)))) < 300_000
 
 
 @pytest.mark.parametrize("window", [1, 3, 100])

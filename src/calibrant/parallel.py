@@ -1,7 +1,6 @@
-"""Work on many parts: in this process, in local processes or on a Ray cluster, with the same results to the last bit.
+"""Work on many parts: in this process, in local processes or on a Ray cluster, with bit-for-bit the same results.
 
-The results come in the order of the parts, wherever they were made, and each worker computes with one thread: another
-number of threads adds in another order.
+The results come in the order of the parts, and each worker uses one thread: more threads add in another order.
 """
 
 import io
@@ -15,6 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any, TypeAlias, TypeVar
@@ -31,9 +31,9 @@ R = TypeVar("R")
 BytesDone: TypeAlias = Callable[[float], None]  # called with the bytes that were read since the last call
 Work: TypeAlias = Callable[[FilePart, BytesDone], R]
 
-CONNECT_SECONDS = 10.0  # in which something must listen at the address of a cluster
+CONNECT_SECONDS = 10.0  # to wait for an answer from the address of a cluster
 
-_work: Work[Any]  # of a local process that was started for it
+_work: Work[Any]  # of a worker process
 
 
 def map_parts(
@@ -44,17 +44,20 @@ def map_parts(
     ray: str | None = None,
     progress: BytesDone = lambda n_bytes: None,
 ) -> Iterator[R]:
-    """The results of ``work(part, progress)`` for all parts, in their order.
+    """Map a function over parts of files.
 
     Args:
-        work: A picklable function of a part. It may call the second argument as it reads.
+        work: A picklable function of a part and of `progress`.
         parts: Row groups of files, as `Scan.parts` lists them.
         jobs: Local processes; 1 works in this one.
         ray: The address of a Ray cluster: "auto" for the running one, "local" to start one, host:port or ray://….
-        progress: Called with bytes as they are done.
+        progress: Called with the number of bytes read since the last call.
+
+    Returns:
+        An iterator over the results, in the order of the parts.
 
     Raises:
-        InvalidInputError: Where both jobs and ray are given.
+        InvalidInputError: Both jobs and ray are given.
         MissingExtraError: Ray is not installed.
         ResourceError: There is no such cluster, or a worker has died.
     """
@@ -83,80 +86,78 @@ def one_thread() -> Iterator[None]:
 
 
 def _in_processes(work: Work[R], parts: Sequence[FilePart], jobs: int, progress: BytesDone) -> Iterator[R]:
-    # Started afresh: a fork of a process that has torch's threads can hang.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (work,)) as pool:
-        submitted = (pool.submit(_do, part) for part in parts)
+    # Spawned: a fork of a process that has torch's threads can hang.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (work,)) as pool:
+        submitted = (pool.submit(_work_locally, part) for part in parts)
         for part, future in zip(parts, _ahead(submitted, 2 * jobs), strict=True):
-            result: R = pickle.loads(future.result())
+            try:
+                result: R = pickle.loads(future.result())
+            except BrokenProcessPool:
+                raise ResourceError("a worker process has died, perhaps for lack of memory: try fewer jobs") from None
             progress(part.n_bytes)
             yield result
 
 
-def _start(work: Work[Any]) -> None:
+def _start_worker(work: Work[Any]) -> None:
     """Give a local process its work once, not with every part."""
     global _work
     torch.set_num_threads(1)
     _work = work
 
 
-def _do(part: FilePart) -> bytes:
-    return _packed(_work(part, lambda n_bytes: None))
+def _work_locally(part: FilePart) -> bytes:
+    return _pickle(_work(part, lambda n_bytes: None))
 
 
-def _packed(result: object) -> bytes:
-    """The result as bytes.
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as arrays: faster, without an open file for each tensor, and of a slice only its numbers."""
 
-    Left to the pool, each of its tensors would take an open file, of which there are few; as arrays they are packed
-    several times as fast as torch packs them, and a slice does not take the whole along.
-    """
+    def reducer_override(self, value: object) -> Any:
+        return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
+
+
+def _pickle(result: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(result)
     return file.getvalue()
 
 
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: object) -> Any:
-        return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
-
-
 def _on_ray(work: Work[R], parts: Sequence[FilePart], address: str, progress: BytesDone) -> Iterator[R]:
     with ray_session(address) as ray:
-        shared, remote = ray.put(work), ray.remote(_do_remotely)
+        shared, remote = ray.put(work), ray.remote(_work_remotely)
         window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
         submitted = (remote.remote(shared, part) for part in parts)
         for part, reference in zip(parts, _ahead(submitted, window), strict=True):
             try:
                 result: R = pickle.loads(ray.get(reference))
-            except ray.exceptions.RayTaskError as error:  # its own error instead of Ray's report of it
+            except ray.exceptions.RayTaskError as error:  # its cause instead of Ray's report of it
                 raise error.cause if isinstance(error.cause, CalibrantError) else error from None
+            except ray.exceptions.RayError as error:
+                raise ResourceError(f"a Ray worker has died: {first_line(error)}") from None
             progress(part.n_bytes)
             yield result
 
 
-def _do_remotely(work: Work[Any], part: FilePart) -> bytes:
+def _work_remotely(work: Work[Any], part: FilePart) -> bytes:
     torch.set_num_threads(1)
-    return _packed(work(part, lambda n_bytes: None))
+    return _pickle(work(part, lambda n_bytes: None))
 
 
 def _ahead(submitted: Iterator[R], window: int) -> Iterator[R]:
-    """What was submitted, in order, with no more than this many under way: finished ones take memory."""
-    under_way: deque[R] = deque()
+    """What was submitted, in order, with at most this many pending: results take memory."""
+    pending: deque[R] = deque()
     for one in submitted:
-        under_way.append(one)
-        if len(under_way) >= window:
-            yield under_way.popleft()
-    yield from under_way
+        pending.append(one)
+        if len(pending) >= window:
+            yield pending.popleft()
+    yield from pending
 
 
 @contextmanager
 def ray_session(address: str) -> Iterator[Any]:
-    """The module ray, connected to a cluster, and disconnected at the end.
+    """The module ray, connected to a cluster; an existing connection is used and kept.
 
-    A session that this process has already is used, whatever the address, and stays.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ResourceError: There is no such cluster, or a worker has died.
+    Raises: MissingExtraError, ResourceError.
     """
     ray = _import_ray(address)
     if ray.is_initialized():
@@ -174,8 +175,8 @@ def ray_session(address: str) -> Iterator[Any]:
 
 
 def _import_ray(address: str) -> Any:
-    # Ray reads it when it is imported, and with its default tries for a quarter of an hour where nothing answers
-    with _environment({} if address == "local" else {"RAY_NUM_REDIS_GET_RETRIES": "1"}):
+    # Ray reads it at import; by default it retries for a quarter of an hour
+    with _environment_variables({} if address == "local" else {"RAY_NUM_REDIS_GET_RETRIES": "1"}):
         try:
             import ray
         except ImportError:
@@ -184,7 +185,7 @@ def _import_ray(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """Raises: OSError or ValueError where the address names a port at which nothing listens, which Ray says late."""
+    """Raise OSError or ValueError where nothing listens at the address; Ray itself reports it late."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     where = urlsplit("//" + address.removeprefix("ray://"))
@@ -193,16 +194,20 @@ def _check_listening(address: str) -> None:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Connect, or start a cluster, without a word."""
+    """Connect, or start a cluster, without output."""
     ours = {"include_dashboard": False} if address == "local" else {}
-    with _environment({"RAY_USAGE_STATS_ENABLED": "0"} if ours else {}), _signals_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # changes of its defaults that it announces
+    with (
+        _environment_variables({"RAY_USAGE_STATS_ENABLED": "0"} if ours else {}),
+        _keep_signal_handlers(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # announcements of new defaults
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **ours)
 
 
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables, where the user has not set them, for a while."""
+def _environment_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables, where the user has not, and unset them at the end."""
     added = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in added})
     try:
@@ -213,8 +218,8 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself: give it back to whom it belonged."""
+def _keep_signal_handlers() -> Iterator[None]:
+    """Restore the handlers of SIGINT and SIGTERM, which Ray replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
