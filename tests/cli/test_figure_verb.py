@@ -39,7 +39,7 @@ def test_all_figures_and_the_reasons_for_the_others(calibrant: Run, folder: Path
     made = {"gibbs", "severity", "samples", "reliability", "risk_coverage", "heat_map"}
     assert {path.stem for path in (folder / "figures").iterdir()} == made
     assert said[: len(made)] == [str(folder / "figures" / f"{name}.svg") for name in FIGURES if name in made]
-    lacking = dict(line.removeprefix("not ").split(": ", 1) for line in said[len(made) :])
+    lacking = dict(line.removeprefix("not drawn: ").split(": ", 1) for line in said[len(made) :])
     assert set(lacking) == set(FIGURES) - made
     assert 'variant = "global"' in lacking["local_constraints"]
 
@@ -57,7 +57,7 @@ REFUSALS = {
     "all demo -o x.svg": "--output names the file of one figure",
     "all nowhere": "nowhere has no rows.parquet",
     "calibrated demo -o x.gif": "a file of .svg, .png, .pdf, .html, .json, got",  # before all else
-    "severity demo --severity 3": "severity has no meaning for the figure severity",
+    "severity demo --severity 3": "the figure severity has no option severity",
     "calibrated demo": "the figure calibrated needs calibrated rows",
     "gibbs -o nowhere/x.svg": "nowhere/x.svg cannot be written: No such file or directory",
 }

@@ -23,7 +23,7 @@ from made.rows import Experiment
 SCRIPT = "<script>alert('1')</script> & \"x\"\x1b"
 IMAGE = '"><img src=x onerror=alert(2)>\x07'
 TEMPLATE = "{{ 7 * 7 }}\x1b[31m"
-MADE = datetime(2026, 11, 16, 15, tzinfo=timezone(timedelta(hours=2)))
+NOW = datetime(2026, 11, 16, 15, tzinfo=timezone(timedelta(hours=2)))
 TOML = """
 title = "A <small> sweep"
 figures = []
@@ -37,7 +37,7 @@ seed = [0, 1]
 
 
 def paged(folder: ExperimentFolder, figures: Collection[str] | None = (), **options: Any) -> Page:
-    path = write_experiment(folder, figures=figures, made=MADE, **options)
+    path = write_experiment(folder, figures=figures, now=NOW, **options)
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -60,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str]:
     toml = f"# {IMAGE[:-1]}\ntitle = {json.dumps(f'Demo {SCRIPT}')}\n{rest}"
     outcomes = [{"run": f"{IMAGE}-0", "failure": SCRIPT, "seconds": 1.5}]
     folder = write_folder(tmp_path_factory.mktemp("hostile") / "runs", made, toml=toml, outcomes=outcomes)
-    text = write_experiment(folder, made=MADE).read_text(encoding="utf-8")
+    text = write_experiment(folder, now=NOW).read_text(encoding="utf-8")
     return Page(text), text
 
 
@@ -112,12 +112,12 @@ def test_contents_lead_to_every_part_and_drawings_have_names(whole: tuple[Page, 
     page, _ = whole
     ids = page.values("id")
     assert len(ids) == len(set(ids))
-    wanted = ["plan", "scores", "remedies", "severity", "reliability", "heat-map", "figures", "epochs", "origin"]
+    wanted = ["plan", "scores", "calibrators", "severity", "reliability", "heat_map", "figures", "epochs", "provenance"]
     assert [link["href"] for link in page.all("a")][1:] == [f"#{name}" for name in wanted]
     assert [section["id"] for section in page.all("section")] == wanted
     names = [attributes["aria-label"] for attributes in page.all("div", role="img")]
     assert len(names) == len(set(names)) > 10
-    assert {"ECE as the shift grows", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
+    assert {"ECE against severity", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
 
 
 def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
@@ -131,23 +131,23 @@ def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
     assert panels["severity"] == ["ece", "accuracy", "kse"]
     assert [option["value"] for option in page.all("option")] == [value for found in panels.values() for value in found]
     for found in panels.values():
-        assert f"One of {len(found)}; the page has the others." in page.text
+        assert f"One of {len(found)}; the HTML page has the others." in page.text
 
 
 def test_figures_that_could_not_be_made_are_told(whole: tuple[Page, str], tmp_path: Path) -> None:
     page, _ = whole
-    assert "Samples: the figure samples needs images of the data set" in page.text
+    assert "Sample images: the figure samples needs images of the data set" in page.text
     assert "Calibrators under shift: the figure calibrated needs calibrated rows" in page.text
     folder = small(tmp_path)
     folder.curves_file.unlink()
     page = paged(folder, ["risk_coverage"])
-    assert re.search(r"Risk against coverage: \S+ has no curves.parquet", page.text)
+    assert re.search(r"Risk-coverage curves: \S+ has no curves.parquet", page.text)
 
 
 def test_files_are_written_whole_and_the_same_again(tmp_path: Path) -> None:
     folder = small(tmp_path)
     told: list[str] = []
-    paged(folder, ["risk_coverage", "gibbs"], report=told.append)
+    paged(folder, ["risk_coverage", "gibbs"], progress=told.append)
     assert told == ["gibbs", "risk_coverage"]
     assert sorted(path.name for path in folder.figures_folder.iterdir()) == ["gibbs.svg", "risk_coverage.svg"]
     first = folder.page_file.read_bytes()
@@ -180,12 +180,14 @@ def test_what_is_done_missing_and_failed(tmp_path: Path) -> None:
     page = paged(folder, None)  # of the figures that the file asks for, which are none
     assert not folder.figures_folder.exists() or not list(folder.figures_folder.iterdir())
     assert page.text.count("A <small> sweep") == 3  # title, heading, configuration
-    assert "1 of 4 runs is done, 3 left (1 begun). The runs took 2 min in all, added up" in page.text
+    assert (
+        "1 of 4 runs is done, 3 left (1 started). Total time of the runs: 2 min, parallel runs added up." in page.text
+    )
     assert [page.text.count(f"\n{name}\n") for name in (done, first, second, "digits-mlp-focal-1")] == [0, 1, 1, 1]
     assert f"{first}: the loss is nan <b>" in page.text
     assert "disk full" not in page.text  # for it is done
     assert "killed" not in page.text
-    assert "2 lines of log.jsonl cannot be read and are left out." in page.text
+    assert "log.jsonl: 2 unreadable lines left out." in page.text
     rows = re.findall(r"(Focal|Poly)digitsmlp(\d)(\d)(\d)([\d.]+ s)", page.text)
     assert rows == [("Focal", "2", "1", "1", "30 s"), ("Poly", "2", "0", "2", "3.0 s")]  # measured again, it took less
 
@@ -212,10 +214,10 @@ def test_how_it_was_made(tmp_path: Path) -> None:
     assert "2026-11-16 13:00:00 UTC by calibrant " in page.text
     assert text.replace("\r\n", "\n").strip() in page.text
     assert f"calibrant run '{folder.experiment_file}' -o '{folder.path}-again'" in page.text
-    assert "plan is not known" not in page.text
+    assert "plan is unknown" not in page.text
     folder.experiment_file.unlink()
     page = paged(folder)
-    assert "There is no experiment.toml in the folder, so that the plan is not known." in page.text
+    assert "The plan is unknown: the folder has no experiment.toml." in page.text
     assert "1 of 1 run is done." in page.text
     assert "calibrant run" not in page.text
 
@@ -227,8 +229,8 @@ def test_environments_that_differ_are_told(tmp_path: Path) -> None:
     (runs[1] / "environment.json").write_text("{")
     page = paged(folder)
     assert "2.13.0 (2 runs), 2.12.0 (1 run)" in page.text
-    assert "The runs differ in torch: compare them with care." in page.text  # a gpu of None is none
-    assert "1 run of 4 has no environment.json that can be read." in page.text
+    assert "The environments of the runs differ in torch." in page.text  # a gpu of None is none
+    assert "1 of 4 runs has no readable environment.json." in page.text
 
 
 # Experiments of which there is little
@@ -236,7 +238,7 @@ def test_environments_that_differ_are_told(tmp_path: Path) -> None:
 
 def test_one_run_of_one_seed(tmp_path: Path) -> None:
     page = paged(small(tmp_path))
-    assert "Focal alone can be judged" in page.text
+    assert "Focal is the only loss with a score" in page.text
     assert "data-switch" not in {name for _, attributes in page.tags for name in attributes}  # of one metric, none
     assert "number best" not in page.values("class")
     assert str(tmp_path / "runs") in page.text  # in place of a title
@@ -247,14 +249,14 @@ def test_without_shifted_tests_and_without_runs(tmp_path: Path) -> None:
     made.rows = [row for row in made.rows if not row["shifted"]]
     made.curves = [row for row in made.curves if not row["shifted"]]
     page = paged(write_folder(tmp_path, made), ["severity", "reliability", "heat_map", "feature_norm"])
-    assert "None of the tests is shifted" in page.text
-    assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "origin"]
-    assert page.all("section", id="scores")[0]["data-title"] == "Scores without shift"
+    assert "No test is shifted" in page.text
+    assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "provenance"]
+    assert "Scores without shift" in page.text
     assert "Reliability: the figure reliability needs shifted tests" in page.text
     made.rows = made.curves = []
     page = paged(write_folder(tmp_path, made))
     assert "No run is done yet" in page.text
-    assert "The experiment names no run." in page.text
+    assert "The experiment has no runs." in page.text
 
 
 def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What an experiment is said to have found, against independent computations; and the tables of its page."""
+"""The findings of an experiment against independent computations; and the tables of its page."""
 
 import math
 import re
@@ -25,14 +25,14 @@ MADE = Experiment(
 ROWS, _ = MADE.tables
 
 
-def told(rows: pa.Table) -> list[str]:
+def sentences(rows: pa.Table) -> list[str]:
     shared, notes = shared_tests(rows)
     shifted = any(shared["shifted"].to_pylist())
     return findings(shared, table_scores(shared, shifted=shifted), notes)
 
 
-def said(*runs: list[Row]) -> str:
-    return " ".join(told(rows_table(row for run in runs for row in run)))
+def text_of(*runs: list[Row]) -> str:
+    return " ".join(sentences(rows_table(row for run in runs for row in run)))
 
 
 def ece(loss: str, *values: float, first_seed: int = 0, **about: Any) -> list[Row]:
@@ -61,87 +61,99 @@ def digits(share: float) -> str:
 # Words
 
 
-@pytest.mark.parametrize(("metric", "most"), [("ece", "lowest ECE"), ("accuracy", "highest accuracy")])
-def test_the_leader_and_whether_by_chance(metric: str, most: str) -> None:
+@pytest.mark.parametrize(("metric", "extreme"), [("ece", "lowest ECE"), ("accuracy", "highest accuracy")])
+def test_the_best_loss_and_the_losses_within_seed_noise(metric: str, extreme: str) -> None:
     sign = 1 if metric == "ece" else -1
     scores = {loss: slow_score(loss, metric) for loss in ("cross_entropy", "focal", "maxent_mean")}
     first, second, third = sorted(scores, key=lambda loss: sign * scores[loss].mean())
-    sentence = next(line for line in told(ROWS) if most in line)
-    assert sentence.startswith(f"{loss_label(first)} has the {most} over the 6 shifted tests, ")
-    assert f", {digits(scores[first].mean())}±" in sentence
-    assert f"; {loss_label(second)} is next with {digits(scores[second].mean())}±" in sentence
-    beyond = all(stats.ttest_rel(scores[first], scores[other]).pvalue < 0.05 for other in (second, third))
-    lead = f"the lead over all others {'is' if beyond else 'is not'} beyond the chance of seeds"
-    assert sentence.endswith(f", and {lead} (paired t-test over 3 seeds, 5 %).")
+    sentence = next(line for line in sentences(ROWS) if extreme in line)
+    assert sentence.startswith(f"{loss_label(first)} has the {extreme} over the 6 shifted tests (")
+    assert f" ({digits(scores[first].mean())} ± " in sentence
+    assert f"; {loss_label(second)} is next ({digits(scores[second].mean())} ± " in sentence
+    noise = [other for other in (second, third) if stats.ttest_rel(scores[first], scores[other]).pvalue >= 0.05]
+    names = "every other loss" if len(noise) != 1 else loss_label(noise[0])
+    result = "within seed noise" if noise else "significant"
+    assert sentence.endswith(f". The difference to {names} is {result} (paired t-test over 3 seeds, 5 % level).")
 
 
-def test_leads_beyond_chance_and_within() -> None:
-    assert "the lead is beyond the chance of seeds" in said(ece("focal", 0.1, 0.2), ece("poly", 0.3, 0.4))
-    assert "the lead is not beyond the chance of seeds" in said(ece("focal", 0.1, 0.5), ece("poly", 0.3, 0.4))
-    close, noisy, even = ece("poly", 0.3, 0.4), ece("avuc", 0.3, 0.9), ece("avuc", 0.5, 0.6)
-    assert "the lead over all others is not beyond the chance of seeds" in said(ece("focal", 0.1, 0.2), close, noisy)
-    assert "the lead over all others is beyond the chance of seeds" in said(ece("focal", 0.1, 0.2), close, even)
-    few = said(ece("focal", 0.1, 0.2), close, ece("avuc", 0.9))
-    assert "With fewer than two seeds in common with AvUC, the lead over all others cannot be tested." in few
-    assert "chance of seeds" not in few
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([("poly", 0.3, 0.4)], "The difference to Poly is significant (paired t-test over 2 seeds, 5 % level)."),
+        ([("poly", 0.3, 0.9)], "The difference to Poly is within seed noise (paired"),
+        ([("poly", 0.3, 0.4), ("avuc", 0.5, 0.6)], "The difference to every other loss is significant"),
+        ([("poly", 0.3, 0.4), ("avuc", 0.3, 0.9)], "The difference to AvUC is within seed noise"),
+        ([("poly", 0.3, 0.8), ("avuc", 0.3, 0.9)], "The difference to every other loss is within seed noise"),
+        (
+            [("poly", 0.3, 0.8), ("avuc", 0.3, 0.9), ("mmce", 0.6, 0.7)],
+            "The differences to Poly and AvUC are within seed noise",
+        ),
+        (
+            [("poly", 0.3, 0.4), ("avuc", 0.9)],
+            "The difference to Poly is significant (paired t-test over 2 seeds, 5 % level). AvUC: not tested, fewer",
+        ),
+        ([("poly", 0.3)], "With one seed, the difference cannot be tested for significance."),
+    ],
+)
+def test_significance_is_tested_against_each_loss(others: list[tuple[Any, ...]], expected: str) -> None:
+    text = text_of(ece("focal", 0.1, 0.2), *(ece(*other) for other in others))
+    assert f". {expected}" in text
 
 
-def test_what_cannot_be_said_of_one_seed_of_equals_and_without_a_rival() -> None:
-    words = said(ece("focal", 0.1), ece("poly", 0.3))
-    assert "Focal has the lowest ECE over the 2 shifted tests, 10.0 %; Poly is next with 30.0 %." in words
-    assert "With one seed, nothing can be said of chance." in words
-    assert "chance of seeds" not in words
-    apart = said(ece("focal", 0.1, 0.1), ece("poly", 0.3, 0.3, first_seed=2))
-    assert "With no seed in common, nothing can be said of chance." in apart
-    single = said(run_rows({"wild": 0.1}), run_rows({"wild": 0.2}, loss="poly"))
-    assert "Focal has the lowest ECE over the shifted test, 10.0 %" in single  # without a count
-    equal = said(ece("focal", 0.1), ece("poly", 0.1), ece("avuc", 0.3))
-    assert "Focal and Poly share the lowest ECE over the 2 shifted tests, 10.0 %." in equal
-    alone = said(ece("focal", 0.25))
-    assert "Focal alone can be judged over the 2 shifted tests: its ECE is 25.0 %." in alone
+def test_one_seed_no_common_seed_ties_and_one_loss() -> None:
+    text = text_of(ece("focal", 0.1), ece("poly", 0.3))
+    assert "Focal has the lowest ECE over the 2 shifted tests (10.0 %); Poly is next (30.0 %). With one seed, " in text
+    apart = text_of(ece("focal", 0.1, 0.1), ece("poly", 0.3, 0.3, first_seed=2))
+    assert "With no common seed, the difference cannot be tested for significance." in apart
+    single = text_of(run_rows({"wild": 0.1}), run_rows({"wild": 0.2}, loss="poly"))
+    assert "Focal has the lowest ECE on the shifted test (10.0 %)" in single
+    equal = text_of(ece("focal", 0.1), ece("poly", 0.1), ece("avuc", 0.3))
+    assert "Focal and Poly have the lowest ECE over the 2 shifted tests (10.0 %)." in equal
+    alone = text_of(ece("focal", 0.25))
+    assert "Focal is the only loss with a score: its ECE over the 2 shifted tests is 25.0 %." in alone
     assert "lowest" not in alone
 
 
-def test_each_data_set_has_a_sentence_of_its_own() -> None:
+def test_each_data_set_has_its_sentence() -> None:
     there = [ece("focal", 0.4, data="digits"), ece("poly", 0.1, data="digits")]
-    words = said(ece("focal", 0.2), ece("poly", 0.3), *there)
-    assert "CIFAR10-C: Focal has the lowest ECE" in words
-    assert "digits: Poly has the lowest ECE" in words
+    text = text_of(ece("focal", 0.2), ece("poly", 0.3), *there)
+    assert "CIFAR10-C: Focal has the lowest ECE" in text
+    assert "digits: Poly has the lowest ECE" in text
 
 
-def test_what_the_shift_does_to_cross_entropy() -> None:
+def test_the_effect_of_the_shift_on_cross_entropy() -> None:
     def mean(metric: str, level: int) -> str:
         about = {"loss": "cross_entropy", "metric": metric, "severity": level, "calibrator": "none"}
         return f"{digits(float(np.mean([row['value'] for row in MADE.rows if about.items() <= row.items()])))} %"
 
-    assert told(ROWS)[-1] == (
+    assert sentences(ROWS)[-1] == (
         f"From the unshifted test to severity 5, the accuracy of CE falls from {mean('accuracy', 0)} to "
         f"{mean('accuracy', 5)} and its ECE rises from {mean('ece', 0)} to {mean('ece', 5)}."
     )
     wild, _ = Experiment(data=("camelyon17",), losses=("avuc", "focal"), wild=True).tables
-    assert told(wild)[-1].startswith("From the unshifted test to the shifted test, the accuracy of Focal falls from ")
+    assert sentences(wild)[-1].startswith("From the unshifted test to the shifted test, the accuracy of Focal falls ")
 
 
-def test_fewer_tests_are_told() -> None:
+def test_tests_that_only_some_runs_have_are_noted() -> None:
     tests = {"test": 0.1, "fog-1": 0.2, "fog-2": 0.4}
-    whole = said(run_rows(tests), run_rows(tests, loss="poly"))
-    assert "to severity 2, the ECE of Focal rises" in whole
-    assert "all runs have" not in whole
-    words = said(run_rows(tests), run_rows({"test": 0.1, "fog-1": 0.2}, loss="poly"))
-    assert "to severity 1, the ECE of Focal rises" in words
-    assert "cifar10: means are over the 2 of 3 tests that all runs have." in words
+    text = text_of(run_rows(tests), run_rows(tests, loss="poly"))
+    assert "to severity 2, the ECE of Focal rises" in text
+    assert "all runs have" not in text
+    text = text_of(run_rows(tests), run_rows({"test": 0.1, "fog-1": 0.2}, loss="poly"))
+    assert "to severity 1, the ECE of Focal rises" in text
+    assert "cifar10: means are over the 2 of 3 tests that all runs have." in text
 
 
-def test_what_was_run_is_counted() -> None:
-    first = "9 runs of 3 losses on digits, seeds 0, 1 and 2; 7 tests of 600 rows each, 6 of them shifted."
-    assert told(ROWS)[0] == first
+def test_runs_and_tests_are_counted() -> None:
+    first = "9 runs: 3 losses on digits, seeds 0, 1 and 2. 7 tests of 600 rows each, 6 of them shifted."
+    assert sentences(ROWS)[0] == first
     many, _ = Experiment(data=tuple("abcdef"), losses=("focal",), seeds=6, metrics=("ece",), severities=(1,)).tables
-    assert told(many)[0].startswith("36 runs of 1 loss on 6 data sets, 6 seeds; 18 tests of 600 rows each, 12 ")
-    first, *leaders, last = told(rows_table(row for row in MADE.rows if not row["shifted"]))
-    assert first.endswith("; 1 test of 600 rows each, none of them shifted.")
-    assert last == "None of the tests is shifted, so that nothing can be said of shift."
-    assert [" over the unshifted test, " in sentence for sentence in leaders] == [True, True]
-    assert told(rows_table([])) == ["No run is done yet, so that there is nothing to tell."]
+    assert sentences(many)[0].startswith("36 runs: 1 loss on 6 data sets, 6 seeds. 18 tests of 600 rows each, 12 ")
+    first, *best, last = sentences(rows_table(row for row in MADE.rows if not row["shifted"]))
+    assert first.endswith(". 1 test of 600 rows each, none of them shifted.")
+    assert last == "No test is shifted: the experiment does not measure the effect of shift."
+    assert [" on the unshifted test (" in sentence for sentence in best] == [True, True]
+    assert sentences(rows_table([])) == ["No run is done yet."]
 
 
 # Tables
@@ -191,7 +203,7 @@ def test_without_shifted_tests_the_scores_are_of_the_unshifted_one() -> None:
     assert table.caption == "ECE (%) without shift"
     assert [column.heading for column in table.columns] == ["Loss", "cifar10"]  # neither CIFAR10-C nor the paper's
     assert {row[0].text: row[1].text for row in table.rows} == {"Focal": "20.0±10.0", "Poly": "20.0±10.0"}
-    assert table.notes[0].endswith("over the unshifted tests that all runs of a data set and model have (1).")
+    assert table.notes[0].endswith("over unshifted tests (1) that all runs of a data set and model have.")
 
 
 def test_scores_that_are_not_there() -> None:

@@ -166,7 +166,7 @@ def test_calibrated_has_a_line_for_each_calibrator() -> None:
 def test_feature_norm_against_slow_means() -> None:
     records = feature_norm.prepare(ROWS)
     assert len(records) == 2 * 3 * 3
-    found = one(records, panel="digits", loss="focal", step=3)
+    found = one(records, panel="digits", loss="focal", shift_level=3)
     about = {"data": "digits", "loss": "focal", "severity": 3, "calibrator": "none"}
     means = tuple(slow_mean(MADE.rows, **about, metric=metric)[0] for metric in ("feature_norm", "ece"))
     assert (found["norm"], found["ece"]) == pytest.approx(means)
@@ -181,7 +181,7 @@ def test_reliability_against_slow_sums(level: int | None) -> None:
     found = [record for record in records if record["panel"] == "mnist"]
     assert [(one["low"], one["high"]) for one in found] == [(b / 10, (b + 1) / 10) for b in range(10)]
     for bin_, (_, accuracy, count) in zip(found, sums, strict=True):
-        assert bin_["strength"] == pytest.approx(count / total)
+        assert bin_["share"] == pytest.approx(count / total)
         assert bin_["accuracy"] == (pytest.approx(accuracy) if count else None)
 
 
@@ -189,7 +189,7 @@ def test_an_empty_bin_has_no_accuracy() -> None:
     rows = [{**row, "x": None, "y": None, "weight": 0.0} if row["point"] == 0 else row for row in MADE.curves]
     records = reliability.prepare(curves_table(rows), data=["digits"], losses=["focal"])
     first = one(records, low=0.0)
-    assert (first["strength"], first["accuracy"]) == (0.0, None)
+    assert (first["share"], first["accuracy"]) == (0.0, None)
     assert "no predictions" in to_svg(reliability.draw(records))
 
 
@@ -198,7 +198,7 @@ def test_label_smoothing_and_risk_coverage_against_slow_sums() -> None:
     assert {(r["loss"], r["label_smoothing"]) for r in records} == {("maxent_mean", 0.0), ("maxent_mean", 0.01)}
     head = {"data": "digits", "loss": "maxent_mean", "curve": "reliability", "shifted": True, "label_smoothing": 0.01}
     counts = [slow_pool(MADE.curves, b, **head)[2] for b in range(10)]
-    found = [r["strength"] for r in records if (r["panel"], r["label_smoothing"]) == ("digits", 0.01)]
+    found = [r["share"] for r in records if (r["panel"], r["label_smoothing"]) == ("digits", 0.01)]
     assert found == pytest.approx([count / sum(counts) for count in counts])
     risks = risk_coverage.prepare(CURVES, data=["digits"], losses=["cross_entropy"])
     assert len(risks) == 20
@@ -251,11 +251,11 @@ def test_models_and_shifts_in_the_wild_are_panels_of_their_own() -> None:
     both = pa.concat_tables([ROWS, WILD.tables[0]])
     assert panel_names(severity.prepare(both)) == ["digits", "mnist"]
     assert panel_names(feature_norm.prepare(both)) == ["camelyon17", "digits", "mnist"]
-    assert {point["step"] for point in feature_norm.prepare(WILD.tables[0])} == {0, 1}
+    assert {point["shift_level"] for point in feature_norm.prepare(WILD.tables[0])} == {0, 1}
     records = reliability.prepare(WILD.tables[1], losses=["focal"], severity=0)
     head = {"loss": "focal", "curve": "reliability", "split": "id_test"}
     counts = [slow_pool(WILD.curves, b, **head)[2] for b in range(10)]
-    assert [r["strength"] for r in records] == pytest.approx([count / sum(counts) for count in counts])
+    assert [r["share"] for r in records] == pytest.approx([count / sum(counts) for count in counts])
     assert "camelyon17" in to_svg(risk_coverage.draw(risk_coverage.prepare(WILD.tables[1])))
 
 
@@ -281,7 +281,7 @@ def test_marks_say_their_numbers_in_the_colour_of_their_loss(drawn: dict[str, st
     labels = {name: re.findall(r' aria-label="([^"]*)"', svg) for name, svg in drawn.items()}
     said = {
         "severity": r"Focal: severity 3, ECE [\d.]+ %, mean of 2 seeds",
-        "reliability": r"Focal: confidence 90 to 100 %, accuracy [\d.]+ %, [\d.]+ % of all",
+        "reliability": r"Focal: confidence 90 to 100 %, accuracy [\d.]+ %, [\d.]+ % of the predictions",
         "heat_map": r"MaxEnt M: fog, ECE [\d.]+ %",
         "feature_norm": r"CE: severity 1, norm [\d.]+, ECE [\d.]+ %",
         "gibbs": r"μ = 1.5: class 0, probability [\d.]+ %",
@@ -307,7 +307,9 @@ def test_two_data_sets_stand_side_by_side_under_a_note(tmp_path: Path) -> None:
 
 def test_figures_by_name_and_the_reasons_for_others(tmp_path: Path, folder: ExperimentFolder) -> None:
     told: list[str] = []
-    made, reasons = figures.make_figures(folder, ["samples", "gibbs", "severity"], report=told.append, losses=["poly"])
+    made, reasons = figures.make_figures(
+        folder, ["samples", "gibbs", "severity"], progress=told.append, losses=["poly"]
+    )
     assert (told, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
     assert reasons["samples"] == "the figure samples needs images of the data set"
     assert "unknown loss of the experiment 'poly'" in reasons["severity"]
@@ -361,7 +363,7 @@ REFUSALS: list[tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = [
     ("label_smoothing", PLAIN.tables[1], {}, NoDataError, r"label_smoothing = \[0.0, 0.01\]"),
     ("feature_norm", ECES, {}, NoDataError, "the metrics ece and feature_norm, .* keep the features"),
     ("heat_map", WILD.tables[0], {}, NoDataError, "the ece of corrupted tests"),
-    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows, .* experiment's calibrators"),
+    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows, .* name calibrators"),
     ("reliability", CLEAN, {}, NoDataError, "shifted tests that all runs have, .* curves.parquet"),
     ("reliability", CURVES, {"severity": 5}, NoDataError, "tests of severity 5"),
     ("severity", rows_table([]), {}, NoDataError, "none of its runs is done"),
@@ -384,7 +386,7 @@ def test_refusals_of_prepare() -> None:
 def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, Any], tmp_path: Path) -> None:
     refused: list[tuple[tuple[Any, ...], dict[str, Any], type[CalibrantError], str]] = [
         (("gibs",), {}, UnknownNameError, "unknown figure 'gibs'; did you mean 'gibbs'"),
-        (("severity", folder), {"severity": 3}, InvalidInputError, "severity has no meaning for the figure severity"),
+        (("severity", folder), {"severity": 3}, InvalidInputError, "the figure severity has no option severity"),
         (("severity",), {}, InvalidInputError, "the figure severity needs the folder of an experiment"),
         (("reliability", folder), {"calibrator": "spline"}, UnknownNameError, "calibrator of the experiment 'spline'"),
     ]

@@ -15,7 +15,7 @@ from calibrant.report.learning import (
     LOGGED,
     draw_epochs,
     draw_moments,
-    lines_of,
+    line_styles,
     read_learning_curves,
 )
 from calibrant.report.render import to_svg
@@ -43,7 +43,7 @@ def whole(tmp_path: Path) -> tuple[ExperimentFolder, dict[str, RunKey]]:
 def test_telemetry_against_slow_means(whole: tuple[ExperimentFolder, dict[str, RunKey]]) -> None:
     points, moments, notes = read_learning_curves(*whole)
     assert notes == []
-    assert [line.label for line in lines_of(points)] == ["CE", "Focal", "MaxEnt M"]
+    assert [line.label for line in line_styles(points)] == ["CE", "Focal", "MaxEnt M"]
     found = {(point["loss"], point["quantity"], point["epoch"]): point for point in points}
     for loss in LOSSES:
         logs = [epoch_records(loss, seed) for seed in range(3)]
@@ -91,13 +91,13 @@ def test_broken_lines_are_left_out_and_told(tmp_path: Path) -> None:
     assert [(point["epoch"], point["mean"]) for point in points] == [(1, 0.25)]
     assert notes == [
         f"Lines of log.jsonl that cannot be read are left out: 4 lines of {own.name}.",
-        f"There is no number of val_ece at 3 epochs of {own.name}.",
+        f"Values that are not finite numbers are left out: val_ece at 3 epochs of {own.name}.",
     ]
     records = epoch_records("maxent_mean", 0)
     records[1]["constraint_moments"] = [math.nan]
     _, moments, notes = read_learning_curves(*written(tmp_path, (own, records)))
     assert [moment["epoch"] for moment in moments] == [1, 3, 4]
-    assert notes == [f"There is no number of constraint_moments at 1 epoch of {own.name}."]
+    assert notes == [f"Values that are not finite numbers are left out: constraint_moments at 1 epoch of {own.name}."]
     again = [{"epoch": 1, "val_ece": 0.5}, {"epoch": 1, "val_ece": 0.25}]  # an epoch that was done again counts once
     ((point,), _, _) = read_learning_curves(*written(tmp_path, (own, again)))
     assert (point["mean"], point["n_seeds"]) == (0.25, 1)
@@ -107,8 +107,8 @@ def test_runs_without_a_log_and_at_other_epochs_are_told(tmp_path: Path) -> None
     logs = [(run("focal", seed), epoch_records("focal", seed, n)) for seed, n in ((0, 4), (1, 2), (2, 0))]
     points, _, notes = read_learning_curves(*written(tmp_path, *logs))
     assert notes == [
-        "Without a log of epochs: digits-mlp-focal-2.",
-        "Seeds of Focal are at different epochs; where one has no number, the mean is of the others.",
+        "These runs have no log of epochs: digits-mlp-focal-2.",
+        "Seeds of Focal have different numbers of epochs; means are over the seeds that have the epoch.",
     ]
     seeds = {point["epoch"]: point["n_seeds"] for point in points if point["quantity"] == "val_ece"}
     assert seeds == {1: 2, 2: 2, 3: 1, 4: 1}

@@ -80,12 +80,12 @@ def test_table_1_stands_as_in_the_paper(rows: pa.Table) -> None:
     best = [(c.facts["loss"], c.facts["metric"]) for row in table.rows for c in row if c.kind == "best"]
     assert best == [("focal", "ece"), ("focal", "cece"), ("focal", "kse"), ("zeta", "accuracy")]
     assert {c.marks for row in table.rows for c in row} == {""}  # zeta has one seed, so that none is ahead of it
-    assert table.legend("•")[0] == "•: best of its column."
+    assert table.footnotes("•")[0] == "•: best of its column."
 
 
 def test_the_mark_of_significance_is_for_one_that_leads_all_others() -> None:
     focal, near = runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")
-    note = "†: ahead of every other beyond the chance of seeds (paired t-test, 5 %)."
+    note = "†: significantly better than every other (paired t-test over seeds, 5 % level, no correction)."
     alone = make_table(table_of(focal, near), "1")
     assert cell(alone, "Focal", "ECE").marks == "†"
     assert note in alone.notes
@@ -98,8 +98,8 @@ def test_the_rule_of_shared_tests_stands_under_the_table() -> None:
     lacking = runs([0.1, 0.1], loss="poly", tests=("fog-1",))
     table = make_table(table_of(runs([0.3, 0.3]), lacking), "1")
     assert table.notes[:2] == [
-        "Mean ± standard error over seeds (2) of the mean over the shifted tests that all runs of a data set and model "
-        "have (1).",
+        "Mean ± standard error over seeds (2) of the mean over shifted tests (1) that all runs of a data set and model "
+        "have.",
         "cifar10: means are over the 1 of 2 tests that all runs have.",
     ]
     assert cell(table, "Poly", "ECE").kind == "best"
@@ -117,7 +117,7 @@ def test_table_2_has_a_row_for_each_data_set(rows: pa.Table) -> None:
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt w/ LS").marks == ""
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt").marks == ""
     assert cell(table, "CIFAR10-C", "Var", "MaxEnt").text == "–"
-    assert "↓: lower than the same loss without it." in table.notes
+    assert "↓: lower than the same loss without calibrator and label smoothing." in table.notes
 
 
 def test_table_2_with_all_losses_has_a_row_for_each(rows: pa.Table) -> None:
@@ -144,8 +144,8 @@ def test_calibrators_smoothed_labels_and_models_stand_apart() -> None:
     smoothed = [runs([0.1], loss="maxent_mean", label_smoothing=alpha) for alpha in (0.1, 0.01)]
     variant = runs([0.1], loss="maxent_mean", variant="global", calibrator="matrix")  # which table 2 does not show
     table = make_table(table_of(runs([0.2], loss="maxent_mean"), *calibrated, *smoothed, variant), "2")
-    remedies = ["w/ TS grid", "w/ TS exact", "w/ vector", "w/ LS 0.01", "w/ LS 0.1"]
-    assert list(headings(table)) == ["MaxEnt", *(f"MaxEnt {remedy}" for remedy in remedies)]
+    calibrators = ["w/ TS grid", "w/ TS exact", "w/ vector", "w/ LS 0.01", "w/ LS 0.1"]
+    assert list(headings(table)) == ["MaxEnt", *(f"MaxEnt {name}" for name in calibrators)]
     table = make_table(table_of(runs([0.1]), runs([0.2], loss="poly", label_smoothing=0.1)), "1")
     assert labels(table) == ["Focal"]
     table = make_table(table_of(runs([0.1]), runs([0.2], model="densenet"), runs([0.3], data="fmow")), "1")
@@ -168,7 +168,7 @@ def test_against_the_paper_its_digits_stand_beside(rows: pa.Table) -> None:
     assert [by_loss[label][4].text for label in ("Focal", "zeta", "MaxEnt M (global)")] == ["9.30±0.1", "–", "–"]
     facts = cell(table, "Focal", "ECE").facts
     assert (facts["published_mean"], facts["published_error"]) == (9.3, 0.1)
-    note = "paper: as the paper prints it, of its own models and training, not of this experiment's."
+    note = "paper: as published, from other models and training than this experiment's."
     assert note in table.notes
     for plain in (make_table(rows, "1"), make_table(rows, "1", against="paper", data=["digits"])):
         assert note not in plain.notes
@@ -263,8 +263,8 @@ PRINTS = [  # of Table 1, the appendix and Table 2, corners among them
 
 
 def test_what_the_paper_prints() -> None:
-    for place, remedy, expected in PRINTS:
-        digits = published(*place, **remedy)  # type: ignore[arg-type]
+    for place, options, expected in PRINTS:
+        digits = published(*place, **options)  # type: ignore[arg-type]
         assert digits is not None
         assert tuple(map(float, digits)) == expected, place
     assert published("cifar10", "maxent_mean", "ece") == ("8.70", "0.2")  # digits stay as printed

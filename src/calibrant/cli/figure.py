@@ -1,4 +1,4 @@
-"""`calibrant figure`: one figure of an experiment, or all that can be made, as files."""
+"""`calibrant figure`: one figure of an experiment, or all of them, as files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,30 +31,30 @@ def figure(
     ----------
     name
         gibbs, severity, samples, reliability, local_constraints, feature_norm, label_smoothing, risk_coverage,
-        heat_map or calibrated; or all, for each that can be made, with the reason for each that cannot.
+        heat_map or calibrated; or all, which also prints why a figure cannot be drawn.
     folder
         The folder of an experiment, as runs/demo; gibbs needs none.
     output
-        The file, by its suffix .svg, .png, .pdf, .html (opens without network) or .json (Vega-Lite); by default
+        The file; the suffix is .svg, .png, .pdf, .html (self-contained) or .json (Vega-Lite). By default
         FOLDER/figures/NAME.svg.
     severity
-        Tests of this severity alone, 0 being the unshifted test.
+        Only tests of this severity; 0 is the unshifted test.
     calibrator
-        Predictions after this calibrator, by default none.
+        Predictions after this calibrator, by default uncalibrated.
     data
         Data sets, by default all of the experiment.
     losses
         Losses, by default all of the experiment.
     root
-        For samples, the folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        The folder of the data sets, for samples; by default the environment variable CALIBRANT_DATA, or data.
     """
     from calibrant._files import make_folder
     from calibrant.report import figures
     from calibrant.report.render import check_suffix, save
 
-    choice = {"severity": severity, "calibrator": calibrator, "data": data, "losses": losses}
-    options = {option: value for option, value in choice.items() if value not in (None, ())}
-    figures.check_names([name])
+    given = {"severity": severity, "calibrator": calibrator, "data": data, "losses": losses}
+    options = {option: value for option, value in given.items() if value not in (None, ())}
+    figures.check_figures([name])
     if name == figures.ALL:
         _draw_all(folder, output, options, root)
         return
@@ -77,20 +77,20 @@ def _draw_all(folder: Path | None, output: Path | None, options: dict[str, Any],
         raise InvalidInputError("all figures need the folder of an experiment: calibrant figure all FOLDER")
     if output is not None:
         raise InvalidInputError(f"--output names the file of one figure; all are written to {folder / 'figures'}")
-    figures.open_experiment(folder).read_rows()  # what is no experiment is refused, where gibbs alone could be drawn
-    with working("drawing") as report:
-        made, reasons = figures.make_figures(folder, images=images_from(root), report=report, **options)
+    figures.open_experiment(folder).read_rows()  # raises where it is not an experiment; gibbs alone needs no rows
+    with working("drawing") as progress:
+        made, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
     make_folder(folder / "figures")
     for name, chart in made.items():
         path = folder / "figures" / f"{name}.svg"
         save(chart, path)
         print(printable(str(path)))
     for name, reason in reasons.items():
-        print(printable(f"not {name}: {reason}"))
+        print(printable(f"not drawn: {name}: {reason}"))
 
 
 def images_from(root: str | Path | None) -> "ImageSource":
-    """What gives the figure samples its images; loaded on demand, for data sets need torch and more."""
+    """The function that reads the images of the figure samples; it imports torch when it is called."""
 
     def images(rows: Any, **options: Any) -> Any:
         from calibrant.experiments.samples import sample_images

@@ -1,4 +1,4 @@
-"""`calibrant report`: the figures of an experiment as files, and all that it found in one page."""
+"""`calibrant report`: the figures of an experiment as files, and its results as one page."""
 
 from pathlib import Path
 
@@ -8,26 +8,26 @@ from calibrant.errors import printable
 
 
 def report(folder: Path, /, *, root: Path | None = None) -> None:
-    """Write the figures of an experiment, and a page of all that it found.
+    """Write the figures and the HTML page of an experiment.
 
-    The page opens in any browser, without network: what was found in words, what is missing, tables to sort, charts to
-    switch, and how it was made. While `calibrant run` is at work, it writes the page anew after each run.
+    The page is one file that any browser opens without network: findings, progress, sortable tables, charts and
+    provenance. `calibrant run` also writes the page after each run.
 
     Parameters
     ----------
     folder
         The folder of an experiment that has been run.
     root
-        The folder of the data sets, for images of them; by default that of the experiment, CALIBRANT_DATA or data.
+        The folder of the data sets, for sample images; by default that of the experiment, CALIBRANT_DATA or data.
     """
     print(printable(f"open {write_page(folder, root=root)}"))
 
 
 def write_page(folder: Path, *, root: str | Path | None = None, refresh: int | None = None) -> Path:
-    """Write the page with a sign of life, and images of the data sets; see `write_experiment`."""
+    """Write the page with sample images, and show the progress; see `write_experiment`."""
     from calibrant.report.experiment import write_experiment
     from calibrant.report.figures import open_experiment
 
     images = images_from(root or open_experiment(folder).read_data_root())
-    with working("drawing") as say:
-        return write_experiment(folder, images=images, refresh=refresh, report=say)
+    with working("drawing") as progress:
+        return write_experiment(folder, images=images, refresh=refresh, progress=progress)

@@ -57,14 +57,14 @@ def run(
         ) from None
     from calibrant.cli.bar import SweepBar
     from calibrant.report.experiment import live_page
-    from calibrant.report.figures import check_names
+    from calibrant.report.figures import check_figures
 
     console = Console()
     source = demo_file() if file is None else Path(file)
     with working("reading the plan"):
         plan = plan_experiment(source, output=output, only=_axes(only))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
-    check_names(plan.experiment.figures)  # and that they can be drawn, before hours of training
+    check_figures(plan.experiment.figures)  # and that they can be drawn, before hours of training
     _show_plan(console, plan)
     if dry_run:
         return

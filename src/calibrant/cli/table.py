@@ -1,11 +1,11 @@
-"""`calibrant table`: the tables of the paper, from what an experiment has found."""
+"""`calibrant table`: the tables of the paper with the scores of an experiment."""
 
 from pathlib import Path, PurePath
 
 from calibrant.cli.options import File, Output, Switch, Words
 
 TABLE_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
-WIDTH = 100  # of text that goes to no terminal
+WIDTH = 100  # characters of text that is not printed to a terminal
 
 
 def table(
@@ -20,7 +20,7 @@ def table(
 ) -> None:
     """Print a table of the paper with the scores of an experiment.
 
-    Scores are means over the shifted tests, then over seeds, with the standard error. A score that is not there is –.
+    Scores are means over the shifted tests, then over seeds, with the standard error. A missing score is –.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def table(
         1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
         Brier on errors).
     format
-        text, markdown, latex, csv or json (all digits, a record per score, in the units of the table); by default what
-        the name of the output says, else text.
+        text, markdown, latex, csv or json (a record per score, in full precision and the units of the table); by
+        default from the suffix of the output, else text.
     against
-        "paper" puts its numbers beside.
+        "paper" adds the published numbers.
     data
         Data sets to show, by default all.
     all_losses
-        Table 2 with a line for every loss, not only the three forms of MaxEnt.
+        Table 2 with a row for every loss, not only the three MaxEnt losses.
     output
-        The file to write, in place of standard output.
+        The file to write instead of standard output.
     """
     from calibrant.experiments.folder import ExperimentFolder
     from calibrant.report.formats import render

@@ -1,10 +1,9 @@
-"""What charts are made of: lines in the looks of losses, keys that name them, panels side by side."""
+"""Parts of charts: encodings of line styles, legends, grids of panels, and concatenation."""
 
 from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from calibrant.errors import MissingExtraError, NoDataError, printable
@@ -20,13 +19,16 @@ except ImportError:
 
 @dataclass(frozen=True)
 class ChartSpec:
-    """Charts beside or below each other. We join specifications, for altair copies all that it joins at every step."""
+    """A Vega-Lite specification with its data sets by name.
 
-    spec: dict[str, Any]  # of Vega-Lite, its data by name
+    Charts are concatenated as specifications, because `alt.hconcat` and `alt.vconcat` deep-copy every chart.
+    """
+
+    spec: dict[str, Any]
     datasets: dict[str, Any]
 
     def to_dict(self, validate: bool = True) -> dict[str, Any]:
-        """The whole specification, as altair's charts give theirs. Raises: altair's SchemaValidationError."""
+        """The complete specification, as `alt.Chart.to_dict` returns it. Raises: altair's SchemaValidationError."""
         spec = {"$schema": alt.SCHEMA_URL, **self.spec, "datasets": self.datasets}
         if validate:
             alt.Chart.from_dict(spec)
@@ -36,42 +38,42 @@ class ChartSpec:
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | ChartSpec
 
 
-def hconcat(*charts: Chart, **about: Any) -> ChartSpec:
-    """Charts in a row. about: spacing, title and the like, as Vega-Lite has them."""
-    return _concat("hconcat", charts, about)
+def hconcat(*charts: Chart, **properties: Any) -> ChartSpec:
+    """Charts in a row. properties: of the concatenation, as spacing and title."""
+    return _concat("hconcat", charts, properties)
 
 
-def vconcat(*charts: Chart, **about: Any) -> ChartSpec:
+def vconcat(*charts: Chart, **properties: Any) -> ChartSpec:
     """Charts in a column."""
-    return _concat("vconcat", charts, about)
+    return _concat("vconcat", charts, properties)
 
 
-def _concat(how: str, charts: Sequence[Chart], about: dict[str, Any]) -> ChartSpec:
+def _concat(operator: str, charts: Sequence[Chart], properties: dict[str, Any]) -> ChartSpec:
     parts = [chart if isinstance(chart, ChartSpec) else to_spec(chart) for chart in charts]
     datasets = {name: rows for part in parts for name, rows in part.datasets.items()}
-    return ChartSpec({how: [part.spec for part in parts], **about}, datasets)
+    return ChartSpec({operator: [part.spec for part in parts], **properties}, datasets)
 
 
 def to_spec(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> ChartSpec:
-    """A chart of altair's as a specification, which belongs into a whole."""
+    """The specification of an altair chart without the keys that belong to the top level."""
     spec = chart.to_dict(validate=False)
     own = {key: value for key, value in spec.items() if key not in ("$schema", "config", "datasets")}
     return ChartSpec(own, {name: list(rows) for name, rows in spec.get("datasets", {}).items()})
 
 
 def inline_data(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
-    """The rows as data that altair neither looks through nor copies, as it would a list, for each chart around them."""
+    """The rows as a tuple, which altair neither validates nor copies."""
     with skip_validation():
         return alt.InlineData(values=tuple(rows))
 
 
 def skip_validation() -> AbstractContextManager[None]:
-    """While this is entered, altair does not check each part of a chart, which takes as long as all else: tests do."""
+    """A context without altair's validation of every part, which doubles the time; the tests validate whole charts."""
     return debug_mode(False)
 
 
 def describe_mark(label: str, *parts: str) -> str:
-    """What a mark of a line says; by its beginning a page knows the line that it belongs to.
+    """The tooltip and ARIA label of a mark. A page finds the marks of a line by the label at the beginning.
 
     >>> describe_mark("CE", "severity 3", "ECE 5.10 %")
     'CE: severity 3, ECE 5.10 %'
@@ -83,14 +85,14 @@ def seeds_text(count: int) -> str:
     return f"mean of {count} seeds" if count > 1 else "one seed"
 
 
-def require_data(found: Sized, figure: str, what: str, remedy: str) -> None:
-    """Raises: NoDataError where there is nothing to draw."""
+def require_data(found: Sized, figure: str, what: str, hint: str) -> None:
+    """Raises: NoDataError where there is nothing to draw; hint: how to get it."""
     if not len(found):
-        raise NoDataError(f"the figure {figure} needs {what}, and the experiment has none: {remedy}")
+        raise NoDataError(f"the figure {figure} needs {what}, and the experiment has none: {hint}")
 
 
 def colour(lines: Sequence[Style]) -> alt.Color:
-    """The field ``line``, a label, in the colours of the lines; ``dash`` and ``shape`` are alike."""
+    """Encodes the field `line`, a label, as the colour of its line; `dash` and `shape` are alike."""
     return alt.Color("line:N", scale=_scale(lines, [line.colour for line in lines]), legend=None)
 
 
@@ -102,60 +104,56 @@ def shape(lines: Sequence[Style]) -> alt.Shape:
     return alt.Shape("line:N", scale=_scale(lines, [line.shape for line in lines]), legend=None)
 
 
-def _scale(lines: Sequence[Style], looks: list[Any]) -> alt.Scale:
-    return alt.Scale(domain=[line.label for line in lines], range=looks)
+def _scale(lines: Sequence[Style], output: list[Any]) -> alt.Scale:
+    return alt.Scale(domain=[line.label for line in lines], range=output)
 
 
 def layer_charts(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = None) -> alt.LayerChart:
-    """Layers over each other, of the same rows where these are given."""
+    """Charts on top of each other. rows: their common data."""
     return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else inline_data(rows))
 
 
-def legend(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> Chart:
-    """A sample of each line, with its point, and its label, in rows: below the panels, where it covers nothing."""
+def legend(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> ChartSpec:
+    """A legend in rows: a piece of each line, its point unless points is false, and its label."""
     return _legend(tuple(lines), width, points, columns)
 
 
-@lru_cache(maxsize=32)  # the charts behind a switch have one key
+@lru_cache(maxsize=32)  # the charts of a drop-down list have the same legend
 def _legend(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> ChartSpec:
-    room = 35 + round(5.6 * max(len(line.label) for line in lines))
-    columns = columns or max(1, min(len(lines), width // room))
-    columns = -(-len(lines) // -(-len(lines) // columns))  # as few as the rows need
-    step = min(room, width / columns)
+    entry = 35 + round(5.6 * max(len(line.label) for line in lines))
+    columns = columns or max(1, min(len(lines), width // entry))
     n_rows = -(-len(lines) // columns)
-    places = [(step * (at % columns), at // columns) for at in range(len(lines))]
+    columns = -(-len(lines) // n_rows)  # rows of equal length
+    step = min(entry, width / columns)
     rows = [
-        {"line": line.label, "x": x, "x_middle": x + 13, "x_end": x + 26, "x_text": x + 31, "y": y}
-        for line, (x, y) in zip(lines, places, strict=True)
+        {"line": line.label, "x": x, "x_middle": x + 13, "x_end": x + 26, "x_text": x + 31, "y": at // columns}
+        for at, line in enumerate(lines)
+        for x in [step * (at % columns)]
     ]
-    across = alt.Scale(domain=[0, width], nice=False, zero=False)
-    down = alt.Y("y:Q", scale=alt.Scale(domain=[n_rows - 0.5, -0.5], nice=False, zero=False), axis=None)
-    base = alt.Chart().encode(y=down, color=colour(lines), description="line:N")
+    x_scale = alt.Scale(domain=[0, width], nice=False, zero=False)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[n_rows - 0.5, -0.5], nice=False, zero=False), axis=None)
+    base = alt.Chart().encode(y=y, color=colour(lines), description="line:N")
     rules = base.mark_rule(strokeWidth=1.5).encode(
-        x=alt.X("x:Q", scale=across, axis=None), x2=alt.X2("x_end:Q"), strokeDash=dash(lines)
+        x=alt.X("x:Q", scale=x_scale, axis=None), x2=alt.X2("x_end:Q"), strokeDash=dash(lines)
     )
     symbols = base.mark_point(filled=True, size=34, opacity=1).encode(
-        x=alt.X("x_middle:Q", scale=across, axis=None), shape=shape(lines)
+        x=alt.X("x_middle:Q", scale=x_scale, axis=None), shape=shape(lines)
     )
     text = base.mark_text(align="left", baseline="middle", fontSize=FONT_SIZE).encode(
-        x=alt.X("x_text:Q", scale=across, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
+        x=alt.X("x_text:Q", scale=x_scale, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
     )
-    layers = (rules, symbols, text) if points else (rules, text)
-    whole = layer_charts(*layers, rows=rows)
-    return to_spec(whole.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
+    chart = layer_charts(*((rules, symbols, text) if points else (rules, text)), rows=rows)
+    return to_spec(chart.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
 
 
-def panel_grid(panels: Sequence[Chart], columns: int) -> Chart:
-    """Panels in rows of so many."""
-    rest = iter(panels)
-    rows: list[Chart] = []
-    while row := list(islice(rest, columns)):
-        rows.append(hconcat(*row, spacing=GAP))
+def panel_grid(panels: Sequence[Chart], columns: int) -> ChartSpec:
+    """Panels in rows of this many columns."""
+    rows = [hconcat(*panels[at : at + columns], spacing=GAP) for at in range(0, len(panels), columns)]
     return vconcat(*rows, spacing=GAP)
 
 
 def panel_width(columns: int, width: int, axes: int = 1) -> int:
-    """Pixels of a panel where so many stand in a row, so many of them with an axis."""
+    """Pixels of a panel where this many columns fill the width; axes: how many of them have a y axis."""
     return int((width - axes * AXIS - (columns - 1) * GAP) / columns)
 
 
@@ -164,26 +162,23 @@ def panel_figure(
     lines: Sequence[Style],
     panel: Callable[[list[ChartRecord], str, int], Chart],
     *,
-    single: int = COLUMN,
+    single_width: int = COLUMN,
     **legend_options: Any,
 ) -> ChartSpec:
-    """A panel per data set over the key of the lines; two stand beside each other.
+    """A panel per data set, two in a row, above a common legend.
 
     Args:
-        panel: The chart of its records, with this title and of this width.
-        single: Pixels of a panel that is alone, with its axis.
-        legend_options: Options of the key.
+        records: The records of all panels.
+        lines: The lines of the legend.
+        panel: Draws a panel from its records, title and width in pixels.
+        single_width: Pixels of the figure where there is only one panel.
+        legend_options: Options of `legend`.
     """
     names = panel_names(records)
-    columns, room = (1, single) if len(names) == 1 else (2, PAGE)
-    width = panel_width(columns, room, axes=columns)
+    columns, total = (1, single_width) if len(names) == 1 else (2, PAGE)
+    width = panel_width(columns, total, axes=columns)
     charts = [panel([record for record in records if record["panel"] == name], name, width) for name in names]
-    return compose_figure(panel_grid(charts, columns), legend(lines, room - AXIS, **legend_options))
-
-
-def column_title(text: str) -> alt.TitleParams:
-    """The title of one of many columns, which are narrow."""
-    return alt.TitleParams(text, fontSize=FONT_SIZE, fontWeight="normal", offset=3)
+    return compose_figure(panel_grid(charts, columns), legend(lines, total - AXIS, **legend_options))
 
 
 def confidence_axis(field: str, *, labels: bool) -> alt.X:
@@ -200,11 +195,11 @@ def confidence_axis(field: str, *, labels: bool) -> alt.X:
 
 
 def compose_figure(*parts: Chart) -> ChartSpec:
-    """The parts, one below the other, as a whole figure on white."""
+    """A complete figure on white: the parts in a column."""
     return vconcat(*parts, spacing=8, center=False, config=CONFIG)
 
 
 def with_notes(chart: ChartSpec, notes: Sequence[str]) -> ChartSpec:
-    """The figure under lines that its reader must know."""
+    """The figure with notes above it, one per line."""
     title = {"text": list(notes), "fontSize": FONT_SIZE, "fontWeight": "normal", "anchor": "start"}
     return replace(chart, spec={**chart.spec, "title": title}) if notes else chart

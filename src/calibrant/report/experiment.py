@@ -1,4 +1,4 @@
-"""The page of an experiment: what was found in words, what is missing, tables, charts, and how it was made."""
+"""The page of an experiment: findings, progress, tables, charts and provenance."""
 
 import hashlib
 import json
@@ -11,19 +11,30 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant import __version__
 from calibrant._files import atomic_write, make_folder
-from calibrant.errors import CalibrantError, NoDataError
+from calibrant.errors import CalibrantError, MissingExtraError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
 from calibrant.metrics.table import Quantity
-from calibrant.report import learning
 from calibrant.report.charts import skip_validation, with_notes
 from calibrant.report.experiment_words import describe_environments, describe_progress, findings
 from calibrant.report.figures import ALL, FIGURES, ExperimentPath, ImageSource, make_figures, open_experiment, severity
+from calibrant.report.learning import (
+    CONSTRAINTS,
+    LEARNING,
+    MAX_MOMENT_PANELS,
+    MOMENTS,
+    draw_epochs,
+    draw_moments,
+    line_styles,
+    moment_panels,
+    read_learning_curves,
+)
 from calibrant.report.numbers import MISSING, count, duration, shorten_list
 from calibrant.report.page import Drawing, page_html
 from calibrant.report.paper import calibrator_tables, metric_tables, table_scores
@@ -32,26 +43,26 @@ from calibrant.report.scores import ChartRecord, shared_tests
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of, sort_metrics
 from calibrant.report.table import Cell, Column, Table
 
-MAX_METRICS = 8  # that severity curves are drawn of
-MAX_BYTES = 200_000  # of a configuration that is shown
-FIGURE_TITLES = {  # of the figures without a section of their own, in the order of the page
+MAX_METRICS = 8  # that are drawn against severity
+MAX_BYTES = 200_000  # of the experiment file that is shown
+FIGURE_TITLES = {  # of the section "More figures", in its order
     "feature_norm": "ECE against feature norm",
-    "risk_coverage": "Risk against coverage",
+    "risk_coverage": "Risk-coverage curves",
     "calibrated": "Calibrators under shift",
     "label_smoothing": "Label smoothing",
     "local_constraints": "Local constraints",
-    "samples": "Samples",
-    "gibbs": "Distributions of greatest entropy",
+    "samples": "Sample images",
+    "gibbs": "Maximum-entropy distributions",
 }
-LOSS_LINE_FIGURES = ("feature_norm", "risk_coverage")  # those with a line per loss
+LOSS_LINE_FIGURES = ("feature_norm", "risk_coverage")  # their lines are losses, which a page can hide
 PLAN_COLUMNS = [
     Column("Loss", numeric=False),
     Column("Data", numeric=False),
     Column("Model", numeric=False),
-    Column("Seeds", title="runs that the experiment asks for"),
+    Column("Seeds", title="number of planned runs"),
     Column("Done"),
     Column("Left"),
-    Column("Time of a run", title="median over the runs that are done"),
+    Column("Time per run", title="median over finished runs"),
 ]
 
 
@@ -61,42 +72,45 @@ def write_experiment(
     figures: Collection[str] | None = None,
     images: ImageSource | None = None,
     refresh: int | None = None,
-    made: datetime | None = None,
-    report: Callable[[str], None] = lambda name: None,
+    now: datetime | None = None,
+    progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
-    """Write FOLDER/figures/*.svg, and FOLDER/report.html, which has all that the experiment found.
+    """Write the report of an experiment, FOLDER/report.html, and its figures, FOLDER/figures/*.svg.
 
     Args:
-        folder: The folder of an experiment that has been run, or is running.
-        figures: The names of figures, or "all"; by default what the experiment file asks for.
-        images: What gives the figure samples its images, as `calibrant.experiments.samples.sample_images`.
-        refresh: Seconds after which a browser loads the page anew, while a sweep still writes to the folder.
-        made: When the page was made, by default now.
-        report: Told the name of each figure as it is begun.
+        folder: The folder of an experiment that is finished or running.
+        figures: Names of figures, or "all"; by default those of the experiment file.
+        images: The function that reads the images of the figure samples, as
+            `calibrant.experiments.samples.sample_images`.
+        refresh: Seconds after which a browser reloads the page, for a running experiment.
+        now: The time that the page shows, by default the current time.
+        progress: Called with the name of each figure before it is drawn.
 
     Returns:
         The path of the page.
 
     Raises:
-        NoDataError: No run is done, or what draws pages is not installed.
+        NoDataError: No run is done.
+        MissingExtraError: The extra report is not installed.
         CorruptFileError: The rows or the experiment file cannot be read.
-        UnknownNameError: There is no such figure.
+        UnknownNameError: A figure is unknown.
     """
     folder = open_experiment(folder)
     rows = folder.read_rows()
     names = folder.read_figures() if figures is None else figures
-    runs, plan_notes = _runs(folder, rows)
+    runs, plan_notes = _planned_runs(folder, rows)
     with skip_validation():
-        charts, reasons = make_figures(folder, names, images=images, report=report)
+        charts, reasons = make_figures(folder, names, images=images, progress=progress)
         files = {name: to_svg(chart) for name, chart in charts.items()}
-        content = _found(rows, files) | {"epochs": _epochs(folder, runs) if ALL in names else {}}
+        content = _results(rows, files) | {"epochs": _learning_curves(folder, runs) if ALL in names else {}}
     content |= {
         "title": folder.read_title() or str(folder.path),
         "plan": _plan(folder, runs, set(run_keys(rows)), plan_notes),
         "not_drawn": [f"{_figure_title(name)}: {reason}" for name, reason in reasons.items()],
-        "origin": _origin(folder, rows, made or datetime.now(UTC)),
+        "provenance": _provenance(folder, rows, now or datetime.now(UTC)),
     }
-    page = page_html("experiment.html.j2", refresh=refresh, sections=_sections(content), **content)
+    sections = _sections(content)
+    page = page_html("experiment.html.j2", refresh=refresh, sections=list(sections.items()), names=sections, **content)
     make_folder(folder.figures_folder)
     pages = {folder.figures_folder / f"{name}.svg": svg for name, svg in files.items()} | {folder.page_file: page}
     for path, text in pages.items():
@@ -106,59 +120,64 @@ def write_experiment(
 
 
 def live_page(folder: ExperimentPath, *, share: float = 0.05, refresh: int = 10) -> Callable[[], None]:
-    """A function that writes the page of an experiment while it runs; call it after each run.
+    """A function that writes the page of a running experiment; call it after each run.
 
     Args:
         folder: The folder of the experiment.
-        share: How much of the time may go into drawing; calls that would take more do nothing.
-        refresh: Seconds after which a browser loads the page anew.
+        share: The largest share of the time to spend on drawing; a call that would exceed it does nothing.
+        refresh: Seconds after which a browser reloads the page.
+
+    Returns:
+        The function, without arguments.
     """
     next_at = 0.0
 
     def write() -> None:
         nonlocal next_at
-        began = time.monotonic()
-        if began >= next_at:
-            with suppress(CalibrantError):  # a page that cannot be drawn must not stop a sweep; the last one says why
+        start = time.monotonic()
+        if start >= next_at:
+            with suppress(CalibrantError):  # it must not stop the sweep; the page at its end raises the same error
                 write_experiment(folder, refresh=refresh)
-            now = time.monotonic()
-            next_at = now + (now - began) / share
+            end = time.monotonic()
+            next_at = end + (end - start) / share
 
     return write
 
 
-def _runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, RunKey], list[str]]:
-    """The runs that the experiment asks for and those that rows are of, by name; and why the plan is not known."""
+def _planned_runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, RunKey], list[str]]:
+    """The runs of the experiment file and of the rows by name, and a note where the plan is unknown."""
     there = run_keys(rows)
     if not folder.has_plan:
-        return there, ["There is no experiment.toml in the folder, so that the plan is not known."]
+        return there, ["The plan is unknown: the folder has no experiment.toml."]
     try:
         planned = folder.read_plan()
-    except NoDataError as error:  # the extra that reads it is not installed
-        return there, [f"The plan is not known: {error}."]
+    except (MissingExtraError, NoDataError) as error:
+        return there, [f"The plan is unknown: {error}."]
     return {key.name: key for key in planned} | there, []
 
 
-def _found(rows: pa.Table, files: Mapping[str, str]) -> ChartRecord:
-    """Words, tables and charts of what is done."""
+def _results(rows: pa.Table, files: Mapping[str, str]) -> dict[str, Any]:
+    """Findings, tables and charts of the runs that are done. files: the figures as SVG by name."""
     shared, notes = shared_tests(rows)
     shifted = bool(pc.any(shared["shifted"]).as_py())
     scores = table_scores(shared, shifted=shifted)
     metrics = sort_metrics(pc.unique(rows["metric"]).to_pylist())
     plain = rows.filter(pc.equal(rows["variant"], ""))
-    losses = [loss_label(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=loss_sort_key)]
-    others = [_figure(name, files[name]) for name in FIGURE_TITLES if name in files]
+    drawings = {
+        name: Drawing(svg, _figure_title(name), FIGURES[name].caption, name, _figure_title(name))
+        for name, svg in files.items()
+    }
     return {
         "findings": findings(shared, scores, notes),
-        "scores_title": "Scores under shift" if shifted else "Scores without shift",
+        "shifted": shifted,
         "tables": metric_tables(scores, metrics, notes, shifted=shifted),
-        "remedies": calibrator_tables(scores, notes) if shifted else [],
-        "losses": losses,
+        "calibrators": calibrator_tables(scores, notes) if shifted else [],
+        "losses": [loss_label(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=loss_sort_key)],
         "severity": _severity_drawings(shared, metrics, notes) if "severity" in files else [],
-        "reliability": [_figure("reliability", files["reliability"])] if "reliability" in files else [],
-        "heat_map": [_figure("heat_map", files["heat_map"])] if "heat_map" in files else [],
-        "figures": others,
-        "with_lines": [drawing for drawing in others if drawing.name in LOSS_LINE_FIGURES],
+        "reliability": drawings.get("reliability"),
+        "heat_map": drawings.get("heat_map"),
+        "figures": [drawings[name] for name in FIGURE_TITLES if name in drawings],
+        "loss_lines": any(name in drawings for name in LOSS_LINE_FIGURES),
     }
 
 
@@ -166,37 +185,33 @@ def _figure_title(name: str) -> str:
     return FIGURE_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
-def _figure(name: str, svg: str) -> Drawing:
-    return Drawing(svg, _figure_title(name), FIGURES[name].caption, name, _figure_title(name))
-
-
 def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[str]) -> list[Drawing]:
-    """A chart per metric, of those that say how good a model is."""
+    """A chart against severity for each metric that has a better direction."""
     drawings = []
     for metric in [name for name in metrics if quantity_of(name).better][:MAX_METRICS]:
         try:
             records = severity.prepare(rows, metrics=(metric,))
         except NoDataError:
-            continue  # a metric of a data set that has no severities
+            continue  # only data sets without severities have this metric
         if records:
             title = "Error" if metric == "accuracy" else quantity_of(metric).heading
             chart = with_notes(severity.draw_metric(records, metric, title), notes)
-            drawings.append(Drawing(to_svg(chart), f"{title} as the shift grows", name=metric, title=title))
+            drawings.append(Drawing(to_svg(chart), f"{title} against severity", name=metric, title=title))
     return drawings
 
 
-def _epochs(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> ChartRecord:
-    """The charts over epochs, or nothing where there is no log."""
-    points, moments, notes = learning.read_learning_curves(folder, runs)
-    curves, constraints = (_epoch_drawings(points, known) for known in (learning.LEARNING, learning.CONSTRAINTS))
+def _learning_curves(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> dict[str, Any]:
+    """The charts over epochs; empty where no run has a log."""
+    points, moments, notes = read_learning_curves(folder, runs)
+    curves, constraints = (_epoch_drawings(points, quantities) for quantities in (LEARNING, CONSTRAINTS))
     if moments:
-        constraints.append(_epoch_drawing(learning.MOMENTS, to_svg(learning.draw_moments(moments))))
-        n_panels = len(set(learning.moment_panels(moments)))
-        if n_panels > learning.MAX_PANELS:
-            notes = [*notes, f"Only the first {learning.MAX_PANELS} of {n_panels} moments are drawn."]
+        constraints.append(_epoch_drawing(MOMENTS, to_svg(draw_moments(moments))))
+        n_panels = len(set(moment_panels(moments)))
+        if n_panels > MAX_MOMENT_PANELS:
+            notes = [*notes, f"The first {MAX_MOMENT_PANELS} of {n_panels} moments are drawn."]
     if not curves and not constraints:
         return {}
-    lines = [line.label for line in learning.lines_of([*points, *moments])]
+    lines = [line.label for line in line_styles([*points, *moments])]
     return {"learning": curves, "constraints": constraints, "lines": lines, "notes": notes}
 
 
@@ -205,7 +220,7 @@ def _epoch_drawings(points: Sequence[ChartRecord], quantities: Iterable[Quantity
     for quantity in quantities:
         own = [point for point in points if point["quantity"] == quantity.key]
         if own:
-            drawings.append(_epoch_drawing(quantity, to_svg(learning.draw_epochs(own, quantity))))
+            drawings.append(_epoch_drawing(quantity, to_svg(draw_epochs(own, quantity))))
     return drawings
 
 
@@ -215,28 +230,26 @@ def _epoch_drawing(quantity: Quantity, svg: str) -> Drawing:
 
 def _plan(
     folder: ExperimentFolder, runs: Mapping[str, RunKey], done: Collection[str], notes: Sequence[str]
-) -> ChartRecord:
-    """What was to be done and what is: in words, by kind of run, and what is missing or failed."""
+) -> dict[str, Any]:
+    """Progress in words and by kind of run, missing runs and failures."""
     outcomes, n_broken = folder.read_log()
     last = {outcome.run: outcome for outcome in outcomes}
     missing = [name for name in runs if name not in done]
-    n_begun = sum(folder.run(name).config.is_file() for name in missing)
+    n_started = sum(folder.run(name).config.is_file() for name in missing)
     failures = [f"{name}: {end.failure}" for name, end in last.items() if end.failure is not None and name not in done]
-    verb = "is" if n_broken == 1 else "are"
-    unread = f"{count(n_broken, 'line')} of log.jsonl cannot be read and {verb} left out."
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    unread = [f"log.jsonl: {count(n_broken, 'unreadable line')} left out."] if n_broken else []
     return {
-        "summary": describe_progress(
-            len(runs), len(runs) - len(missing), n_begun, sum(end.seconds for end in outcomes)
-        ),
+        "summary": describe_progress(len(runs), len(runs) - len(missing), n_started, seconds),
         "table": _plan_table(runs, done, outcomes),
         "missing": shorten_list(missing),
         "failures": shorten_list(failures),
-        "notes": [*notes, *([unread] if n_broken else [])],
+        "notes": [*notes, *unread],
     }
 
 
 def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Iterable[RunOutcome]) -> Table:
-    """A row per kind of run, with the longest time that each run took: measured again, it takes less."""
+    """A row per kind of run. The time of a run is its longest: a second evaluation without training is shorter."""
     seconds: dict[str, float] = defaultdict(float)
     for outcome in outcomes:
         if outcome.failure is None:
@@ -245,55 +258,54 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
     for name, run in runs.items():
         kinds[run._replace(seed=0)].append(name)
     rows = []
-    for run, names in sorted(kinds.items(), key=lambda item: _place(item[0])):
+    for run, names in sorted(kinds.items(), key=lambda item: _sort_key(item[0])):
         n_done = sum(name in done for name in names)
         left = len(names) - n_done
-        took = [seconds[name] for name in names if name in seconds]
-        time = Cell(duration(median(took)), round(median(took), 3)) if took else Cell(MISSING)
+        times = [seconds[name] for name in names if name in seconds]
+        time_cell = Cell(duration(median(times)), round(median(times), 3)) if times else Cell(MISSING)
         label = loss_label(run.loss, run.variant, run.label_smoothing)
         counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(left), kind="bad" if left else "")]
-        rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time])
+        rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time_cell])
     return Table("Runs by loss, data set and model", PLAN_COLUMNS, rows, name="plan-table")
 
 
-def _place(run: RunKey) -> tuple[object, ...]:
-    """In the order of tables: plain losses first, variants and smoothed labels behind."""
+def _sort_key(run: RunKey) -> tuple[object, ...]:
+    """The order of tables, then variants and label smoothing."""
     return run.data, run.model, run.variant != "", run.label_smoothing, loss_sort_key(run.loss), run.variant
 
 
-def _origin(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> ChartRecord:
-    """How the experiment was made: its environment and configuration, the commands that make it again."""
+def _provenance(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> dict[str, Any]:
+    """Facts, environments, the experiment file, and the commands that reproduce the experiment."""
     environments = folder.read_environments(run_keys(rows))
     there = [found for found in environments.values() if found is not None]
     values = {key: Counter(_text(found.get(key)) for found in there) for key in dict.fromkeys(chain(*there))}
-    pairs = [(key, _listed(found)) for key, found in values.items()]
-    differing = [key for key, found in values.items() if len(found) > 1]
-    configuration, cut_off = _configuration(folder)
+    differing = [key for key, counts in values.items() if len(counts) > 1]
+    configuration, truncated = _configuration(folder)
     return {
-        "facts": _facts(folder, rows, made),
-        "environment": pairs,
-        "notes": [*describe_environments(environments, differing), *cut_off],
+        "facts": _facts(folder, rows, now),
+        "environment": [(key, _list_values(counts)) for key, counts in values.items()],
+        "notes": [*describe_environments(environments, differing), *truncated],
         "configuration": configuration,
         "commands": _commands(folder),
     }
 
 
-def _facts(folder: ExperimentFolder, rows: pa.Table, made: datetime) -> list[tuple[str, str]]:
+def _facts(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> list[tuple[str, str]]:
     facts = []
     for name in ("data", "model", "loss", "variant", "seed", "calibrator", "metric"):
         values = [str(value) for value in pc.unique(rows[name]).to_pylist() if value not in (None, "")]
         facts += [(name, ", ".join(values))] if values else []
     with folder.rows_file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    when = f"{made.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by calibrant {__version__}"
-    return [*facts, ("fingerprint", f"sha256 {digest} of {folder.rows_file.name}"), ("page made", when)]
+    when = f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by calibrant {__version__}"
+    return [*facts, ("fingerprint", f"sha256 {digest} of {folder.rows_file.name}"), ("page written", when)]
 
 
-def _listed(values: Counter[str]) -> str:
-    """The value of all runs, or each with the number of its runs."""
-    if len(values) == 1:
-        return next(iter(values))
-    return ", ".join(f"{value} ({count(n, 'run')})" for value, n in values.most_common())
+def _list_values(counts: Counter[str]) -> str:
+    """The value of all runs, or each value with the number of its runs."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{value} ({count(n, 'run')})" for value, n in counts.most_common())
 
 
 def _text(value: object) -> str:
@@ -303,37 +315,37 @@ def _text(value: object) -> str:
 
 
 def _configuration(folder: ExperimentFolder) -> tuple[str, list[str]]:
-    """The experiment file, empty where there is none."""
+    """The experiment file, empty where there is none, and a note where it is truncated."""
     if not folder.has_plan:
         return "", []
     with folder.experiment_file.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     text = content[:MAX_BYTES].decode("utf-8", errors="replace").replace("\r\n", "\n")
-    return text, ["The configuration is cut off, for it is long."] if len(content) > MAX_BYTES else []
+    return text, [f"The configuration is truncated to {MAX_BYTES:,} bytes."] if len(content) > MAX_BYTES else []
 
 
 def _commands(folder: ExperimentFolder) -> str:
-    file, place, again = map(shlex.quote, (str(folder.experiment_file), str(folder.path), f"{folder.path}-again"))
+    file, path, again = map(shlex.quote, (str(folder.experiment_file), str(folder.path), f"{folder.path}-again"))
     train = [
-        "# all of it, in another folder",
+        "# run the whole experiment in another folder",
         f"calibrant run {file} -o {again}",
-        "# what is left of it",
+        "# run what is left",
         f"calibrant run {file}",
     ]
-    return "\n".join([*(train if folder.has_plan else ()), "# this page", f"calibrant report {place}"])
+    return "\n".join([*(train if folder.has_plan else ()), "# write this page", f"calibrant report {path}"])
 
 
-def _sections(content: ChartRecord) -> list[tuple[str, str]]:
-    """The parts of the page that have something in them."""
-    every = [
-        ("plan", "Plan and progress", True),
-        ("scores", content["scores_title"], content["tables"]),
-        ("remedies", "Calibrators and label smoothing", content["remedies"]),
-        ("severity", "As the shift grows", content["severity"]),
-        ("reliability", "Reliability", content["reliability"]),
-        ("heat-map", "Corruption by corruption", content["heat_map"]),
-        ("figures", "More figures", content["figures"]),
-        ("epochs", "Over epochs", content["epochs"]),
-        ("origin", "How it was made", True),
-    ]
-    return [(name, title) for name, title, there in every if there]
+def _sections(content: Mapping[str, Any]) -> dict[str, str]:
+    """The titles of the sections that have content, by id."""
+    sections = {
+        "plan": ("Progress", True),
+        "scores": (f"Scores {'under' if content['shifted'] else 'without'} shift", content["tables"]),
+        "calibrators": ("Calibrators and label smoothing", content["calibrators"]),
+        "severity": ("Scores against severity", content["severity"]),
+        "reliability": ("Reliability diagrams", content["reliability"]),
+        "heat_map": ("ECE by corruption", content["heat_map"]),
+        "figures": ("More figures", content["figures"]),
+        "epochs": ("Learning curves", content["epochs"]),
+        "provenance": ("Provenance", True),
+    }
+    return {name: title for name, (title, present) in sections.items() if present}

@@ -1,4 +1,4 @@
-"""What an experiment has found and how far it is, in sentences that say what its numbers say and no more."""
+"""The findings and the progress of an experiment in sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,31 +7,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant.report.numbers import change, count, duration, format_range, join_words
-from calibrant.report.paper import DATA_TITLES, PLAIN, data_headings, is_plain, loss_headings, score_text
-from calibrant.report.scores import Score, ScoreKey, add_shift_levels, mark_best, mean_records, panel_names, select_rows
+from calibrant.report.paper import (
+    DATA_TITLES,
+    UNCALIBRATED,
+    data_headings,
+    is_uncalibrated,
+    loss_headings,
+    score_text,
+)
+from calibrant.report.scores import (
+    Score,
+    ScoreKey,
+    add_shift_levels,
+    mark_best,
+    mean_records,
+    panel_names,
+    select_rows,
+    significantly_better,
+)
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 
-SUMMARY_METRICS = ("ece", "accuracy")  # the metrics whose best is told
-MAX_NAMES = 5  # seeds and data sets are counted where there are more
+SUMMARY_METRICS = ("ece", "accuracy")
+MAX_NAMES = 5  # more seeds or data sets are only counted
 
 
 def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[str] = ()) -> list[str]:
-    """What was run, what is best and whether beyond chance, and what the shift does.
+    """The runs, the best loss and whether the difference is significant, and the effect of the shift.
 
     Args:
-        rows: Of the tests that all runs have.
-        found: The scores over the shifted tests, or over the unshifted one where none is shifted.
-        notes: What the reader must know of the tests.
+        rows: The rows of the tests that all runs have.
+        found: The scores over the shifted tests, or over the unshifted test where none is shifted.
+        notes: Notes on the tests.
     """
     if not rows.num_rows:
-        return ["No run is done yet, so that there is nothing to tell."]
-    said = [describe_runs(rows), *notes]
+        return ["No run is done yet."]
+    sentences = [describe_runs(rows), *notes]
     shifted = bool(pc.any(rows["shifted"]).as_py())
     for metric in SUMMARY_METRICS:
-        said += describe_best(metric, found, "shifted" if shifted else "unshifted")
+        sentences += describe_best(metric, found, "shifted" if shifted else "unshifted")
     if not shifted:
-        said.append("None of the tests is shifted, so that nothing can be said of shift.")
-    return [*said, *describe_shift(rows)]
+        sentences.append("No test is shifted: the experiment does not measure the effect of shift.")
+    return [*sentences, *describe_shift(rows)]
 
 
 def describe_runs(rows: pa.Table) -> str:
@@ -39,134 +55,134 @@ def describe_runs(rows: pa.Table) -> str:
     data = sorted(pc.unique(rows["data"]).to_pylist())
     tests = rows.group_by(["data", "split", "shifted"]).aggregate([])
     n_shifted = sum(tests["shifted"].to_pylist())
-    named = join_words(data) if len(data) <= MAX_NAMES else count(len(data), "data set")
-    which = ("seed " if len(seeds) == 1 else "seeds ") + join_words(map(str, seeds))
-    which = which if len(seeds) <= MAX_NAMES else count(len(seeds), "seed")
+    data_text = join_words(data) if len(data) <= MAX_NAMES else count(len(data), "data set")
+    seed_text = ("seed " if len(seeds) == 1 else "seeds ") + join_words(map(str, seeds))
+    seed_text = seed_text if len(seeds) <= MAX_NAMES else count(len(seeds), "seed")
     n_runs, n_losses = (len(pc.unique(rows[name])) for name in ("run", "loss"))
-    shifted = "all of them shifted" if n_shifted == len(tests) else f"{n_shifted or 'none'} of them shifted"
-    what = f"{count(n_runs, 'run')} of {count(n_losses, 'loss', 'losses')} on {named}, {which}"
-    return f"{what}; {count(len(tests), 'test')}{_sizes(rows)}, {shifted}."
-
-
-def _sizes(rows: pa.Table) -> str:
-    sizes = sorted(pc.unique(rows["n_rows"].drop_null()).to_pylist())
-    if not sizes:
-        return ""
-    return f" of {sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "") + " rows each"
+    shifted = "all" if n_shifted == len(tests) else n_shifted or "none"
+    sizes = pc.unique(rows["n_rows"].drop_null()).to_pylist()
+    size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows each" if sizes else ""
+    what = f"{count(n_runs, 'run')}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
+    return f"{what}. {count(len(tests), 'test')}{size_text}, {shifted} of them shifted."
 
 
 def describe_best(metric: str, found: Mapping[ScoreKey, Score], tests: str) -> list[str]:
-    """For each data set the best loss, as Table 1 marks it."""
-    plain = [key for key in found if key.metric == metric and is_plain(key)]
-    places, losses = data_headings(plain), loss_headings(plain)
+    """A sentence per data set on its best loss, the one that Table 1 marks."""
+    own = [key for key in found if key.metric == metric and is_uncalibrated(key)]
+    data_sets, losses = data_headings(own), loss_headings(own)
     sentences = []
-    for place in places:
-        keys = {loss.label: ScoreKey(**place.part, **loss.part, **PLAIN, metric=metric) for loss in losses}
+    for data in data_sets:
+        keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **UNCALIBRATED, metric=metric) for loss in losses}
         scored = {label: found[key] for label, key in keys.items() if key in found and found[key].mean is not None}
-        said = _leader(metric, scored, tests)
-        sentences += [f"{place.label}: {said}" if len(places) > 1 else said] if said else []
+        if scored:
+            sentence = _describe_best_loss(metric, scored, tests)
+            sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
     return sentences
 
 
-def _leader(metric: str, scored: Mapping[str, Score], tests: str) -> str:
-    """The sentence on one data set. scored: by the label of the loss, those that have a score."""
-    if not scored:
-        return ""
+def _describe_best_loss(metric: str, scored: Mapping[str, Score], tests: str) -> str:
+    """The sentence on one data set. scored: by the label of the loss."""
     higher = quantity_of(metric).higher_is_better
-    ranks = dict(zip(scored, mark_best(list(scored.values()), higher_is_better=higher), strict=True))
-    order = sorted(scored, key=lambda label: (-1 if higher else 1) * (scored[label].mean or 0.0))
-    best = [label for label in scored if ranks[label][0]]
-    n_tests = scored[order[0]].n_tests
-    over = f"over the {n_tests:,} {tests} tests" if n_tests > 1 else f"over the {tests} test"
-    most = f"{'highest' if higher else 'lowest'} {noun(metric)}"
-    first = _score(scored[order[0]], metric)
+    marks = mark_best(list(scored.values()), higher_is_better=higher)
+    best = [label for label, (is_best, _) in zip(scored, marks, strict=True) if is_best]
+    first, *others = sorted(scored, key=lambda label: (-1 if higher else 1) * (scored[label].mean or 0.0))
+    n_tests = scored[first].n_tests
+    over = f"over the {n_tests:,} {tests} tests" if n_tests > 1 else f"on the {tests} test"
+    extreme = f"{'highest' if higher else 'lowest'} {_name(metric)}"
     if not best:
-        return f"{order[0]} alone can be judged {over}: its {noun(metric)} is {first}."
+        return f"{first} is the only loss with a score: its {_name(metric)} {over} is {_score(scored[first], metric)}."
     if len(best) > 1:
-        return f"{join_words(best)} share the {most} {over}, {first}."
-    next_best = f"{order[1]} is next with {_score(scored[order[1]], metric)}"
-    margin = _margin({label: scored[label] for label in order}, significant=ranks[order[0]][1])
-    return f"{order[0]} has the {most} {over}, {first}; {next_best}{margin}"
+        return f"{join_words(best)} have the {extreme} {over} ({_score(scored[first], metric)})."
+    second = f"{others[0]} is next ({_score(scored[others[0]], metric)})"
+    significance = _describe_significance(scored[first], {label: scored[label] for label in others}, higher)
+    return f"{first} has the {extreme} {over} ({_score(scored[first], metric)}); {second}. {significance}"
 
 
-def noun(metric: str) -> str:
-    """What a sentence calls a metric."""
+def _describe_significance(best: Score, others: Mapping[str, Score], higher_is_better: bool) -> str:
+    """The result of the paired t-tests of the best score against the others."""
+    common = {label: len(best.per_seed.keys() & other.per_seed.keys()) for label, other in others.items()}
+    tested = [label for label in others if common[label] >= 2]
+    untested = [label for label in others if common[label] < 2]
+    if not tested:
+        seeds = "one seed" if any(common.values()) else "no common seed"
+        return f"With {seeds}, the difference cannot be tested for significance."
+    noise = [
+        label for label in tested if not significantly_better(best, others[label], higher_is_better=higher_is_better)
+    ]
+    labels, result = (noise, "within seed noise") if noise else (tested, "significant")
+    if len(labels) == len(others) > 1:
+        subject = "The difference to every other loss is"
+    else:
+        subject = (
+            f"The difference{'s' * (len(labels) > 1)} to {join_words(labels)} {'are' if len(labels) > 1 else 'is'}"
+        )
+    seeds = format_range([common[label] for label in tested])
+    text = f"{subject} {result} (paired t-test over {seeds} seeds, 5 % level)."
+    return text + (f" {join_words(untested)}: not tested, fewer than two common seeds." if untested else "")
+
+
+def _name(metric: str) -> str:
+    """The name of a metric in a sentence."""
     heading = quantity_of(metric).heading
     return heading.lower() if heading.istitle() else heading
 
 
 def _score(score: Score, metric: str) -> str:
-    """As 4.16±0.03 %."""
-    return f"{score_text(score, metric)}{' %' if quantity_of(metric).in_percent else ''}"
-
-
-def _margin(ranked: Mapping[str, Score], *, significant: bool) -> str:
-    """Whether the lead of the first over all others is beyond chance, where that can be said."""
-    (_, best), *others = ranked.items()
-    n_seeds = [len(best.per_seed.keys() & other.per_seed.keys()) for _, other in others]
-    if max(n_seeds) < 2:
-        known = "one seed" if max(n_seeds) else "no seed in common"
-        return f". With {known}, nothing can be said of chance."
-    if min(n_seeds) < 2:
-        few = join_words(label for (label, _), n in zip(others, n_seeds, strict=True) if n < 2)
-        return f". With fewer than two seeds in common with {few}, the lead over all others cannot be tested."
-    lead = "the lead over all others" if len(others) > 1 else "the lead"
-    verb = "is" if significant else "is not"
-    return f", and {lead} {verb} beyond the chance of seeds (paired t-test over {format_range(n_seeds)} seeds, 5 %)."
+    """As 4.16 ± 0.03 %."""
+    return score_text(score, metric).replace("±", " ± ") + (" %" if quantity_of(metric).in_percent else "")
 
 
 def describe_shift(rows: pa.Table) -> list[str]:
-    """Accuracy and ECE of cross-entropy, or else of the first loss, from the unshifted to the hardest test."""
+    """Accuracy and ECE of cross-entropy, or else of the first loss, on the unshifted and the most shifted tests."""
     kept = add_shift_levels(select_rows(rows, metric=("accuracy", "ece")))
     graded = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
-    means = mean_records(kept, "panel", "loss", "step", "metric")
+    means = mean_records(kept, "panel", "loss", "shift_level", "metric")
     panels = panel_names(means)
-    found = []
+    sentences = []
     for panel in panels:
         own = [record for record in means if record["panel"] == panel]
         loss = min((record["loss"] for record in own), key=loss_sort_key)
-        values = {(record["step"], record["metric"]): record["mean"] for record in own if record["loss"] == loss}
-        said = _change(loss_label(loss), values, graded=panel in graded)
-        found += [f"{DATA_TITLES.get(panel, panel)}: {said}" if len(panels) > 1 else said] if said else []
-    return found
+        values = {(record["shift_level"], record["metric"]): record["mean"] for record in own if record["loss"] == loss}
+        sentence = _describe_change(loss_label(loss), values, graded=panel in graded)
+        if sentence:
+            sentences.append(f"{DATA_TITLES.get(panel, panel)}: {sentence}" if len(panels) > 1 else sentence)
+    return sentences
 
 
-def _change(label: str, means: Mapping[tuple[int, str], float], *, graded: bool) -> str:
-    steps = sorted({step for step, _ in means})
-    if len(steps) < 2:
-        return ""
-    last = steps[-1]
+def _describe_change(label: str, means: Mapping[tuple[int, str], float], *, graded: bool) -> str:
+    """The sentence on one data set. means: by shift level and metric."""
+    last = max(level for level, _ in means)
     found = [metric for metric in ("accuracy", "ece") if (0, metric) in means and (last, metric) in means]
-    owners = [f"the {noun(metric)} of {label}" if metric == found[0] else f"its {noun(metric)}" for metric in found]
-    parts = [
-        f"{owner} {change(means[0, metric], means[last, metric])}" for owner, metric in zip(owners, found, strict=True)
-    ]
-    where = f"severity {last}" if graded else "the shifted test"
-    return f"From the unshifted test to {where}, {join_words(parts)}." if parts else ""
+    if last == 0 or not found:
+        return ""
+    subjects = [f"the {_name(found[0])} of {label}", *(f"its {_name(metric)}" for metric in found[1:])]
+    changes = [change(means[0, metric], means[last, metric]) for metric in found]
+    end = f"severity {last}" if graded else "the shifted test"
+    return f"From the unshifted test to {end}, {join_words(map(' '.join, zip(subjects, changes, strict=True)))}."
 
 
-def describe_progress(n_runs: int, n_done: int, n_begun: int, seconds: float) -> str:
-    """How far the experiment is, in a sentence or two.
+def describe_progress(n_runs: int, n_done: int, n_started: int, seconds: float) -> str:
+    """The number of runs that are done, left and started, and the total time of the runs.
 
     >>> describe_progress(12, 9, 1, 0.0)
-    '9 of 12 runs are done, 3 left (1 begun).'
+    '9 of 12 runs are done, 3 left (1 started).'
     """
     if not n_runs:
-        return "The experiment names no run."
+        return "The experiment has no runs."
     verb = "is" if 1 in (n_runs, n_done) else "are"
     done = f"{n_done} of {count(n_runs, 'run')} {verb} done"
-    begun = f" ({n_begun} begun)" if n_begun else ""
-    said = f"{done}, {n_runs - n_done} left{begun}." if n_done < n_runs else f"{done}."
+    started = f" ({n_started} started)" if n_started else ""
+    text = f"{done}, {n_runs - n_done} left{started}." if n_done < n_runs else f"{done}."
     if seconds:
-        said += f" The runs took {duration(seconds)} in all, added up where several ran at a time."
-    return said
+        text += f" Total time of the runs: {duration(seconds)}, parallel runs added up."
+    return text
 
 
 def describe_environments(environments: Mapping[str, Mapping[str, Any] | None], differing: Sequence[str]) -> list[str]:
-    """What the reader must know of what the runs were made with."""
-    notes = [f"The runs differ in {', '.join(differing)}: compare them with care."] if differing else []
+    """Notes on environments that differ between runs or cannot be read."""
+    notes = [f"The environments of the runs differ in {', '.join(differing)}."] if differing else []
     n_without = sum(found is None for found in environments.values())
     if n_without:
         verb = "has" if n_without == 1 else "have"
-        notes.append(f"{count(n_without, 'run')} of {len(environments)} {verb} no environment.json that can be read.")
+        notes.append(f"{n_without} of {count(len(environments), 'run')} {verb} no readable environment.json.")
     return notes

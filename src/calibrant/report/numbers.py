@@ -1,4 +1,4 @@
-"""Numbers as people read them: the only module that turns one into text for tables, sentences and the terminal."""
+"""Numbers as text, for all tables, sentences and the terminal."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ MAX_DECIMALS = 6
 
 
 def percent(share: float, *, unit: str = " %") -> str:
-    """A share in three digits; more where fewer would make it 0 or 100 though it is neither.
+    """A share as a percentage with three digits; more where it would be rounded to 0 or 100.
 
     >>> percent(0.8333), percent(0.0512), percent(0.99996), percent(1.0), percent(1e-12)
     ('83.3 %', '5.12 %', '99.996 %', '100 %', '< 0.000001 %')
@@ -32,7 +32,7 @@ def percent_limits(limits: tuple[float, float]) -> str:
 
 
 def points(difference: float, sign: str = "") -> str:
-    """A difference of shares in percentage points; small ones have more digits.
+    """A difference of shares in percentage points; small differences have more digits.
 
     >>> points(0.0412), points(0.00412), points(0.0), points(-0.05, "+"), points(1e-9)
     ('4.1', '0.41', '0', '-5.0', '< 0.001')
@@ -101,7 +101,7 @@ def level_text(level: float) -> str:
 
 
 def threshold(confidence: float) -> str:
-    """A confidence rounded down, so that rows of this confidence reach it.
+    """A confidence rounded down: rows of this confidence reach the printed threshold.
 
     >>> threshold(0.72039), threshold(0.99999876), threshold(1.0)
     ('0.720', '0.999998', '1')
@@ -113,7 +113,7 @@ def threshold(confidence: float) -> str:
 
 
 def mean_text(value: float, in_percent: bool) -> str:
-    """A mean in a table: three digits of a percentage, never more than two decimals; three decimals of another number.
+    """A mean in a table: a percentage has three digits and at most two decimals, another number three decimals.
 
     >>> [mean_text(value, True) for value in (0.4, 8.7, 9.996, 14.46, 99.97)], mean_text(3.3294, False)
     (['0.40', '8.70', '10.0', '14.5', '100'], '3.329')
@@ -124,7 +124,7 @@ def mean_text(value: float, in_percent: bool) -> str:
 
 
 def error_text(value: float) -> str:
-    """A standard error in a table: one decimal, or one digit where that would be zero and the value is not.
+    """A standard error in a table: one decimal, or one significant digit where that would be rounded to zero.
 
     >>> [error_text(value) for value in (0.0, 0.23, 0.0996, 0.04, 0.004, 1e-9, 12.8)]
     ['0.0', '0.2', '0.1', '0.04', '0.004', '<0.0001', '12.8']
@@ -157,12 +157,12 @@ def format_range(counts: Sequence[int]) -> str:
     >>> format_range([3, 3]), format_range([5, 2, 3])
     ('3', '2 to 5')
     """
-    least, most = min(counts), max(counts)
-    return f"{most}" if least == most else f"{least} to {most}"
+    low, high = min(counts), max(counts)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def duration(seconds: float) -> str:
-    """In the unit that people would use.
+    """In seconds, minutes or hours.
 
     >>> [duration(seconds) for seconds in (0.4, 89, 90, 3600, 7200)]
     ['0.4 s', '89 s', '2 min', '60 min', '2.0 h']
@@ -173,7 +173,7 @@ def duration(seconds: float) -> str:
 
 
 def join_words(names: Iterable[str]) -> str:
-    """Names as people list them.
+    """Names separated by commas and "and".
 
     >>> join_words(["a"]), join_words(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -182,12 +182,12 @@ def join_words(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def shorten_list(names: Iterable[str], most: int = 20) -> list[str]:
-    """The first names, and how many more there are.
+def shorten_list(names: Iterable[str], maximum: int = 20) -> list[str]:
+    """The first names, and the number of others.
 
     >>> shorten_list(["a", "b", "c"], 2)
     ['a', 'b', 'and 1 more']
     """
-    every = list(names)
-    rest = len(every) - most
-    return every if rest <= 0 else [*every[:most], f"and {rest:,} more"]
+    names = list(names)
+    rest = len(names) - maximum
+    return names if rest <= 0 else [*names[:maximum], f"and {rest:,} more"]

@@ -1,4 +1,4 @@
-"""The shell of every report: one HTML file with its style and script, which fetches nothing."""
+"""HTML pages: one self-contained file with its style and script, which makes no requests."""
 
 import base64
 import hashlib
@@ -15,28 +15,27 @@ from calibrant.errors import MissingExtraError, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONG_TABLE = 30  # rows from which on a table scrolls in a box of its own
+LONG_TABLE = 30  # rows from which a table scrolls in its own box
 XML_TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 IDENTIFIER = re.compile(r"""(\sid=["']|href=["']#|url\(["']?#)""")
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
-WIDE_CHART = 640  # pixels
-LARGER = 1.25  # than on paper: text of 10 pixels are small on a screen
+WIDE_CHART = 640  # pixels from which a chart scrolls on a phone
+ZOOM = 1.25  # of a chart on a page: a font of 10 pixels is small on a screen
 BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart as SVG of our own making.
+    """A chart on a page.
 
     Args:
-        svg: The chart.
-        alt: What it is called where it is not seen; its marks say their numbers themselves.
-        caption: What it shows, under it.
-        name: What a switch chooses it by.
-        title: What a switch and the heading above call it.
+        svg: The chart as SVG, which is not escaped.
+        alt: The alternative text of the chart; each mark has its own label.
+        caption: The text under the chart.
+        name: The value of the chart in a drop-down list.
+        title: The label of the chart in a drop-down list and its heading.
     """
 
     svg: str
@@ -47,14 +46,14 @@ class Drawing:
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
-    """Write a page; a file of that name is replaced whole, or stays as it was. Raises: MissingExtraError."""
+    """Render a template and write the page atomically. Raises: MissingExtraError."""
     page = page_html(template, **content)
     with atomic_write(path) as file:
         file.write(page.encode())
 
 
 def page_html(template: str, *, refresh: int | None = None, **content: Any) -> str:
-    """A page as text. refresh: seconds after which a browser loads it anew, while what it shows still grows."""
+    """The page as text. refresh: seconds after which a browser reloads it, for a running experiment."""
     return _environment().get_template(template).render(refresh=refresh, **content)
 
 
@@ -62,6 +61,7 @@ def page_html(template: str, *, refresh: int | None = None, **content: Any) -> s
 def _environment() -> "Environment":
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
     except ImportError:
         raise MissingExtraError("writing a page", "report") from None
     environment = Environment(
@@ -70,30 +70,25 @@ def _environment() -> "Environment":
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalized,
+        finalize=lambda value: printable_lines(value) if type(value) is str else value,
     )
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     environment.globals |= {
-        "style": _as_is((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        "script": _as_is(script),
-        "script_hash": _content_hash(script),
+        "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "LONG_TABLE": LONG_TABLE,
     }
     environment.filters["column_groups"] = lambda columns: [
         (name, len(list(own))) for name, own in groupby(columns, key=lambda column: column.group)
     ]
     environment.filters["named"] = lambda items, *names: [tuple(getattr(item, n) for n in names) for item in items]
-    environment.filters["drawn"] = lambda drawing, name: _as_is(inline_svg(drawing.svg, f"{name}-"))
+    environment.filters["drawn"] = lambda drawing, name: Markup(inline_svg(drawing.svg, f"{name}-"))
     return environment
 
 
-def _finalized(value: Any) -> Any:
-    """What a template writes: of text, no character that a screen would obey."""
-    return printable_lines(value) if type(value) is str else value
-
-
 def printable_lines(text: str) -> str:
-    r"""Printable line by line, so that a file that is shown keeps its lines.
+    r"""The text with control characters escaped, except line breaks.
 
     >>> printable_lines("a\x1b[0m\nb")
     'a\\x1b[0m\nb'
@@ -101,29 +96,18 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def _as_is(text: str) -> "Markup":
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
-def _content_hash(script: str) -> str:
-    """What the page's security policy calls its own script, the only one that may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
 def inline_svg(svg: str, prefix: str) -> str:
-    """The chart without prolog and white paper, made larger, its ids its own: no two may share a clip path.
+    """The chart for a page: without prolog and background, scaled by ZOOM, with a prefix that makes its ids unique.
 
     >>> inline_svg('<?xml version="1.0"?><svg><g id="a"/><use href="#a" fill="url(#a)"/></svg>', "f-")
     '<svg><g id="f-a"/><use href="#f-a" fill="url(#f-a)"/></svg>'
     """
     svg = BACKGROUND.sub("", svg[svg.index("<svg") :], count=1)
-    svg = SIZE.sub(_larger, svg, count=1)
+    svg = SIZE.sub(_zoom, svg, count=1)
     return XML_TAG.sub(lambda tag: IDENTIFIER.sub(rf"\g<1>{prefix}", tag[0]), svg)
 
 
-def _larger(size: re.Match[str]) -> str:
-    """On a phone, what is wider than it by far is not made so small, but scrolls."""
-    width, height = (LARGER * float(number) for number in size.groups())
+def _zoom(size: re.Match[str]) -> str:
+    """The size times ZOOM; data-wide makes a wide chart scroll on a phone instead of shrinking it."""
+    width, height = (ZOOM * float(number) for number in size.groups())
     return f'data-wide="{"yes" if width > WIDE_CHART else "no"}" width="{width:g}" height="{height:g}"'

@@ -1,10 +1,10 @@
-"""The tables of the paper with the scores of an experiment, and the numbers that the paper prints, to compare with.
+"""The tables of the paper with the scores of an experiment, and the published numbers to compare with.
 
-The paper's numbers stand in its units, percent but for NLL and Brier, and not all of them can be taken at their word:
+The published numbers are in the units of the paper: percent, except for NLL and Brier. Not all are comparable:
 
 - The AvUC rows are doubtful: the published code compares every prediction with the label of the batch's first sample.
-- Brier on errors is divided by the number of classes there, and is the sum over classes here.
-- NLL on errors of Tiny ImageNet-C is 0.04 to 0.05, and no misclassified sample has less than log 2 = 0.69.
+- The paper divides Brier on errors by the number of classes; here it is the sum over classes.
+- NLL on errors of Tiny ImageNet-C is 0.04 to 0.05, but a misclassified sample has at least log 2 = 0.69.
 - Temperature scaling takes the best of four temperatures, which is `temperature_grid` here.
 """
 
@@ -32,13 +32,12 @@ TABLES = {  # title and metrics
     "1": ("Table 1: test scores (%) under shift", ("accuracy", "ece", "cece", "kse")),
     "2": ("Table 2: ECE (%) under shift, with calibrators and label smoothing (LS)", ("ece",)),
     "appendix": (
-        "Appendix: more test scores under shift (MCE and AdaECE in %, NLL and Brier of the errors alone)",
+        "Appendix: more test scores under shift (MCE and AdaECE in %, NLL and Brier score on errors only)",
         ("mce", "adaece", "nll_on_errors", "brier_on_errors"),
     ),
 }
 ALL_LOSSES = "Table 2 for every loss: ECE (%) under shift, with calibrators and label smoothing (LS)"
 MAXENT_COLUMNS = {"maxent_mean": "Mean", "maxent_variance": "Var", "maxent_mean_variance": "Mult"}
-WITHIN = "row within a data set"  # what is the best where a row has several
 TEMPERATURES = ("temperature_grid", "temperature")  # the paper's, and the exact one
 DATA_TITLES = {
     "cifar10": "CIFAR10-C",
@@ -48,18 +47,20 @@ DATA_TITLES = {
     "iwildcam": "iWildCam-Wilds",
     "fmow": "FMoW-Wilds",
 }
-PLAIN: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
-
+UNCALIBRATED: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
 NO_SCORE = Score(None, None, 0, 0, {})
 
 Scores = Mapping[ScoreKey, Score]
 
 
 class TableHeading(NamedTuple):
-    """A row or a column of a table that is not filled in yet, and what the scores in it have in common."""
+    """The heading of a row or column, with the fields of ScoreKey that its scores share.
+
+    The fields of a row and those of a column are a complete ScoreKey.
+    """
 
     label: str
-    part: dict[str, Any]
+    fields: dict[str, Any]
     group: str = ""
 
 
@@ -69,15 +70,14 @@ def _read_published() -> dict[tuple[str, ...], tuple[str, str]]:
         found: dict[tuple[str, ...], tuple[str, str]] = {}
         for row in csv.DictReader(file):
             smoothing = f"{float(row['label_smoothing']):g}"
-            place = (row["data"], row["loss"], row["metric"], smoothing, row["calibrator"])
-            found[place] = (row["mean"], row["error"])
+            found[row["data"], row["loss"], row["metric"], smoothing, row["calibrator"]] = (row["mean"], row["error"])
         return found
 
 
 def published(
     data: str, loss: str, metric: str, *, label_smoothing: float = 0.0, calibrator: str = RAW
 ) -> tuple[str, str] | None:
-    """The mean and the standard error over three seeds in the digits of the paper; None where it prints none.
+    """The published mean and standard error over three seeds, in the digits of the paper; None where it has none.
 
     >>> published("cifar10", "maxent_mean", "ece"), published("digits", "focal", "ece")
     (('8.70', '0.2'), None)
@@ -94,19 +94,22 @@ def make_table(
     data: Sequence[str] | None = None,
     all_losses: bool = False,
 ) -> Table:
-    """A table of the paper, of an experiment's rows.
+    """A table of the paper with the scores of an experiment.
 
     Args:
-        rows: As `ExperimentFolder.read_rows` gives them.
-        name: One of TABLES.
-        against: "paper" for its numbers beside ours.
+        rows: The rows of the experiment, as `ExperimentFolder.read_rows` returns them.
+        name: A key of TABLES: "1", "2" or "appendix".
+        against: "paper" adds the published numbers.
         data: The data sets to show, by default all.
-        all_losses: Table 2 with a row for every loss in place of a column for each form of MaxEnt.
+        all_losses: Whether Table 2 has a row for every loss instead of a column for each MaxEnt loss.
+
+    Returns:
+        The table; `render` formats it.
 
     Raises:
-        NoDataError: The rows have nothing to show.
-        UnknownNameError: There is no such table or data set.
-        InvalidInputError: all_losses is asked of another table.
+        NoDataError: The rows have no score to show.
+        UnknownNameError: The table or a data set is unknown.
+        InvalidInputError: all_losses is set for a table other than 2.
     """
     check_choice("table", name, TABLES)
     if against is not None:
@@ -122,37 +125,35 @@ def make_table(
     found = table_scores(shared, metrics)
     if not found:
         raise NoDataError(" ".join([f"rows have no {', '.join(metrics)} on shifted tests that all runs have", *notes]))
-    about: dict[str, Any] = {"table": name, "notes": notes, "with_paper": against == "paper"}
+    options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": against == "paper"}
     if name != "2":
-        return _build_table(title, "Loss", *by_data(found, metrics), found, **about)
-    if all_losses:
-        return _build_table(ALL_LOSSES, "Loss", *by_loss(found), found, best_of=WITHIN, **about)
-    return _build_table(title, "Data", *by_form(found), found, best_of="row", **about)
+        return _table_by_data(found, title, metrics, **options)
+    return _table_by_loss(found, **options) if all_losses else _table_by_maxent(found, **options)
 
 
 def table_scores(
     rows: pa.Table, metrics: Sequence[str] | None = None, *, shifted: bool = True
 ) -> dict[ScoreKey, Score]:
-    """The scores over the shifted tests, or over the others; rows: of the tests that all runs have."""
+    """The scores over the shifted tests, or over the unshifted ones. rows: of the tests that all runs have."""
     rows = rows.filter(pc.equal(rows["shifted"], shifted))
     if metrics is not None:
         rows = rows.filter(pc.is_in(rows["metric"], pa.array(metrics, pa.string())))
     return {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
 
 
-def by_data(found: Scores, metrics: Sequence[str]) -> tuple[list[TableHeading], list[TableHeading]]:
+def _table_by_data(found: Scores, title: str, metrics: Sequence[str], **options: Any) -> Table:
     """A row per loss; a group of columns per data set, with a column per metric."""
-    plain = [key for key in found if is_plain(key)]
+    keys = [key for key in found if is_uncalibrated(key)]
     columns = [
-        TableHeading(quantity_of(metric).heading, {**place.part, **PLAIN, "metric": metric}, place.label)
-        for place in data_headings(plain)
+        TableHeading(quantity_of(metric).heading, {**data.fields, **UNCALIBRATED, "metric": metric}, data.label)
+        for data in data_headings(keys)
         for metric in metrics
     ]
-    return loss_headings(plain), columns
+    return _build_table(title, "Loss", loss_headings(keys), columns, found, **options)
 
 
-def by_form(found: Scores) -> tuple[list[TableHeading], list[TableHeading]]:
-    """A row per data set; a group of columns per remedy, with a column per form of MaxEnt. Raises: NoDataError."""
+def _table_by_maxent(found: Scores, **options: Any) -> Table:
+    """A row per data set; a group of columns per calibrator, with a column per MaxEnt loss. Raises: NoDataError."""
     keys = [key for key in found if key.loss in MAXENT_COLUMNS and not key.variant]
     if not keys:
         raise NoDataError(
@@ -160,41 +161,45 @@ def by_form(found: Scores) -> tuple[list[TableHeading], list[TableHeading]]:
         )
     columns = [
         TableHeading(
-            form, {"loss": loss, "variant": "", **remedy.part, "metric": "ece"}, f"MaxEnt {remedy.label}".strip()
+            heading,
+            {"loss": loss, "variant": "", **calibrator.fields, "metric": "ece"},
+            f"MaxEnt {calibrator.label}".strip(),
         )
-        for remedy in calibrator_headings(keys)
-        for loss, form in MAXENT_COLUMNS.items()
+        for calibrator in calibrator_headings(keys)
+        for loss, heading in MAXENT_COLUMNS.items()
     ]
-    return data_headings(keys), columns
+    return _build_table(TABLES["2"][0], "Data", data_headings(keys), columns, found, best_of="row", **options)
 
 
-def by_loss(found: Scores) -> tuple[list[TableHeading], list[TableHeading]]:
-    """A row per loss; a group of columns per data set, with a column per remedy."""
+def _table_by_loss(found: Scores, **options: Any) -> Table:
+    """A row per loss; a group of columns per data set, with a column per calibrator."""
     columns = [
-        TableHeading(remedy.label or "raw", {**place.part, **remedy.part, "metric": "ece"}, place.label)
-        for place in data_headings(found)
-        for remedy in calibrator_headings(found)
+        TableHeading(calibrator.label or "raw", {**data.fields, **calibrator.fields, "metric": "ece"}, data.label)
+        for data in data_headings(found)
+        for calibrator in calibrator_headings(found)
     ]
-    return loss_headings(found), columns
+    rows = loss_headings(found)
+    return _build_table(ALL_LOSSES, "Loss", rows, columns, found, best_of="row within a data set", **options)
 
 
-def is_plain(key: ScoreKey) -> bool:
+def is_uncalibrated(key: ScoreKey) -> bool:
+    """Whether the score is of a run without label smoothing, before any calibrator."""
     return key.calibrator == RAW and key.label_smoothing == 0
 
 
 def loss_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
-    """Loss and variant, in the order of the paper, variants after all losses."""
+    """Losses in the order of the paper, then variants of losses."""
     found = {(key.loss, key.variant) for key in keys}
     order = sorted(found, key=lambda item: (item[1] != "", loss_sort_key(item[0]), item[1]))
     return [TableHeading(loss_label(loss, variant), {"loss": loss, "variant": variant}) for loss, variant in order]
 
 
 def calibrator_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
-    """What is done about a loss: nothing, temperature scaling, the other calibrators, label smoothing."""
+    """No calibrator, temperature scaling, the other calibrators, then label smoothing."""
     keys = list(keys)
     names = {key.calibrator for key in keys if key.calibrator != RAW and key.label_smoothing == 0}
-    exact = "w/ TS exact" if names.issuperset(TEMPERATURES) else "w/ TS"
-    titles = dict(zip(TEMPERATURES, (exact.replace("exact", "grid"), exact), strict=True))
+    both = names.issuperset(TEMPERATURES)
+    titles = dict(zip(TEMPERATURES, ("w/ TS grid", "w/ TS exact") if both else ("w/ TS", "w/ TS"), strict=True))
     order = [name for name in TEMPERATURES if name in names] + sorted(names.difference(TEMPERATURES))
     smoothed = sorted({key.label_smoothing for key in keys if key.calibrator == RAW and key.label_smoothing > 0})
     found = [("", RAW, 0.0), *((titles.get(name, f"w/ {name}"), name, 0.0) for name in order)]
@@ -203,8 +208,8 @@ def calibrator_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
 
 
 def data_headings(keys: Iterable[ScoreKey], titles: Mapping[str, str] = DATA_TITLES) -> list[TableHeading]:
-    """The data sets and models, those of the paper first in its order."""
-    order = {data: place for place, data in enumerate(DATA_TITLES)}
+    """Data sets and models, those of the paper first."""
+    order = {data: position for position, data in enumerate(DATA_TITLES)}
     pairs = sorted({key[:2] for key in keys}, key=lambda pair: (order.get(pair[0], len(order)), pair))
     names = [data for data, _ in pairs]
     return [
@@ -228,64 +233,61 @@ def _build_table(
     best_of: str = "column",
     tests: str = "shifted",
 ) -> Table:
-    """The table of the scores where rows and columns meet, with the best marked and the paper's numbers beside.
-
-    Raises:
-        NoDataError: There is none.
-    """
-    keys = [[ScoreKey(**row.part, **column.part) for column in columns] for row in rows]
+    """The table of these rows and columns, with the best scores marked. Raises: NoDataError where it is empty."""
+    keys = [[ScoreKey(**row.fields, **column.fields) for column in columns] for row in rows]
     every = list(chain.from_iterable(keys))
     there = [found[key] for key in every if key in found]
     if not there:
         raise NoDataError(f"rows have no score on {tests} tests that table {table} could show")
-    ranks = _ranks(keys, found, best_of)
-    paper = {key: digits for key in every if with_paper and (digits := _published_of(key)) is not None}
-    beside = [any(line[at] in paper for line in keys) for at in range(len(columns))]
+    marks = _mark_keys(keys, found, best_of)
+    paper = {key: digits for key in every if with_paper and (digits := _published_score(key)) is not None}
+    has_paper = [any(line[at] in paper for line in keys) for at in range(len(columns))]
     cells = []
     for row, line in zip(rows, keys, strict=True):
         cells.append([Cell(row.label)])
-        for key, with_printed in zip(line, beside, strict=True):
-            cells[-1].append(_cell(key, found, ranks[key], paper.get(key), table))
-            cells[-1] += [_paper_cell(paper.get(key))] if with_printed else []
+        for key, add_paper in zip(line, has_paper, strict=True):
+            cells[-1].append(_cell(key, found, marks[key], paper.get(key), table))
+            cells[-1] += [_paper_cell(paper.get(key))] if add_paper else []
     return Table(
         caption,
-        [Column(corner, numeric=False), *chain.from_iterable(map(_heads, columns, beside))],
+        [Column(corner, numeric=False), *chain.from_iterable(map(_columns, columns, has_paper))],
         cells,
         [*_notes(list(chain.from_iterable(cells)), there, tests, notes), *_paper_notes(list(paper))],
         best=best_of if any(quantity_of(key.metric).better for key in every) else "",
     )
 
 
-def _heads(column: TableHeading, with_printed: bool) -> list[Column]:
-    own = Column(column.label, group=column.group)
-    title = f"{column.group} {column.label} as the paper prints it".strip()
-    return [own, Column("paper", title=title, group=column.group)] if with_printed else [own]
+def _columns(heading: TableHeading, add_paper: bool) -> list[Column]:
+    own = Column(heading.label, group=heading.group)
+    title = f"{heading.group} {heading.label} in the paper".strip()
+    return [own, Column("paper", title=title, group=heading.group)] if add_paper else [own]
 
 
-def _published_of(key: ScoreKey) -> tuple[str, str] | None:
+def _published_score(key: ScoreKey) -> tuple[str, str] | None:
     if key.variant:
         return None
     return published(key.data, key.loss, key.metric, label_smoothing=key.label_smoothing, calibrator=key.calibrator)
 
 
-def _ranks(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> dict[ScoreKey, tuple[bool, bool]]:
-    """Whether each is the best of its column, or of its row and data set, and beyond chance."""
+def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> dict[ScoreKey, tuple[bool, bool]]:
+    """Whether each score is the best of its column, or of its row and data set, and whether significantly."""
     lines = zip(*keys, strict=True) if best_of == "column" else keys
-    ranks: dict[ScoreKey, tuple[bool, bool]] = {}
+    marks: dict[ScoreKey, tuple[bool, bool]] = {}
     for line in lines:
         for _, group in groupby(line, key=lambda key: key[:2]):
-            rivals = list(group)
-            quantity = quantity_of(rivals[0].metric)
-            able = [found.get(key) if quantity.better else None for key in rivals]
-            ranks |= dict(zip(rivals, mark_best(able, higher_is_better=quantity.higher_is_better), strict=True))
-    return ranks
+            compared = list(group)
+            quantity = quantity_of(compared[0].metric)
+            candidates = [found.get(key) if quantity.better else None for key in compared]
+            best = mark_best(candidates, higher_is_better=quantity.higher_is_better)
+            marks |= dict(zip(compared, best, strict=True))
+    return marks
 
 
-def _cell(key: ScoreKey, found: Scores, rank: tuple[bool, bool], paper: tuple[str, str] | None, table: str) -> Cell:
-    best, significant = rank
+def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[str, str] | None, table: str) -> Cell:
+    best, significant = marks
     score = found.get(key, NO_SCORE)
-    plain = found.get(key._replace(**PLAIN), NO_SCORE).mean
-    improved = score.mean is not None and plain is not None and score.mean < plain
+    uncalibrated = found.get(key._replace(**UNCALIBRATED), NO_SCORE).mean
+    improved = score.mean is not None and uncalibrated is not None and score.mean < uncalibrated
     scale = 100 if quantity_of(key.metric).in_percent else 1
     mean, error = (None if value is None else scale * value for value in (score.mean, score.error))
     facts = {"table": table, **key._asdict(), "mean": mean, "error": error}
@@ -310,29 +312,26 @@ def score_text(score: Score, metric: str) -> str:
 
 
 def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
-    """What a reader must know about these cells, whatever the format."""
-    n_seeds, n_tests = (
-        format_range([score.n_seeds for score in there]),
-        format_range([score.n_tests for score in there]),
-    )
+    """The notes on the scores of a table."""
+    n_seeds, n_tests = (format_range([getattr(s, name) for s in there]) for name in ("n_seeds", "n_tests"))
     yield (
-        f"Mean ± standard error over seeds ({n_seeds}) of the mean over the {tests} tests that all runs of a data set "
-        f"and model have ({n_tests})."
+        f"Mean ± standard error over seeds ({n_seeds}) of the mean over {tests} tests ({n_tests}) that all runs of a "
+        "data set and model have."
     )
     yield from shared
     marks = "".join(cell.marks for cell in cells)
     if "↓" in marks:
-        yield "↓: lower than the same loss without it."
+        yield "↓: lower than the same loss without calibrator and label smoothing."
     if "†" in marks:
-        yield "†: ahead of every other beyond the chance of seeds (paired t-test, 5 %)."
+        yield "†: significantly better than every other (paired t-test over seeds, 5 % level, no correction)."
     if any(cell.text == MISSING and cell.facts for cell in cells):
-        yield f"{MISSING}: no such run, or no such score."
+        yield f"{MISSING}: no such run, or the score is undefined."
 
 
 def _paper_notes(keys: Sequence[ScoreKey]) -> Iterator[str]:
-    """What is known of the paper's numbers, where these are among them."""
+    """The notes on the published numbers of a table."""
     if keys:
-        yield "paper: as the paper prints it, of its own models and training, not of this experiment's."
+        yield "paper: as published, from other models and training than this experiment's."
     if any(key.loss == "avuc" for key in keys):
         yield "The paper's AvUC is doubtful: its code compares every prediction with one sample's label."
     if any(key.metric == "brier_on_errors" for key in keys):
@@ -344,35 +343,33 @@ def _paper_notes(keys: Sequence[ScoreKey]) -> Iterator[str]:
 
 
 def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *, shifted: bool) -> list[Table]:
-    """Table 1 for each of these metrics alone, loss by data set; of one without scores there is none.
+    """A table per metric, loss by data set; metrics without scores are left out.
 
-    Without shift, data sets go by their own names: the paper's titles are of the shifted data.
+    Without shift, data sets keep their names: the titles of the paper are those of shifted data.
     """
-    tests, how, titles = ("shifted", "under", DATA_TITLES) if shifted else ("unshifted", "without", {})
+    tests, condition, titles = ("shifted", "under", DATA_TITLES) if shifted else ("unshifted", "without", {})
     tables: list[Table] = []
     for metric in metrics:
-        own = {key: score for key, score in found.items() if key.metric == metric and is_plain(key)}
+        own = {key: score for key, score in found.items() if key.metric == metric and is_uncalibrated(key)}
         if own:
             quantity = quantity_of(metric)
             columns = [
-                TableHeading(place.label, {**place.part, **PLAIN, "metric": metric})
-                for place in data_headings(own, titles)
+                TableHeading(data.label, {**data.fields, **UNCALIBRATED, "metric": metric})
+                for data in data_headings(own, titles)
             ]
-            caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {how} shift"
-            table = _build_table(
-                caption, "Loss", loss_headings(own), columns, own, notes=notes, with_paper=shifted, tests=tests
-            )
+            caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {condition} shift"
+            options: dict[str, Any] = {"notes": notes, "with_paper": shifted, "tests": tests}
+            table = _build_table(caption, "Loss", loss_headings(own), columns, own, **options)
             tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=quantity.heading))
     return tables
 
 
 def calibrator_tables(found: Scores, notes: Sequence[str]) -> list[Table]:
-    """Table 2, by form of MaxEnt as the paper has it, then for every loss; those that the scores suffice for."""
+    """Table 2 by MaxEnt loss as in the paper, then for every loss; each only where there are scores for it."""
     eces = {key: score for key, score in found.items() if key.metric == "ece"}
-    about: dict[str, Any] = {"notes": notes, "with_paper": True}
-    tables = []
-    if any(key.loss in MAXENT_COLUMNS and not key.variant for key in eces):
-        tables.append(_build_table(TABLES["2"][0], "Data", *by_form(eces), eces, best_of="row", **about))
-    if eces:
-        tables.append(_build_table(ALL_LOSSES, "Loss", *by_loss(eces), eces, best_of=WITHIN, **about))
-    return [replace(table, name=f"remedies-{number}") for number, table in enumerate(tables, 1)]
+    layouts = [_table_by_maxent] if any(key.loss in MAXENT_COLUMNS and not key.variant for key in eces) else []
+    layouts += [_table_by_loss] if eces else []
+    return [
+        replace(layout(eces, notes=notes, with_paper=True), name=f"calibrators-{number}")
+        for number, layout in enumerate(layouts, 1)
+    ]

@@ -1,4 +1,4 @@
-"""Figures as files: SVG, PNG, PDF, a web page that needs no network, or the specification, by the file's suffix."""
+"""Figures as files: SVG, PNG, PDF, a self-contained HTML page or the Vega-Lite specification, by the suffix."""
 
 import json
 import os
@@ -7,22 +7,26 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-import vl_convert as vlc
-
 from calibrant._files import atomic_write
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.report.charts import Chart
 from calibrant.report.page import XML_TAG
 from calibrant.report.style import FONT
 
-SCALE = 3  # PNG: 288 pixels per inch at the size in which a figure is printed
+try:
+    import vl_convert as vlc
+except ImportError:
+    raise MissingExtraError("drawing", "report") from None
+
+SCALE = 3  # of PNG: 288 pixels per inch in print
 COORDINATES = re.compile(r'(?<= )(?:d|transform|x|y|x1|y1|x2|y2|width|height)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 REPEATED_ATTRIBUTES = re.compile(rf' role="graphics-symbol"| aria-roledescription="[^"]*"| font-family="{FONT}"')
 
 
 def to_svg(chart: Chart) -> str:
-    return _svg(chart.to_dict(validate=False))  # the tests do, which takes as long as the drawing
+    """The chart as SVG, without validation: that takes as long as the drawing, and the tests do it."""
+    return _svg(chart.to_dict(validate=False))
 
 
 def _svg(spec: dict[str, Any]) -> str:
@@ -30,17 +34,17 @@ def _svg(spec: dict[str, Any]) -> str:
 
 
 def compact(svg: str) -> str:
-    """The same image in two thirds of the bytes: places to a hundredth of a pixel, the font said once.
+    """The same image in two thirds of the bytes: coordinates of two decimals, and one declaration of the font.
 
     >>> compact('<svg><path aria-label="d=0.12345" d="M0.12345,5.600000000000001"/></svg>').partition("<path")[2]
     ' aria-label="d=0.12345" d="M0.12,5.6"/></svg>'
     """
-    body = XML_TAG.sub(lambda tag: REPEATED_ATTRIBUTES.sub("", COORDINATES.sub(_rounded, tag[0])), svg)
+    body = XML_TAG.sub(lambda tag: REPEATED_ATTRIBUTES.sub("", COORDINATES.sub(_round, tag[0])), svg)
     return body.replace("<svg", f'<svg font-family="{FONT}"', 1)
 
 
-def _rounded(places: re.Match[str]) -> str:
-    return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), places[0])
+def _round(attribute: re.Match[str]) -> str:
+    return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), attribute[0])
 
 
 FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
@@ -53,7 +57,7 @@ FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """The suffix of a file that a figure can be written to, in lower case."""
+    """The suffix in lower case. Raises: InvalidInputError where it is not in FIGURE_FORMATS."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in FIGURE_FORMATS:
         raise InvalidInputError(f"a figure is written to a file of {', '.join(FIGURE_FORMATS)}, got {os.fspath(path)}")
@@ -61,7 +65,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
-    """Write a figure; a file of that name is replaced whole, or stays as it was. Raises: InvalidInputError."""
+    """Write a figure atomically. Raises: InvalidInputError where the suffix is unknown."""
     content = FIGURE_FORMATS[check_suffix(path)](chart.to_dict())
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

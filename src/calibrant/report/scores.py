@@ -1,8 +1,7 @@
-"""From the rows of an experiment to what tables and charts show: means over tests and seeds, and which is best.
+"""Scores of an experiment: means over tests and seeds with standard errors, and the best of them.
 
-As in the paper, a run counts with the plain mean over its tests, and a score is the mean over seeds with the standard
-error std(ddof=1)/√n. Every mean is over the tests that all runs of the same data set and model have, for only over the
-same tests are means comparable.
+As in the paper, a run has the mean over its tests, and a score is the mean over seeds with the standard error
+std(ddof=1)/√n. Means are over the tests that all runs of the same data set and model have, so they are comparable.
 """
 
 import math
@@ -24,14 +23,14 @@ from calibrant.report.style import loss_sort_key
 
 ChartRecord = dict[str, Any]
 
-ON_ERRORS = "_on_errors"  # metrics so named have no value on a test without an error, which then does not count
-LEVEL = 0.95
+ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test without errors, which is then skipped
+SIGNIFICANCE = 0.05
 MAX_SEVERITY = 5
-RUN_COLUMNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # columns that do not say which tests
+RUN_COLUMNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # of these, tests do not depend
 
 
 class ScoreKey(NamedTuple):
-    """What the runs behind a score have in common; they differ in the seed."""
+    """What the runs of a score have in common: all but the seed."""
 
     data: str
     model: str
@@ -44,21 +43,21 @@ class ScoreKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A mean over seeds of the means of runs over their tests, in the units of the rows."""
+    """The mean over seeds of the means over tests, in the units of the rows."""
 
-    mean: float | None  # None where that of a run is undefined
-    error: float | None  # the standard error; None of one seed
+    mean: float | None  # None where the mean of a run is undefined
+    error: float | None  # the standard error; None with one seed
     n_seeds: int
     n_tests: int
     per_seed: dict[int, float]  # the means that are defined
 
 
 def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The rows of the tests that all runs of a data set and model have; a sentence for each that has more tests."""
-    place = ["data", "model"]
-    counts = table.group_by(place, use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
+    """The rows of the tests that all runs of a data set and model have, and a note for each pair with other tests."""
+    group = ["data", "model"]
+    counts = table.group_by(group, use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
     n_runs = {(row["data"], row["model"]): row["run_count_distinct"] for row in counts}
-    tests = table.group_by([*place, "split"], use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
+    tests = table.group_by([*group, "split"], use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
     lacking = [test for test in tests if test["run_count_distinct"] < n_runs[test["data"], test["model"]]]
     if not lacking:
         return table, []
@@ -75,10 +74,9 @@ def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
 
 
 def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
-    """For each combination of these columns the mean over the tests of each run, then over the seeds of the runs.
+    """The scores for each combination of these columns.
 
-    A mean is undefined where a value is, or where a run lacks one of the tests; in a metric of errors, a test without a
-    value does not count.
+    A mean is undefined where a value is undefined or a run lacks a test. Metrics on errors skip undefined values.
 
     Raises:
         InvalidInputError: A value occurs twice, or a seed has two runs.
@@ -126,7 +124,7 @@ def _is_defined(run: ChartRecord, n_tests: int) -> bool:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean over seeds and its standard error, which one seed has not.
+    """The mean over seeds and its standard error, None with one seed.
 
     >>> mean_and_error([1.0, 2.0, 3.0, 4.0, 5.0]), mean_and_error([2.0])
     ((3.0, 0.7071067811865476), (2.0, None))
@@ -136,7 +134,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def mean_band(values: Sequence[float]) -> ChartRecord:
-    """The mean over seeds with a standard error to either side, which of one seed are alike.
+    """The mean over seeds, and the limits of one standard error to either side.
 
     >>> mean_band([1.0, 3.0])
     {'mean': 2.0, 'low': 1.0, 'high': 3.0, 'n_seeds': 2}
@@ -146,7 +144,7 @@ def mean_band(values: Sequence[float]) -> ChartRecord:
 
 
 def mean_records(rows: pa.Table, *by: str) -> list[ChartRecord]:
-    """The scores that are defined, as a chart draws them: by these columns, panel by panel, in the order of losses."""
+    """The defined scores as records of a chart, sorted by panel and loss."""
     found = [
         dict(zip(by, key, strict=True)) | mean_band(list(score.per_seed.values()))
         for key, score in scores(rows, *by).items()
@@ -156,52 +154,48 @@ def mean_records(rows: pa.Table, *by: str) -> list[ChartRecord]:
 
 
 def significantly_better(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
-    """Whether one is better than the other beyond the chance of seeds, paired by seed.
+    """Whether one score is better than the other: a two-sided paired t-test over the common seeds, level 5 %.
 
-    With d the differences on the common seeds, n of them: mean d > t(0.975, n − 1) · sd(d)/√n, for n ≥ 2.
+    With the differences d on n ≥ 2 seeds: mean(d) > t(0.975, n − 1) · sd(d)/√n.
     """
     seeds = best.per_seed.keys() & other.per_seed.keys()
     sign = 1.0 if higher_is_better else -1.0
     differences = [sign * (best.per_seed[seed] - other.per_seed[seed]) for seed in seeds]
     if len(seeds) < 2 or not all(map(math.isfinite, differences)):
         return False
-    bound = stdtrit(len(seeds) - 1, (1 + LEVEL) / 2) * stdev(differences) / math.sqrt(len(seeds))
+    bound = stdtrit(len(seeds) - 1, 1 - SIGNIFICANCE / 2) * stdev(differences) / math.sqrt(len(seeds))
     return bool(fmean(differences) > bound)
 
 
 def mark_best(candidates: Sequence[Score | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
-    """Of each score whether it is the best, and whether it leads every other beyond chance.
+    """For each score whether it is the best, and whether it is significantly better than every other.
 
-    Equals are best together, and one without a rival is not called the best. To lead the second alone is not enough:
-    the third, whose scores differ more from seed to seed, may be ahead but for chance.
+    Ties are all best and none is significant. A single score is not called the best. The test includes every other
+    score, not only the second best, because one with a larger standard error may not differ significantly.
     """
-    sign = -1.0 if higher_is_better else 1.0
-    able = [
-        (place, score, sign * score.mean) for place, score in enumerate(candidates) if score and score.mean is not None
-    ]
-    ranked = sorted(able, key=lambda item: item[2])
-    found = [(False, False)] * len(candidates)
-    if len(ranked) < 2:
-        return found
-    ties = [place for place, _, mean in ranked if mean == ranked[0][2]]
-    for place in ties:
-        found[place] = (True, False)
-    if len(ties) == 1:
-        (_, best, _), *others = ranked
-        ahead = all(significantly_better(best, other, higher_is_better=higher_is_better) for _, other, _ in others)
-        found[ties[0]] = (True, ahead)
-    return found
+    scored = {at: score for at, score in enumerate(candidates) if score and score.mean is not None}
+    means = {at: score.mean for at, score in scored.items() if score.mean is not None}
+    marks = [(False, False)] * len(candidates)
+    if len(means) < 2:
+        return marks
+    best = max(means.values()) if higher_is_better else min(means.values())
+    ties = [at for at, mean in means.items() if mean == best]
+    for at in ties:
+        others = [score for other, score in scored.items() if other != at]
+        better = (significantly_better(scored[at], other, higher_is_better=higher_is_better) for other in others)
+        marks[at] = (True, len(ties) == 1 and all(better))
+    return marks
 
 
 def panel_titles(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """What figures call each data set and model: the model is named where a data set has several.
+    """The title of each data set and model; it names the model where a data set has several.
 
     >>> panel_titles([("digits", "mlp"), ("mnist", "mlp"), ("digits", "cnn")])[("digits", "cnn")]
     'digits, cnn'
     """
-    every = sorted(set(pairs))
-    names = [data for data, _ in every]
-    return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in every}
+    unique = sorted(set(pairs))
+    names = [data for data, _ in unique]
+    return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in unique}
 
 
 def select_rows(
@@ -212,14 +206,18 @@ def select_rows(
     calibrator: str | None = RAW,
     variants: Collection[str] = ("",),
     smoothed: bool = False,
-    **equal: Collection[str],
+    **columns: Collection[str],
 ) -> pa.Table:
-    """The rows of these data sets, losses (all where none is named) and calibrator, with the `panel` each belongs to.
+    """The rows of these data sets, losses and calibrator, with the column `panel`.
 
     Args:
         table: Rows or curves.
-        smoothed: Also the runs with smoothed labels.
-        equal: Other columns and the values they may have.
+        data: Data sets, by default all.
+        losses: Losses, by default all.
+        calibrator: A calibrator; None is all of them.
+        variants: Variants of the losses.
+        smoothed: Whether to include runs with label smoothing.
+        columns: The accepted values of other columns.
 
     Raises:
         NoDataError: There are no rows at all.
@@ -232,7 +230,7 @@ def select_rows(
         known = sorted(pc.unique(table[column]).to_pylist())
         for name in names:
             check_choice(f"{column} of the experiment", name, known)
-    for column, values in (named | {"variant": variants, **equal}).items():
+    for column, values in (named | {"variant": variants, **columns}).items():
         if values:
             table = table.filter(pc.is_in(table[column], pa.array(list(values), pa.string())))
     table = table if smoothed else table.filter(pc.equal(table["label_smoothing"], 0.0))
@@ -242,7 +240,7 @@ def select_rows(
 
 
 def keep_paired_losses(table: pa.Table, column: str) -> pa.Table:
-    """The rows of the losses that a panel has both plain, which is "" or 0 in this column, and otherwise."""
+    """The rows of the losses that a panel has both with and without a value (not "" or 0) in this column."""
     kinds: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for row in table.group_by(["panel", "loss", column], use_threads=False).aggregate([]).to_pylist():
         kinds[row["panel"], row["loss"]].add(bool(row[column]))
@@ -251,7 +249,7 @@ def keep_paired_losses(table: pa.Table, column: str) -> pa.Table:
 
 
 def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
-    """The rows of the tests of one severity, 0 being the unshifted one; of all shifted tests where none is named."""
+    """The rows of the tests of one severity, 0 for the unshifted test; of all shifted tests where it is None."""
     if severity is None:
         return table.filter(table["shifted"])
     check_integer("severity", severity, 0, MAX_SEVERITY)
@@ -259,13 +257,13 @@ def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
 
 
 def add_shift_levels(table: pa.Table) -> pa.Table:
-    """With the column `step`, how far a test is shifted: 0 not, a severity, or 1 for a shift in the wild."""
+    """With the column `shift_level`: 0 for the unshifted test, the severity of a corruption, 1 for a natural shift."""
     shifted = pc.max_element_wise(table["severity"], pa.scalar(1, pa.int64()))
-    return table.append_column("step", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
+    return table.append_column("shift_level", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
 
 
 def pool_curves(curves: pa.Table, *by: str) -> list[ChartRecord]:
-    """The points of the curves of all tests and seeds together, weighted by their counts; empty ones are left out."""
+    """Curves pooled over tests and seeds: each point is the mean weighted by counts; empty points are left out."""
     curves = curves.filter(pc.greater(curves["weight"], 0))
     for name in ("x", "y"):
         weighted = pc.multiply(curves[name], curves["weight"])
@@ -280,9 +278,10 @@ def pool_curves(curves: pa.Table, *by: str) -> list[ChartRecord]:
 
 
 def panel_names(records: Iterable[ChartRecord]) -> list[str]:
+    """The panels of records, each once, in order of appearance."""
     return list(dict.fromkeys(record["panel"] for record in records))
 
 
 def unique_losses(records: Iterable[ChartRecord]) -> list[str]:
-    """The losses of records, each once, in the order of tables and keys."""
+    """The losses of records, each once, in the order of tables and legends."""
     return sorted({record["loss"] for record in records}, key=loss_sort_key)

@@ -1,4 +1,4 @@
-"""How losses, metrics and charts look everywhere: labels, colours, dashes and shapes; headings and units; sizes."""
+"""Labels, colours, dashes and point shapes of losses; headings of metrics; sizes and fonts of charts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ LONG_DASH: Dash = (9, 3)
 SHORT_DASH: Dash = (4, 3)
 DASH_DOT: Dash = (8, 3, 2, 3)
 DASH_DOT_DOT: Dash = (8, 3, 2, 3, 2, 3)
-DOTTED: Dash = (1.5, 2.5)  # of no loss: it marks a variant, as Fig. 6 of the paper marks global constraints
+DOTTED: Dash = (1.5, 2.5)  # variants only, as Fig. 6 of the paper draws global constraints
 
-DASH_PATTERNS: tuple[Dash, ...] = (SOLID, LONG_DASH, SHORT_DASH, DASH_DOT, DASH_DOT_DOT)
+DASHES: tuple[Dash, ...] = (SOLID, LONG_DASH, SHORT_DASH, DASH_DOT, DASH_DOT_DOT)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 GREY = "#767676"
 STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.44L-0.59,0.81L-0.42,0.14L-0.95,-0.31L-0.26,-0.36Z"
 
 
 class Style(NamedTuple):
-    """How a line looks, and what a key calls it. Losses of one dash differ in lightness, also in grey."""
+    """The style of a line and its label in legends. Losses of the same dash differ in lightness, also in greyscale."""
 
     label: str
     colour: str
@@ -30,8 +30,8 @@ class Style(NamedTuple):
     shape: str  # a symbol of Vega, or an SVG path
 
 
-# The nine of the paper in its order, then the others. Colours are those of Okabe and Ito but for their yellow, which
-# white paper swallows; those added are as far from all the others, also for eyes without red or green cones.
+# The nine losses of the paper in its order, then the others. The colours are those of Okabe and Ito without yellow,
+# which is invisible on white; added colours also differ from all others under protanopia and deuteranopia.
 STYLES: dict[str, Style] = {
     "cross_entropy": Style("CE", "#000000", SOLID, "diamond"),
     "focal": Style("Focal", "#E69F00", LONG_DASH, "triangle-down"),
@@ -55,7 +55,7 @@ LOSS_ORDER: tuple[str, ...] = tuple(STYLES)
 
 
 def loss_label(loss: str, variant: str = "", label_smoothing: float = 0.0) -> str:
-    """What tables and legends call a loss; one we do not know goes by its own name.
+    """The label of a loss in tables and legends; an unknown loss keeps its name.
 
     >>> loss_label("maxent_mean", "global"), loss_label("focal", label_smoothing=0.01)
     ('MaxEnt M (global)', 'Focal + LS 0.01')
@@ -66,57 +66,48 @@ def loss_label(loss: str, variant: str = "", label_smoothing: float = 0.0) -> st
 
 
 def line_style(loss: str, variant: str = "") -> Style:
-    """The look of a loss, a variant of which is dotted; of one that is not ours, grey, by what its name falls on."""
+    """The style of a loss; variants are dotted. An unknown loss is grey, its dash and shape depend on its name."""
     number = crc32(loss.encode(errors="replace"))
-    other = Style(
-        loss, GREY, DASH_PATTERNS[number % len(DASH_PATTERNS)], SHAPES[number // len(DASH_PATTERNS) % len(SHAPES)]
-    )
+    other = Style(loss, GREY, DASHES[number % len(DASHES)], SHAPES[number // len(DASHES) % len(SHAPES)])
     style = STYLES.get(loss, other)
     return style._replace(label=loss_label(loss, variant), dash=DOTTED if variant else style.dash)
 
 
 def loss_sort_key(loss: str) -> tuple[int, str]:
-    """Where a loss stands in tables and keys; those that are not ours stand behind, by name."""
+    """Sort key of a loss in tables and legends: the order of STYLES, then unknown losses by name."""
     return (LOSS_ORDER.index(loss) if loss in LOSS_ORDER else len(LOSS_ORDER)), loss
 
 
-SEQUENTIAL_COLOURS = (
-    (13, 8, 135),
-    (126, 3, 168),
-    (204, 71, 120),
-    (248, 149, 64),
-)  # colours of no loss, each lighter than the last
+# RGB, dark to light; no loss has these colours
+SEQUENTIAL_COLOURS = ((13, 8, 135), (126, 3, 168), (204, 71, 120), (248, 149, 64))
 
 
 def sequential_styles(labels: Sequence[str]) -> list[Style]:
-    """Lines that are no losses, from dark to light in the order of their labels."""
+    """Styles of lines that are not losses, from dark to light in the order of the labels."""
     last = max(1, len(labels) - 1)
     return [
-        Style(label, _between(at / last), DASH_PATTERNS[at % len(DASH_PATTERNS)], SHAPES[at % len(SHAPES)])
+        Style(label, _between(at / last), DASHES[at % len(DASHES)], SHAPES[at % len(SHAPES)])
         for at, label in enumerate(labels)
     ]
 
 
 def _between(share: float) -> str:
-    """A colour on the sequential_styles, 0 its dark end and 1 its light one."""
-    place = share * (len(SEQUENTIAL_COLOURS) - 1)
-    low = min(int(place), len(SEQUENTIAL_COLOURS) - 2)
-    mixed = (
-        round(a + (place - low) * (b - a))
-        for a, b in zip(SEQUENTIAL_COLOURS[low], SEQUENTIAL_COLOURS[low + 1], strict=True)
-    )
-    return "#" + "".join(f"{part:02X}" for part in mixed)
+    """A colour of the sequence: 0 is its dark end, 1 its light end."""
+    position = share * (len(SEQUENTIAL_COLOURS) - 1)
+    low = min(int(position), len(SEQUENTIAL_COLOURS) - 2)
+    pairs = zip(SEQUENTIAL_COLOURS[low], SEQUENTIAL_COLOURS[low + 1], strict=True)
+    return "#" + "".join(f"{round(a + (position - low) * (b - a)):02X}" for a, b in pairs)
 
 
-MAIN_METRICS = ("ece", "accuracy", "cece", "kse", "nll", "brier")  # in switches
-NORMS = {  # what the rows of an experiment have beside metrics
+MAIN_METRICS = ("ece", "accuracy", "cece", "kse", "nll", "brier")  # listed first
+NORMS = {  # columns of an experiment that are not in METRICS
     name: Quantity(name, f"{of.capitalize()} norm", f"mean norm of the {of}s", in_percent=False, better=None)
     for name, of in (("feature_norm", "feature"), ("logit_norm", "logit"))
 }
 
 
 def quantity_of(metric: str) -> Quantity:
-    """How a metric is shown; one we do not know goes by its own name, as it is.
+    """Heading and unit of a metric; an unknown metric is shown under its name, without a unit.
 
     >>> quantity_of("ece").heading, quantity_of("other").in_percent
     ('ECE', False)
@@ -126,20 +117,20 @@ def quantity_of(metric: str) -> Quantity:
 
 
 def sort_metrics(metrics: Iterable[str]) -> list[str]:
-    """The ECE first, what only describes behind, and what we do not know last."""
+    """MAIN_METRICS first, then the others; metrics without a better direction behind these, unknown names last."""
     order = [*MAIN_METRICS, *METRICS, *NORMS]
 
-    def place(name: str) -> tuple[bool, bool, int, str]:
+    def position(name: str) -> tuple[bool, bool, int, str]:
         known = name in order
         return not known, quantity_of(name).better is None, order.index(name) if known else 0, name
 
-    return sorted(metrics, key=place)
+    return sorted(metrics, key=position)
 
 
-COLUMN, PAGE = 320, 670  # pixels: 8.5 cm, the width of a column of text, and 17.7 cm, that of two
-AXIS, GAP = 46, 14  # pixels that an axis with its title takes, and between panels
+COLUMN, PAGE = 320, 670  # pixels: 8.5 cm for one column of text, 17.7 cm for two
+AXIS, GAP = 46, 14  # pixels of an axis with its title, and between panels
 FONT_SIZE = 10  # pixels: 7.5 points
-ROW = 15  # pixels of a line of the key
+ROW = 15  # pixels of a row of the legend
 INK = "#222222"
 FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
 PERCENT = "~%"

@@ -1,33 +1,40 @@
-"""One table for the terminal, files and pages: columns, rows of cells, and the notes under them."""
+"""A table for the terminal, files and pages: columns, rows of cells, and notes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from calibrant.report.numbers import MISSING
 
-BEST = "best"  # the kind of a cell that every format makes stand out
+BEST = "best"  # the kind of cell that every format emphasises
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The head of a column. Neighbours of one group stand under its name and are not parted where room is short."""
+    """The header of a column.
+
+    Args:
+        heading: The header.
+        numeric: Whether the cells are right-aligned.
+        title: The tooltip of the header on a page.
+        group: The header above adjacent columns of the same group; a table that is too wide is split between groups.
+    """
 
     heading: str
     numeric: bool = True
-    title: str = ""  # what it means, where a page is pointed at it
+    title: str = ""
     group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a place of a table.
+    """A cell of a table.
 
     Args:
-        text: As a reader sees it.
-        value: What a page sorts by and JSON has; the text where none is given.
+        text: The formatted value.
+        value: The value that a page sorts by and JSON contains; by default the text.
         kind: "best", "good", "bad" or "faint".
-        marks: Signs behind the text that a note explains, as †.
-        facts: What CSV and JSON say of this cell, with all digits; where a table has none, they say the rows.
+        marks: Marks after the text that a note explains, as †.
+        facts: The record of this cell in CSV and JSON, in full precision. A table without facts exports its rows.
     """
 
     text: str
@@ -39,16 +46,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows; the first column names the rows, and stands again in each part of a table that is too wide.
+    """Columns, rows and notes. The first column names the rows; each part of a split table repeats it.
 
     Args:
         caption: The title.
-        columns: The heads, one for each cell of a row.
+        columns: The headers, one for each cell of a row.
         rows: The cells.
         notes: Sentences under the table.
-        best: What the cells of the kind "best" are the best of, as "column"; "" where there are none.
+        best: What the cells of kind "best" are the best of, as "column"; "" where there are none.
         name: The id of the table on a page.
-        option: What a switch of the page calls it.
+        option: The label of the table in a drop-down list of the page.
     """
 
     caption: str
@@ -59,13 +66,13 @@ class Table:
     name: str = ""
     option: str = ""
 
-    def legend(self, best: str) -> list[str]:
-        """The notes, the first of which says what a format marks the best cells with."""
-        return [f"{best}: best of its {self.best}.", *self.notes] if self.best else self.notes
+    def footnotes(self, emphasis: str) -> list[str]:
+        """The notes, preceded by the meaning of emphasised cells. emphasis: how the format emphasises, as "bold"."""
+        return [f"{emphasis}: best of its {self.best}.", *self.notes] if self.best else self.notes
 
 
 def number_cell(value: float | None, text: str, kind: str = "") -> Cell:
-    """A number with what it is sorted by, or a sign that there is none.
+    """A cell that is sorted by its value; None is a dash.
 
     >>> number_cell(0.25, "25 %").value, number_cell(None, "").text
     (0.25, '–')

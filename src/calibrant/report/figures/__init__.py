@@ -1,4 +1,4 @@
-"""The figures of an experiment by name: each has records to prepare, and draws them; `make` does both for a folder."""
+"""The figures of an experiment by name. Each is a module: `prepare` computes records, `draw` makes a chart of them."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant._names import check_choice
@@ -27,98 +28,97 @@ from calibrant.report.figures import (
 from calibrant.report.scores import ChartRecord, shared_tests
 
 ALL = "all"
-SELECTION = ("data", "losses", "calibrator")
 
 ExperimentPath = ExperimentFolder | str | os.PathLike[str]
-ImageSource = Callable[..., Mapping[str, Mapping[str, samples.Pixels]]]  # of rows, data and severity: by row and column
+ImageSource = Callable[
+    ..., Mapping[str, Mapping[str, samples.Pixels]]
+]  # (rows, data, severity) -> row -> column -> image
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: prepare(what it needs, **options) gives records, draw(records) a chart."""
+    """A figure: prepare(input, **options) computes records, draw(records) makes a chart."""
 
     prepare: Callable[..., list[ChartRecord]]
     draw: Callable[[list[ChartRecord]], ChartSpec]
+    input: Literal["nothing", "rows", "curves", "images"]
+    options: tuple[str, ...]
     caption: str
-    needs: Literal["nothing", "rows", "curves", "images"]
-    options: tuple[str, ...] = ()
 
 
+SELECTION = ("data", "losses", "calibrator")
 FIGURES: dict[str, Figure] = {
     "gibbs": Figure(
         gibbs.prepare,
         gibbs.draw,
-        "Distributions of greatest entropy over the classes. A higher mean μ favours the higher classes; a higher "
-        "variance σ² about the middle class spreads the probability.",
         "nothing",
+        (),
+        "Maximum-entropy distributions over the classes. A higher mean μ favours the higher classes; a higher variance "
+        "σ² around the middle class spreads the probability.",
     ),
     "severity": Figure(
         severity.prepare,
         severity.draw,
-        "Error and calibration error as the shift grows, 0 being the unshifted test. Means over the corruptions of "
-        "each severity, then over seeds; bands are standard errors.",
         "rows",
         SELECTION,
+        "Error and calibration error against severity; 0 is the unshifted test. Means over the corruptions of each "
+        "severity, then over seeds; bands are standard errors.",
     ),
     "samples": Figure(
-        samples.prepare,
-        samples.draw,
-        "Images of the test, as they are and under shift.",
-        "images",
-        ("data", "severity"),
+        samples.prepare, samples.draw, "images", ("data", "severity"), "Unshifted and shifted test images."
     ),
     "reliability": Figure(
         reliability.prepare,
         reliability.draw,
-        "Share of the predictions in ten bins of confidence (top) and accuracy in each bin (bottom), all shifted tests "
-        "and seeds together. Bars below the diagonal are overconfident.",
         "curves",
         (*SELECTION, "severity"),
+        "Histogram of confidence in ten bins (top) and accuracy of each bin (bottom), pooled over shifted tests and "
+        "seeds. Bars below the diagonal are overconfident.",
     ),
     "local_constraints": Figure(
         local_constraints.prepare,
         local_constraints.draw,
-        "ECE as the shift grows, for MaxEnt Loss with local constraints (solid) and with global ones alone (dotted).",
         "rows",
         SELECTION,
+        "ECE against severity for MaxEnt loss with local constraints (solid) and with global ones only (dotted).",
     ),
     "feature_norm": Figure(
         feature_norm.prepare,
         feature_norm.draw,
-        "ECE against the mean norm of the features. Numbers are severities; of a shift in the wild, 0 is the unshifted "
-        "test and 1 the shifted one.",
         "rows",
         ("data", "losses"),
+        "ECE against the mean feature norm. Numbers are severities; for a natural shift, 0 is the unshifted test and 1 "
+        "the shifted test.",
     ),
     "label_smoothing": Figure(
         label_smoothing.prepare,
         label_smoothing.draw,
-        "Share of the predictions in ten bins of confidence, all shifted tests and seeds together, without and with "
-        "label smoothing (LS). The line repeats the bars without.",
         "curves",
         (*SELECTION, "severity"),
+        "Histogram of confidence in ten bins without and with label smoothing (LS), pooled over shifted tests and "
+        "seeds. The line repeats the histogram without label smoothing.",
     ),
     "risk_coverage": Figure(
         risk_coverage.prepare,
         risk_coverage.draw,
-        "Error among the most confident predictions of each test against the share of it that is kept; means over the "
-        "shifted tests and seeds.",
         "curves",
         (*SELECTION, "severity"),
+        "Error among the most confident predictions of each test (risk) against the share that is kept (coverage); "
+        "means over shifted tests and seeds.",
     ),
     "heat_map": Figure(
         heat_map.prepare,
         heat_map.draw,
-        "ECE in percent by loss and corruption, means over severities and seeds.",
         "rows",
         (*SELECTION, "severity"),
+        "ECE in percent by loss and corruption, means over severities and seeds.",
     ),
     "calibrated": Figure(
         calibrated.prepare,
         calibrated.draw,
-        "ECE as the shift grows, raw and after each calibrator. Bands are standard errors over seeds.",
         "rows",
         ("data", "losses"),
+        "ECE against severity, raw and after each calibrator. Bands are standard errors over seeds.",
     ),
 }
 
@@ -126,54 +126,55 @@ FIGURES: dict[str, Figure] = {
 def make_figure(
     name: str, folder: ExperimentPath | None = None, *, images: ImageSource | None = None, **options: Any
 ) -> ChartSpec:
-    """Draw one figure.
+    """Draw a figure of an experiment.
 
     Args:
-        name: One of FIGURES.
-        folder: The folder of the experiment; gibbs needs none.
-        images: What gives the figure samples its images, as `calibrant.experiments.samples.sample_images`.
-        options: data and losses (collections of names), calibrator, severity, where the figure knows them.
+        name: A key of FIGURES.
+        folder: The folder of the experiment; the figure gibbs needs none.
+        images: The function that reads the images of the figure samples, as
+            `calibrant.experiments.samples.sample_images`.
+        options: data and losses (collections of names), calibrator, severity, where the figure has this option.
 
     Returns:
-        The chart; `calibrant.report.render` makes it a file.
+        The chart; `calibrant.report.render.save` writes it to a file.
 
     Raises:
-        NoDataError: The experiment lacks what the figure needs; the message says what gives it.
-        UnknownNameError: There is no such figure, data set, loss or calibrator.
-        InvalidInputError: An option means nothing to the figure.
+        NoDataError: The experiment lacks data that the figure needs; the message has a hint.
+        UnknownNameError: The figure, a data set, a loss or the calibrator is unknown.
+        InvalidInputError: The figure does not have an option.
     """
     check_choice("figure", name, FIGURES)
     figure = FIGURES[name]
-    check_options(name, options)
-    if figure.needs == "nothing":
+    for option in options:
+        if option not in figure.options:
+            raise InvalidInputError(f"the figure {name} has no option {option}")
+    if figure.input == "nothing":
         return figure.draw(figure.prepare())
     if folder is None:
         raise InvalidInputError(f"the figure {name} needs the folder of an experiment")
     folder = open_experiment(folder)
-    if figure.needs == "images":
+    if figure.input == "images":
         if images is None:
             raise NoDataError(f"the figure {name} needs images of the data set")
         return figure.draw(figure.prepare(images(folder.read_rows(), **options)))
-    table = folder.read_rows() if figure.needs == "rows" else folder.read_curves()
-    if figure.needs == "curves":  # which a calibrator that could not be fitted lacks, and that is not the others' loss
-        table = table.filter(pc.equal(table["calibrator"], _known_calibrator(table, options.get("calibrator", RAW))))
+    if figure.input == "rows":
+        table = folder.read_rows()
+    else:
+        table = _filter_calibrator(folder.read_curves(), options.get("calibrator", RAW))
     shared, notes = shared_tests(table)
     return with_notes(figure.draw(figure.prepare(shared, **options)), notes)
 
 
-def _known_calibrator(table: Any, name: str) -> str:
-    known = pc.unique(table["calibrator"]).to_pylist()
-    return check_choice("calibrator of the experiment", name, sorted(known)) if known else name
+def _filter_calibrator(curves: pa.Table, name: str) -> pa.Table:
+    """The curves of one calibrator, before tests are compared: another that was not fitted has fewer tests."""
+    known = pc.unique(curves["calibrator"]).to_pylist()
+    if known:
+        check_choice("calibrator of the experiment", name, sorted(known))
+    return curves.filter(pc.equal(curves["calibrator"], name))
 
 
 def open_experiment(folder: ExperimentPath) -> ExperimentFolder:
     return folder if isinstance(folder, ExperimentFolder) else ExperimentFolder(Path(folder))
-
-
-def check_options(name: str, options: Collection[str]) -> None:
-    for option in options:
-        if option not in FIGURES[name].options:
-            raise InvalidInputError(f"{option} has no meaning for the figure {name}")
 
 
 def make_figures(
@@ -181,30 +182,30 @@ def make_figures(
     names: Collection[str] = (ALL,),
     *,
     images: ImageSource | None = None,
-    report: Callable[[str], None] = lambda name: None,
+    progress: Callable[[str], None] = lambda name: None,
     **options: Any,
 ) -> tuple[dict[str, ChartSpec], dict[str, str]]:
-    """Draw the figures of an experiment that can be drawn.
+    """Draw all figures of an experiment that its data allow.
 
     Args:
         folder: The folder of the experiment.
-        names: Of figures, or "all".
-        images: As for `make`.
-        report: Told the name of each figure as it is begun.
-        options: As for `make`; each figure takes those that it knows.
+        names: Keys of FIGURES, or "all".
+        images: As for `make_figure`.
+        progress: Called with the name of each figure before it is drawn.
+        options: As for `make_figure`; each figure gets those that it has.
 
     Returns:
-        The charts by name, and of each that cannot be drawn the reason.
+        The charts by name, and the error messages of the figures that cannot be drawn by name.
 
     Raises:
-        UnknownNameError: A name is that of no figure.
+        UnknownNameError: A figure is unknown.
     """
-    check_names(names)
+    check_figures(names)
     made: dict[str, ChartSpec] = {}
     reasons: dict[str, str] = {}
     for name, figure in FIGURES.items():
         if ALL in names or name in names:
-            report(name)
+            progress(name)
             known = {option: value for option, value in options.items() if option in figure.options}
             try:
                 made[name] = make_figure(name, folder, images=images, **known)
@@ -213,6 +214,7 @@ def make_figures(
     return made, reasons
 
 
-def check_names(names: Collection[str]) -> None:
+def check_figures(names: Collection[str]) -> None:
+    """Raises: UnknownNameError where a name is neither a key of FIGURES nor "all"."""
     for name in names:
         check_choice("figure", name, (*FIGURES, ALL))

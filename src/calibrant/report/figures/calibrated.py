@@ -1,4 +1,4 @@
-"""ECE against severity, raw and after each calibrator, a panel per loss: what helps under shift."""
+"""ECE against severity, raw and after each calibrator, a panel per loss."""
 
 from collections.abc import Collection
 
@@ -13,24 +13,28 @@ from calibrant.report.scores import ChartRecord, panel_names, select_rows, uniqu
 from calibrant.report.style import PAGE, loss_label, sequential_styles
 
 DEFAULT_LOSSES = ("cross_entropy", "focal", "maxent_mean")
-REMEDY = "name some in the experiment's calibrators, as temperature"
-PANELS_PER_ROW = 3
+MAX_PANELS_IN_ROW = 3
 
 
 def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[str] = ()) -> list[ChartRecord]:
-    """Means at every severity for these losses, by default DEFAULT_LOSSES, or all where none of these was run."""
+    """ECE at each severity for these losses, by default DEFAULT_LOSSES, or all where none of them was run.
+
+    Raises:
+        NoDataError: The rows have no ECE, no calibrator or no severities.
+    """
     kept = select_rows(rows, data=data, losses=losses, calibrator=None, metric=("ece",))
-    require_data(kept, "calibrated", "the metric ece", "ask for it in the experiment's metrics")
+    require_data(kept, "calibrated", "the metric ece", "add it to the experiment's metrics")
     default = kept.filter(pc.is_in(kept["loss"], pa.array(DEFAULT_LOSSES)))
     kept = default if default.num_rows and not losses else kept
-    require_data(kept.filter(pc.not_equal(kept["calibrator"], RAW)), "calibrated", "calibrated rows", REMEDY)
+    calibrated = kept.filter(pc.not_equal(kept["calibrator"], RAW))
+    require_data(calibrated, "calibrated", "calibrated rows", "name calibrators in the experiment, as temperature")
     return severity_records(kept, "calibrated")
 
 
 def draw(records: list[ChartRecord]) -> ChartSpec:
-    """Raw first; the lines are on a sequential_styles of their own, for the colours of losses mean losses."""
+    """The uncalibrated line is the first; the colours are none of a loss."""
     order = sorted({record["calibrator"] for record in records}, key=lambda name: (name != RAW, name))
-    lines = sequential_styles([_name(calibrator) for calibrator in order])
+    lines = sequential_styles([_label(calibrator) for calibrator in order])
     charts = []
     for panel in panel_names(records):
         own = [record for record in records if record["panel"] == panel]
@@ -39,17 +43,17 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
                 lines,
                 [record for record in own if record["loss"] == loss],
                 printable(f"{panel}: {loss_label(loss)}"),
-                panel_width(PANELS_PER_ROW, PAGE, axes=PANELS_PER_ROW),
-                label=lambda record: _name(record["calibrator"]),
+                panel_width(MAX_PANELS_IN_ROW, PAGE, axes=MAX_PANELS_IN_ROW),
+                label=lambda record: _label(record["calibrator"]),
                 y_title="ECE",
                 height=150,
                 top=1.06 * max(record["high"] for record in own),
             )
             for loss in unique_losses(own)
         ]
-    columns = min(PANELS_PER_ROW, len(unique_losses(records)))
+    columns = min(MAX_PANELS_IN_ROW, len(unique_losses(records)))
     return compose_figure(panel_grid(charts, columns), legend(lines, panel_width(1, PAGE)))
 
 
-def _name(calibrator: str) -> str:
+def _label(calibrator: str) -> str:
     return "raw" if calibrator == RAW else printable(calibrator)

@@ -1,4 +1,4 @@
-"""Fig. 2: distributions of greatest entropy over the classes, for several means, and for several variances."""
+"""Fig. 2: maximum-entropy distributions over the classes for several means, and for several variances."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,6 @@ import altair as alt
 
 from calibrant.maxent import gibbs_distribution
 from calibrant.report.charts import (
-    Chart,
     ChartSpec,
     colour,
     compose_figure,
@@ -29,7 +28,7 @@ MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
 def prepare(
     n_classes: int = 10, means: Sequence[float] = MEANS, variances: Sequence[float] = VARIANCES
 ) -> list[ChartRecord]:
-    """With a given mean, and with a given variance about the middle class. Raises: NotConvergedError."""
+    """Distributions of a given mean, and of a given variance around the middle class. Raises: NotConvergedError."""
     uniform = [1 / n_classes] * n_classes
     middle = (n_classes - 1) / 2
     found = {("mean", mean): gibbs_distribution(uniform, "mean", targets=[mean]) for mean in means}
@@ -48,20 +47,21 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
     return compose_figure(hconcat(*panels, spacing=14))
 
 
-def _panel(records: list[ChartRecord], moment: str, letter: str) -> Chart:
-    rows = [_words(record, f"{letter} = {record['target']:g}") for record in records if record["moment"] == moment]
+def _panel(records: list[ChartRecord], moment: str, symbol: str) -> ChartSpec:
+    own = [record for record in records if record["moment"] == moment]
+    rows = [_add_description(record, f"{symbol} = {record['target']:g}") for record in own]
     lines = sequential_styles(list(dict.fromkeys(row["line"] for row in rows)))
     width = panel_width(2, COLUMN, axes=2)
-    chart = _lines(rows, lines, first=moment == "mean")
+    chart = _lines(rows, lines, y_title="Probability" if moment == "mean" else None)
     return vconcat(chart.properties(width=width, height=150), legend(lines, width), spacing=6)
 
 
-def _words(record: ChartRecord, line: str) -> ChartRecord:
-    about = describe_mark(line, f"class {record['class']}", f"probability {percent(record['probability'])}")
-    return {**record, "line": line, "description": about}
+def _add_description(record: ChartRecord, line: str) -> ChartRecord:
+    parts = f"class {record['class']}", f"probability {percent(record['probability'])}"
+    return {**record, "line": line, "description": describe_mark(line, *parts)}
 
 
-def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, first: bool) -> alt.LayerChart:
+def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, y_title: str | None) -> alt.LayerChart:
     last = max(row["class"] for row in rows)
     ticks = list(range(0, last + 1, max(1, round(last / 3))))
     base = alt.Chart().encode(
@@ -71,7 +71,7 @@ def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, first: bool) -> a
             axis=alt.Axis(values=ticks, grid=False, format="d"),
             scale=alt.Scale(nice=False, padding=6),
         ),
-        y=alt.Y("probability:Q", title="Probability" if first else None, axis=alt.Axis(format=PERCENT, tickCount=5)),
+        y=alt.Y("probability:Q", title=y_title, axis=alt.Axis(format=PERCENT, tickCount=5)),
         color=colour(lines),
     )
     return layer_charts(

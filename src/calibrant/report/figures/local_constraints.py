@@ -1,4 +1,4 @@
-"""Fig. 6: ECE against severity for MaxEnt Loss with local constraints (solid) and with global ones alone (dotted)."""
+"""Fig. 6: ECE against severity for MaxEnt loss with local constraints (solid) and with global ones only (dotted)."""
 
 from functools import partial
 from typing import Any
@@ -11,15 +11,15 @@ from calibrant.report.scores import ChartRecord, keep_paired_losses, select_rows
 from calibrant.report.style import line_style
 
 GLOBAL = "global"
-REMEDY = 'a grid with variant = "global" and loss_options = { local = false } gives them'
 
 
-def prepare(rows: pa.Table, **choice: Any) -> list[ChartRecord]:
-    """Losses that have runs with and without local constraints. Raises: NoDataError."""
-    kept = select_rows(rows, **choice, variants=("", GLOBAL), metric=("ece",))
-    require_data(kept, "local_constraints", "the metric ece", "ask for it in the experiment's metrics")
+def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
+    """ECE at each severity of the losses that have runs with and without local constraints. Raises: NoDataError."""
+    kept = select_rows(rows, **selection, variants=("", GLOBAL), metric=("ece",))
+    require_data(kept, "local_constraints", "the metric ece", "add it to the experiment's metrics")
     both = keep_paired_losses(kept, "variant")
-    require_data(both, "local_constraints", 'runs of a loss both with and without the variant "global"', REMEDY)
+    hint = 'add a grid with variant = "global" and loss_options = { local = false }'
+    require_data(both, "local_constraints", 'runs of a loss both with and without the variant "global"', hint)
     return severity_records(both, "local_constraints")
 
 

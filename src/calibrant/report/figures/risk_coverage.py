@@ -1,4 +1,4 @@
-"""Error among the most confident predictions against how many are kept: what a model gains by keeping silent."""
+"""Risk-coverage curves: the error among the most confident predictions against the share that is kept."""
 
 from functools import partial
 from typing import Any
@@ -6,19 +6,15 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from calibrant.report.charts import ChartSpec, colour, dash, inline_data, panel_figure, require_data
-from calibrant.report.figures.reliability import required_tests
-from calibrant.report.scores import ChartRecord, filter_severity, pool_curves, select_rows, unique_losses
+from calibrant.report.charts import ChartSpec, colour, dash, inline_data, panel_figure
+from calibrant.report.figures.reliability import select_curves
+from calibrant.report.scores import ChartRecord, pool_curves, unique_losses
 from calibrant.report.style import PERCENT, Style, line_style, loss_label
 
-REMEDY = "its curves.parquet must hold risk_coverage curves of shifted tests"
 
-
-def prepare(curves: pa.Table, *, severity: int | None = None, **choice: Any) -> list[ChartRecord]:
-    """Means over all shifted tests and seeds, or over the tests of one severity. Raises: NoDataError."""
-    kept = select_rows(curves, **choice, curve=("risk_coverage",))
-    tests = filter_severity(kept, severity)
-    require_data(tests, "risk_coverage", required_tests(severity), REMEDY)
+def prepare(curves: pa.Table, *, severity: int | None = None, **selection: Any) -> list[ChartRecord]:
+    """Means over seeds and all shifted tests, or the tests of one severity. Raises: NoDataError."""
+    tests = select_curves(curves, "risk_coverage", "risk_coverage", severity, **selection)
     return [
         {"panel": point["panel"], "loss": point["loss"], "coverage": point["x"], "error": point["y"]}
         for point in pool_curves(tests, "panel", "loss")

@@ -1,4 +1,4 @@
-"""Fig. 4: images as they are, and as shifts change them: a row per image, a column per shift."""
+"""Fig. 4: unshifted and shifted test images: a row per image, a column per shift."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from calibrant.report.style import COLUMN, FONT_SIZE, PAGE
 
 Pixels = npt.NDArray[np.uint8]
 
-SHARP = 192  # pixels: smaller images are enlarged to about this, each pixel a square, so that no viewer blurs them
-MAX_SIDE, NAMES, GAP = 60, 90, 3
+SHARP_SIDE = 192  # pixels: smaller images are repeated up to this side, because viewers blur enlarged images
+MAX_SIDE, ROW_LABELS, MARGIN = 60, 90, 3  # pixels of an image, of the labels of rows, and between images
 
 
 def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[ChartRecord]:
-    """From the images of each row by their columns: uint8, (h, w) or (h, w, 3). Raises: InvalidInputError."""
+    """From images by row and column: uint8 of shape (h, w) or (h, w, 3). Raises: InvalidInputError."""
     found = [
         {"row": printable(row), "column": printable(column), "url": _url(f"{row}, {column}", pixels)}
         for row, columns in images.items()
@@ -34,11 +34,11 @@ def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[ChartRecord]:
 
 
 def _url(name: str, pixels: Pixels) -> str:
-    """The image as a PNG, in an address that holds all its bytes."""
+    """The image as a data URL of a PNG."""
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
         rule = "images must be uint8 of shape (h, w) or (h, w, 3)"
         raise InvalidInputError(f"{rule}, got {pixels.dtype} of {pixels.shape} for {name}")
-    factor = max(1, SHARP // max(pixels.shape[:2]))
+    factor = max(1, SHARP_SIDE // max(pixels.shape[:2]))
     file = BytesIO()
     Image.fromarray(pixels.repeat(factor, 0).repeat(factor, 1)).save(file, "PNG", optimize=True)
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
@@ -47,8 +47,8 @@ def _url(name: str, pixels: Pixels) -> str:
 def draw(records: list[ChartRecord]) -> ChartSpec:
     rows, columns = (list(dict.fromkeys(record[name] for record in records)) for name in ("row", "column"))
     room = COLUMN if len(columns) <= 6 else PAGE
-    side = min(MAX_SIDE, (room - NAMES) // len(columns))
-    names = min(round(6.2 * max(map(len, rows))), NAMES + 30)  # room for the names in a wider font than is drawn with
+    side = min(MAX_SIDE, (room - ROW_LABELS) // len(columns))
+    names = min(round(6.2 * max(map(len, rows))), ROW_LABELS + 30)  # a viewer may use a wider font
     plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": FONT_SIZE}
     images = (
         alt.Chart(
@@ -56,7 +56,7 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
                 [{**record, "description": describe_mark(record["row"], record["column"])} for record in records]
             )
         )
-        .mark_image(width=side - GAP, height=side - GAP)
+        .mark_image(width=side - MARGIN, height=side - MARGIN)
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),
             y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=names, **plain)),

@@ -1,4 +1,4 @@
-"""Fig. 3: error, ECE and KSE against the severity of the shift, a line per loss; other figures share its panels."""
+"""Fig. 3: error, ECE and KSE against the severity of corruptions, a line per loss; other figures use its panels."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,35 +31,34 @@ from calibrant.report.style import PAGE, PERCENT, Style, line_style, loss_label,
 
 Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 SEVERITY_METRICS = ("accuracy", "ece", "kse")
-HEIGHT, HIGHER = 150, 220  # pixels of a panel: of one of several metrics, and of one metric alone
-SEVERITY_HINT = "a data set with corrupted tests gives them, as digits or cifar10"
+SEVERITY_HINT = "use a data set with corrupted tests, as digits or cifar10"
 
 
-def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **choice: Any) -> list[ChartRecord]:
-    """Means over the corruptions of each severity, then over seeds; of accuracy the error. Raises: NoDataError."""
-    kept = select_rows(rows, **choice, metric=metrics)
-    require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "ask for them in the experiment's metrics")
-    return [_as_error(record) for record in severity_records(kept, "severity")]
+def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **selection: Any) -> list[ChartRecord]:
+    """Means over the corruptions of each severity, then over seeds; accuracy becomes the error. Raises: NoDataError."""
+    kept = select_rows(rows, **selection, metric=metrics)
+    require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "add them to the experiment's metrics")
+    return [_accuracy_to_error(record) for record in severity_records(kept, "severity")]
 
 
 def severity_records(rows: pa.Table, figure: str) -> list[ChartRecord]:
-    """Means at every severity; data sets without severities are left out.
+    """Means at each severity; data sets without severities are left out.
 
     Raises:
         NoDataError: No data set has tests of two severities.
     """
-    graded = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
-    require_data(graded, figure, "tests at several severities", SEVERITY_HINT)
-    known = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
-    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], graded), known))
+    panels = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
+    require_data(panels, figure, "tests at several severities", SEVERITY_HINT)
+    graded = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
+    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], panels), graded))
     severities = pc.unique(rows["severity"]).to_pylist()
     if len(severities) < 2:
-        have = f"only severity {severities[0]}"
-        raise NoDataError(f"the figure {figure} needs tests at several severities, and the experiment has {have}")
+        found = f"only severity {severities[0]}"
+        raise NoDataError(f"the figure {figure} needs tests at several severities, and the experiment has {found}")
     return mean_records(rows, "panel", "metric", "loss", "variant", "calibrator", "severity")
 
 
-def _as_error(record: ChartRecord) -> ChartRecord:
+def _accuracy_to_error(record: ChartRecord) -> ChartRecord:
     if record["metric"] != "accuracy":
         return record
     limits = {"mean": 1 - record["mean"], "low": 1 - record["high"], "high": 1 - record["low"]}
@@ -72,27 +71,20 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
     width = panel_width(len(metrics), PAGE, axes=len(metrics))
     rows = []
     for panel in panel_names(records):
-        charts = [
-            severity_panel(
-                lines,
-                [record for record in records if (record["panel"], record["metric"]) == (panel, metric)],
-                "",
-                width,
-                y_title=Y_TITLES[metric],
-                height=HEIGHT,
-            )
-            for metric in metrics
-        ]
+        charts = []
+        for metric in metrics:
+            own = [record for record in records if (record["panel"], record["metric"]) == (panel, metric)]
+            charts.append(severity_panel(lines, own, "", width, y_title=Y_TITLES[metric], height=150))
         rows.append(hconcat(*charts, title=panel))
     return compose_figure(*rows, legend(lines, panel_width(1, PAGE)))
 
 
 def draw_metric(records: list[ChartRecord], metric: str, title: str) -> ChartSpec:
-    """One metric alone, a panel per data set."""
+    """One metric, a panel per data set."""
     lines = [line_style(loss) for loss in unique_losses(records)]
     in_percent = quantity_of(metric).in_percent
-    panel = partial(severity_panel, lines, y_title=title, height=HIGHER, in_percent=in_percent)
-    return panel_figure(records, lines, panel, single=PAGE)
+    panel = partial(severity_panel, lines, y_title=title, height=220, in_percent=in_percent)
+    return panel_figure(records, lines, panel, single_width=PAGE)
 
 
 def label_by_loss(record: ChartRecord) -> str:
@@ -111,8 +103,20 @@ def severity_panel(
     top: float | None = None,
     in_percent: bool = True,
 ) -> Chart:
-    """One panel: bands, lines and points; label says which line a record is on."""
-    rows = [_words(record, label(record), y_title, in_percent=in_percent) for record in records]
+    """A panel of lines with points and bands of one standard error.
+
+    Args:
+        lines: The styles of the lines.
+        records: Means at severities.
+        title: Above the panel.
+        width: Pixels.
+        label: The label of the line that a record belongs to.
+        y_title: The title of the y axis.
+        height: Pixels.
+        top: The end of the y axis, by default that of the data.
+        in_percent: Whether the means are shares.
+    """
+    rows = [_add_description(record, label(record), y_title, in_percent=in_percent) for record in records]
     base = alt.Chart().encode(
         x=alt.X(
             "severity:Q",
@@ -125,17 +129,17 @@ def severity_panel(
     )
     axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
     scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
-    up = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
+    y = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
-    line = base.mark_line(strokeWidth=1.5).encode(y=up, strokeDash=dash(lines))
+    line = base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=dash(lines))
     point = base.mark_point(filled=True, size=26, opacity=1).encode(
-        y=up, shape=shape(lines), description="description:N"
+        y=y, shape=shape(lines), description="description:N"
     )
     chart = layer_charts(band, line, point, rows=rows).properties(width=width, height=height)
     return chart.properties(title=title) if title else chart
 
 
-def _words(record: ChartRecord, label: str, metric: str, *, in_percent: bool) -> ChartRecord:
+def _add_description(record: ChartRecord, label: str, metric: str, *, in_percent: bool) -> ChartRecord:
     mean = percent(record["mean"]) if in_percent else mean_text(record["mean"], False)
-    about = describe_mark(label, f"severity {record['severity']}", f"{metric} {mean}", seeds_text(record["n_seeds"]))
-    return {**record, "line": label, "description": about}
+    parts = f"severity {record['severity']}", f"{metric} {mean}", seeds_text(record["n_seeds"])
+    return {**record, "line": label, "description": describe_mark(label, *parts)}
