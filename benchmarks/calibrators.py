@@ -42,8 +42,7 @@ from calibrant.calibrators import (
     SplineCalibration,
     TemperatureScaling,
 )
-from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.scale import BOUNDS, solve_temperature
+from calibrant.calibrators.likelihood import BOUNDS, Likelihood, solve_temperature
 
 SMALL, LARGE = (5_000, 10), (50_000, 1000)
 OURS, SOLVER = "calibrant, TemperatureScaling.fit", "calibrant, the solver alone"

@@ -17,7 +17,7 @@ import torch
 
 import calibrant as cb
 from calibrant.calibrators import TemperatureScaling, VectorScaling
-from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, NoDataError, ResourceError
 from made.calibrator_check import CALIBRATORS, fitted, fresh_rows
 
 
@@ -71,7 +71,7 @@ def test_other_content_is_refused(path: Path) -> None:
             refused(path)
     path.unlink()
     path.mkdir()
-    refused(path, NoDataError)
+    refused(path, ResourceError)
 
 
 def test_the_file_of_another_method_is_refused(path: Path) -> None:
@@ -187,7 +187,7 @@ IMPOSSIBLE: list[tuple[str, str, Callable[[list[float]], list[float]]]] = [
     ("ensemble_temperature", "weights", lambda values: [-1.0, 2.0, 0.0]),
     ("ensemble_temperature", "weights", lambda values: [1.0, 1.0, 1.0]),
     ("histogram", "values", lambda values: [-v for v in values]),
-    ("histogram", "edges", lambda values: values[::-1]),
+    ("histogram", "knots", lambda values: values[::-1]),
     ("isotonic", "values", lambda values: values[::-1]),
     ("conditional_temperature", "knots", lambda values: values[::-1]),
     ("conditional_temperature", "scales", lambda values: [-v for v in values]),

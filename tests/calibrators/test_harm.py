@@ -11,8 +11,8 @@ import torch
 import calibrant as cb
 from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling
 from calibrant.calibrators.base import mean_nll
-from calibrant.calibrators.conditional import feature_bank, leave_one_out_distances
-from calibrant.calibrators.transfer import control_variate
+from calibrant.calibrators.conditional import feature_bank, neighbor_distances
+from calibrant.calibrators.transcal import control_variate
 from calibrant.errors import InvalidInputError, NotConvergedError
 from made.calibrator_check import NO_CERTAINTIES, PLAIN
 from made.calibrator_data import draw as drawn_at
@@ -200,8 +200,8 @@ def test_no_row_is_its_own_neighbour() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(40, 5, generator=generator)
     rows = draw(40, 3, 0, features=features)
-    bank, members = feature_bank("density_aware", rows, "validation")
-    found = leave_one_out_distances(features, bank, members, 3)
+    bank, members = feature_bank(features, rows.row_hashes[0])
+    found = neighbor_distances(features, bank, 3, members)
     unit = features / features.norm(dim=1, keepdim=True)
     apart = torch.cdist(unit, unit).fill_diagonal_(math.inf)
     torch.testing.assert_close(found.float(), apart.sort(dim=1).values[:, :3].mean(1), atol=2e-3, rtol=0)

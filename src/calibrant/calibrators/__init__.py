@@ -1,36 +1,60 @@
-"""Calibrators: better probabilities of a trained model, also for data that have shifted; under one contract."""
+"""Calibrators: better probabilities from a trained model's predictions, also for shifted data."""
 
-from calibrant.calibrators.apply import apply_calibrator as apply_calibrator
-from calibrant.calibrators.base import Calibrator as Calibrator
-from calibrant.calibrators.base import FitRecord as FitRecord
-from calibrant.calibrators.binary import BetaCalibration as BetaCalibration
-from calibrant.calibrators.binary import PlattScaling as PlattScaling
-from calibrant.calibrators.binning import BayesianBinning as BayesianBinning
-from calibrant.calibrators.binning import HistogramBinning as HistogramBinning
-from calibrant.calibrators.choice import Candidate as Candidate
-from calibrant.calibrators.choice import CrossFit as CrossFit
-from calibrant.calibrators.choice import choose as choose
-from calibrant.calibrators.choice import cross_fit as cross_fit
-from calibrant.calibrators.comparison import Comparison as Comparison
-from calibrant.calibrators.comparison import LeaveOneShiftOut as LeaveOneShiftOut
-from calibrant.calibrators.comparison import compare_calibrators as compare_calibrators
-from calibrant.calibrators.conditional import ConditionalTemperature as ConditionalTemperature
-from calibrant.calibrators.conditional import DensityAwareScaling as DensityAwareScaling
-from calibrant.calibrators.domains import DomainTemperature as DomainTemperature
-from calibrant.calibrators.domains import PerturbedTemperature as PerturbedTemperature
-from calibrant.calibrators.isotonic import IsotonicCalibration as IsotonicCalibration
-from calibrant.calibrators.isotonic import MulticlassIsotonic as MulticlassIsotonic
-from calibrant.calibrators.perturbation import perturb_gaussian as perturb_gaussian
-from calibrant.calibrators.scaling import DirichletCalibration as DirichletCalibration
-from calibrant.calibrators.scaling import MatrixScaling as MatrixScaling
-from calibrant.calibrators.scaling import VectorScaling as VectorScaling
-from calibrant.calibrators.sets import SetTemperature as SetTemperature
-from calibrant.calibrators.spline import SplineCalibration as SplineCalibration
-from calibrant.calibrators.table import CALIBRATORS as CALIBRATORS
-from calibrant.calibrators.table import load_calibrator as load_calibrator
-from calibrant.calibrators.temperature import PAPER_GRID as PAPER_GRID
-from calibrant.calibrators.temperature import EnsembleTemperature as EnsembleTemperature
-from calibrant.calibrators.temperature import GridTemperature as GridTemperature
-from calibrant.calibrators.temperature import Identity as Identity
-from calibrant.calibrators.temperature import TemperatureScaling as TemperatureScaling
-from calibrant.calibrators.transfer import TransCal as TransCal
+from calibrant.calibrators.apply import apply_calibrator
+from calibrant.calibrators.base import Calibrator, FitRecord
+from calibrant.calibrators.binary import BetaCalibration, PlattScaling
+from calibrant.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration, MulticlassIsotonic
+from calibrant.calibrators.choice import Candidate, CrossFit, choose, cross_fit
+from calibrant.calibrators.comparison import Comparison, LeaveOneShiftOut, compare_calibrators
+from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
+from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
+from calibrant.calibrators.perturbation import perturb_gaussian
+from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from calibrant.calibrators.sets import SetTemperature
+from calibrant.calibrators.spline import SplineCalibration
+from calibrant.calibrators.table import CALIBRATORS, load_calibrator
+from calibrant.calibrators.temperature import (
+    PAPER_GRID,
+    EnsembleTemperature,
+    GridTemperature,
+    Identity,
+    TemperatureScaling,
+)
+from calibrant.calibrators.transcal import TransCal
+
+__all__ = [
+    "CALIBRATORS",
+    "PAPER_GRID",
+    "BayesianBinning",
+    "BetaCalibration",
+    "Calibrator",
+    "Candidate",
+    "Comparison",
+    "ConditionalTemperature",
+    "CrossFit",
+    "DensityAwareScaling",
+    "DirichletCalibration",
+    "DomainTemperature",
+    "EnsembleTemperature",
+    "FitRecord",
+    "GridTemperature",
+    "HistogramBinning",
+    "Identity",
+    "IsotonicCalibration",
+    "LeaveOneShiftOut",
+    "MatrixScaling",
+    "MulticlassIsotonic",
+    "PerturbedTemperature",
+    "PlattScaling",
+    "SetTemperature",
+    "SplineCalibration",
+    "TemperatureScaling",
+    "TransCal",
+    "VectorScaling",
+    "apply_calibrator",
+    "choose",
+    "compare_calibrators",
+    "cross_fit",
+    "load_calibrator",
+    "perturb_gaussian",
+]

@@ -1,4 +1,4 @@
-"""Files of predictions calibrated batch by batch, in bounded memory."""
+"""Calibrate files of predictions batch by batch, in bounded memory."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,42 +22,39 @@ def apply_calibrator(
     allow_same_rows: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> int:
-    """Write the calibrated rows of a scan, with all of their columns, to one Parquet file; how many there were.
+    """Calibrate the rows of a scan and write them, with all of their columns, to one Parquet file.
 
-    A file of that name is replaced whole, or stays as it was. Only a calibrator that looks at whole sets
-    (``row_by_row`` is false) reads all rows at once.
+    An existing file is replaced atomically. Batches are read one at a time; a calibrator of whole sets
+    (``row_by_row`` is False) reads all rows at once.
 
     Args:
-        calibrator: a fitted one.
-        scan: the predictions, as `Predictions.scan` finds them; labels are not needed.
-        output: the file to write.
-        features: (n, f), one row for each of the predictions.
-        allow_same_rows: whether rows that it was fitted on are calibrated too.
-        progress: called after each batch with the number of bytes that were read.
+        calibrator: A fitted calibrator.
+        scan: The predictions, from `Predictions.scan`. Labels are not needed.
+        output: The file to write.
+        features: (n, f), one row for each prediction.
+        allow_same_rows: Whether to calibrate rows that the calibrator was fitted on.
+        progress: Called after each batch with the number of bytes read.
+
+    Returns:
+        The number of rows.
 
     Raises:
-        InvalidInputError: these are rows that it was fitted on, or their classes or features do not fit.
+        InvalidInputError: The rows are those of the fit, or their classes or features do not match it.
     """
+    if features is not None and len(features) != scan.n_rows:
+        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
     leak = LeakCheck(calibrator.fitted.rows)
 
-    def calibrated() -> Iterator[Predictions]:
-        for batch in _batches(scan, features, at_once=not calibrator.row_by_row):
+    def calibrated_batches() -> Iterator[Predictions]:
+        start = 0
+        for batch in scan if calibrator.row_by_row and scan.n_rows else [scan.read()]:
             if not allow_same_rows:
                 leak.add(batch)
-            yield calibrator.calibrate(replace(batch, metadata=scan.metadata))
+            rows = batch if features is None else batch.with_features(features[start : start + len(batch)])
+            yield calibrator.calibrate(replace(rows, metadata=scan.metadata))
+            start += len(batch)
             if progress is not None:
                 progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
         leak.check()
 
-    return Predictions.save_all(output, calibrated())
-
-
-def _batches(scan: Scan, features: Tensor | None, *, at_once: bool) -> Iterator[Predictions]:
-    """The rows with their features; one batch of no rows where there are none."""
-    if features is not None and len(features) != scan.n_rows:
-        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
-    start = 0
-    for batch in [scan.read()] if at_once or scan.n_rows == 0 else scan:
-        rows = slice(start, start + len(batch))
-        yield batch if features is None else batch.with_features(features[rows])
-        start += len(batch)
+    return Predictions.save_all(output, calibrated_batches())

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import check_all_labelled, check_class_names, check_integer
+from calibrant._files import first_line
 from calibrant.calibrators.checks import (
     check_feature_count,
-    check_known_features,
+    check_has_features,
     check_predictions,
     check_same_classes,
 )
@@ -26,13 +27,21 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True, slots=True)
 class FitRecord:
-    """What a calibrator was fitted on, and what that did to it."""
+    """The rows that a calibrator was fitted on, and their mean NLL.
+
+    Args:
+        rows: Hashes that recognize the rows.
+        n_rows: Number of rows.
+        nll_before: Mean NLL before calibration.
+        nll_after: Mean NLL after it; None if unknown, as for a temperature adapted to rows without labels.
+        shifts: The types of corruption among the rows.
+    """
 
     rows: RowSketch
     n_rows: int
     nll_before: float
-    nll_after: float | None  # None where it is not known, as of a temperature adapted to rows without labels
-    shifts: tuple[str, ...] = ()  # the types of corruption among the rows
+    nll_after: float | None
+    shifts: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -44,20 +53,25 @@ class Calibrator(ABC):
     """Calibrates predictions: ``calibrator = TemperatureScaling.fit(validation)``, then ``calibrator(test)``.
 
     Class variables say what a calibrator promises and needs. All other code reads them, never the name.
+
+    Args:
+        n_classes: Number of classes.
+        fitted: What the calibrator was fitted on.
+        class_names: Their names, if validation had them.
     """
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
     keeps_argmax: ClassVar[bool]  # whether the predicted class of every row stays
-    likelihood_fitted: ClassVar[bool] = False  # whether the default fit cannot make the NLL of its rows worse
-    row_by_row: ClassVar[bool] = True  # whether what becomes of a row does not depend on the others of the call
-    idempotent: ClassVar[bool] = False  # whether a second call changes nothing, and is allowed
-    default_candidate: ClassVar[bool] = False  # whether `choose` tries it unless told: worth a try on most data
+    likelihood_fitted: ClassVar[bool] = False  # whether the default fit never increases the NLL of its own rows
+    row_by_row: ClassVar[bool] = True  # whether a row is calibrated independently of the others in the call
+    idempotent: ClassVar[bool] = False  # whether a second call changes nothing
+    default_candidate: ClassVar[bool] = False  # whether `choose` tries it by default
 
     two_classes_only: ClassVar[bool] = False
     needs_features: ClassVar[bool] = False
-    needs_target: ClassVar[bool] = False  # the unlabelled rows to come, as the option ``target``
+    needs_target: ClassVar[bool] = False  # unlabelled rows of the target, as the option ``target``
     needs_columns: ClassVar[tuple[str, ...]] = ()
-    fits_shifts: ClassVar[bool] = False  # needs corrupted rows, learns from them: their types are then no fair test
+    fits_shifts: ClassVar[bool] = False  # is fitted to corrupted rows, so their types must not be tested on
 
     n_classes: int
     fitted: FitRecord
@@ -66,29 +80,65 @@ class Calibrator(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Fit to labelled predictions of rows that the model was not trained on."""
+        """Fit to labelled predictions.
+
+        Args:
+            validation: Labelled rows that the model was not trained on.
+
+        Returns:
+            The fitted calibrator.
+
+        Raises:
+            InvalidInputError: There are no rows, labels are missing, or the calibrator's requirements are not met.
+            NotConvergedError: There is no best calibrator of this kind for these rows.
+        """
 
     @classmethod
     def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
-        """Fit for the rows of a target, whose labels are not looked at; ``shift`` is the column of corruption types."""
+        """Fit to validation for use on a target, whose labels are not used.
+
+        Args:
+            target: The rows to calibrate.
+            validation: Labelled rows that the model was not trained on.
+            shift: The column of corruption types.
+
+        Returns:
+            The fitted calibrator.
+        """
         return cls.fit(validation)
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """The names of the options of `fit`, which are those of the command line."""
+        """The keyword arguments of `fit`, which are also the options of `calibrant fit`.
+
+        Returns:
+            Their names.
+        """
         return tuple(inspect.signature(cls.fit).parameters)[1:]
 
     @abstractmethod
     def module(self) -> nn.Module:
-        """The same map as a module of logits (and of what else `inputs` says), to run behind the model.
+        """The calibrator as a module of the arguments that `inputs` names, to run after the model.
 
-        It scripts and exports. It computes in float64; say ``.float()`` for a device that has none.
+        It scripts and exports. It computes in float64; use ``.float()`` on a device without float64.
+
+        Returns:
+            A module that returns calibrated logits.
         """
 
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
-        """The same rows with calibrated logits.
+        """Calibrate predictions.
 
-        Raises: InvalidInputError, also where these are rows that it was fitted on, unless ``allow_same_rows``.
+        Args:
+            predictions: Rows of the same classes. Labels are not needed.
+            allow_same_rows: Whether to calibrate rows that the calibrator was fitted on.
+
+        Returns:
+            The same rows with calibrated logits.
+
+        Raises:
+            InvalidInputError: The rows are those of the fit, were already calibrated by this calibrator, or do not
+                match its classes or features.
         """
         check_predictions("predictions", predictions)
         if not allow_same_rows:
@@ -96,7 +146,17 @@ class Calibrator(ABC):
         return self.calibrate(predictions)
 
     def calibrate(self, predictions: Predictions) -> Predictions:
-        """As a call, without a look at which rows these are."""
+        """Calibrate predictions without checking for rows of the fit.
+
+        Args:
+            predictions: Rows of the same classes. Labels are not needed.
+
+        Returns:
+            The same rows with calibrated logits.
+
+        Raises:
+            InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes.
+        """
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
         record: dict[str, Any] = {"name": self.name, "fitted_on": self.fitted.fingerprint}
@@ -119,19 +179,19 @@ class Calibrator(ABC):
 
     @property
     def n_features(self) -> int:
-        """How many features of a row it looks at."""
+        """The number of features of a row that the calibrator uses."""
         return 0
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What `module()` takes, in order."""
+        """The arguments of `module()`, in order."""
         return ("logits", "features") if self.n_features else ("logits",)
 
     def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
         """The arguments of the module for these rows."""
         if not self.n_features:
             return (predictions.logits,)
-        features = check_known_features(self.name, predictions.features)
+        features = check_has_features(self.name, predictions.features)
         check_feature_count(self.name, self.n_features, features.shape[1])
         return predictions.logits, features
 
@@ -139,7 +199,17 @@ class Calibrator(ABC):
     def from_parameters(
         cls, validation: Predictions, *, shifts: tuple[str, ...] = (), nll_after: float | None = None, **parameters: Any
     ) -> Self:
-        """The calibrator of these parameters, with the record of what it was fitted on."""
+        """The calibrator of these parameters, fitted to these rows.
+
+        Args:
+            validation: The rows it was fitted to.
+            shifts: The types of corruption among them.
+            nll_after: Their mean NLL after calibration; computed if None.
+            parameters: The fields of the class.
+
+        Returns:
+            The calibrator with its `FitRecord`.
+        """
         fitted = FitRecord(RowSketch.of(validation), len(validation), mean_nll(validation), None, shifts)
         names = validation.class_names
         calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
@@ -147,14 +217,29 @@ class Calibrator(ABC):
         return replace(calibrator, fitted=replace(fitted, nll_after=after))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON file; one of that name is replaced whole, or stays as it was."""
+        """Write a JSON file, atomically.
+
+        Args:
+            path: The file to write.
+        """
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         shared = {name: parameters.pop(name) for name in ("n_classes", "class_names", "fitted")}
         write_record(path, encode({"calibrator": self.name, **shared, "parameters": parameters}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote. Raises: NoDataError, CorruptFileError."""
+        """Read a file that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The calibrator.
+
+        Raises:
+            NoDataError: There is no such file.
+            CorruptFileError: The file is not one of this calibrator.
+        """
         record = read_record(path)
         if record["calibrator"] != cls.name:
             raise CorruptFileError(f"{os.fspath(path)} holds the calibrator {record['calibrator']!r}, not {cls.name!r}")
@@ -162,22 +247,20 @@ class Calibrator(ABC):
 
     @classmethod
     def from_record(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        """The calibrator of a file's content."""
+        """The calibrator of a file's content; ``path`` is for the error message."""
         try:
-            fitted = decode_fields(
-                FitRecord, {**record["fitted"], "rows": decode_fields(RowSketch, record["fitted"]["rows"])}
-            )
+            rows = decode_fields(RowSketch, record["fitted"]["rows"])
+            fitted = decode_fields(FitRecord, {**record["fitted"], "rows": rows})
             names = check_class_names(record["class_names"], record["n_classes"])
             shared = {"n_classes": record["n_classes"], "class_names": names and list(names), "fitted": fitted}
             calibrator = decode_fields(cls, {**record["parameters"], **shared})
             calibrator.check_parameters()
         except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
-            why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise CorruptFileError(f"{os.fspath(path)} is damaged: {why}") from None
+            raise CorruptFileError(f"{os.fspath(path)} is damaged: {first_line(error)}") from None
         return calibrator
 
     def check_parameters(self) -> None:
-        """Raises where the parameters do not make a map of these classes."""
+        """Raise an error if the parameters do not map these classes to finite logits."""
         rows = torch.zeros(2, check_integer("n_classes", self.n_classes, 2), dtype=torch.float64)
         inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
         calibrated = self.module()(*(inputs[name] for name in self.inputs))
@@ -185,13 +268,17 @@ class Calibrator(ABC):
             raise InvalidInputError(f"its parameters do not fit {self.n_classes} classes")
 
     @property
-    def numbers(self) -> dict[str, float]:
-        """The parameters that are single numbers, by name."""
+    def scalar_parameters(self) -> dict[str, float]:
+        """The scalar parameters, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, float)}
 
     def summary(self) -> dict[str, Any]:
-        """What was fitted, on what, and what that did to the NLL of those rows; as JSON has it."""
+        """The fit as a dictionary of JSON values: calibrator, rows, NLL before and after, scalar parameters.
+
+        Returns:
+            The dictionary.
+        """
         fitted = self.fitted
         return {
             "calibrator": self.name,
@@ -202,19 +289,19 @@ class Calibrator(ABC):
             "nll_after": fitted.nll_after,
             "shifts": list(fitted.shifts),
             "fingerprint": fitted.fingerprint,
-            "parameters": self.numbers,
+            "parameters": self.scalar_parameters,
         }
 
     def __repr__(self) -> str:
         fitted = self.fitted
-        shown = [f"{name}={value:.6g}" for name, value in self.numbers.items()]
+        shown = [f"{name}={value:.6g}" for name, value in self.scalar_parameters.items()]
         after = "?" if fitted.nll_after is None else f"{fitted.nll_after:.4f}"
         nll = f"NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
         return f"{type(self).__name__}({', '.join([*shown, nll])})"
 
 
 def check_validation(validation: Predictions, argument: str = "validation", purpose: str = "fit a calibrator") -> None:
-    """Rows to fit on, with labels."""
+    """At least one row, all labelled."""
     check_predictions(argument, validation)
     if len(validation) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
@@ -222,7 +309,7 @@ def check_validation(validation: Predictions, argument: str = "validation", purp
 
 
 def scale_rows(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Logits (n, k) over the temperature (n,) of each row, block by block."""
+    """Logits (n, k) divided by the temperature (n,) of each row, block by block."""
     found = torch.empty_like(logits)
     for rows in blocks(*logits.shape):
         found[rows] = scale_logits(logits[rows], temperature[rows].unsqueeze(1))

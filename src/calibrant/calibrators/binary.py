@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.checks import check_likely_labels, check_two_classes
-from calibrant.calibrators.modules import MIN_ODDS, LogOddsModule
-from calibrant.calibrators.scale import natural_scale
-from calibrant.errors import NotConvergedError
+from calibrant.calibrators.checks import check_likely_labels
+from calibrant.calibrators.likelihood import natural_scale
+from calibrant.calibrators.modules import MIN_LOG_PROB, LogOddsModule
+from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
-MAX_NEWTON_STEPS = 200
-DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
+MAX_LOGISTIC_STEPS = 200
+MAX_DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
 
 
 class BinaryCalibrator(Calibrator):
@@ -29,12 +29,13 @@ class BinaryCalibrator(Calibrator):
 
     @classmethod
     def log_probs(cls, validation: Predictions, strength: float) -> tuple[Tensor, Tensor, float]:
-        """Log p₀ and log p₁ of checked rows to fit on, and the scale around which the prior is."""
+        """Check the rows; log p₀, log p₁ and the scale at which the prior is centered."""
         check_validation(validation)
         check_positive("strength", strength)
-        check_two_classes(cls.name, validation.n_classes)
+        if validation.n_classes != 2:
+            raise InvalidInputError(f"{cls.name} is for two classes, validation has {validation.n_classes}")
         check_likely_labels(validation.logits, validation.labels)
-        log_probs = validation.logits.double().log_softmax(1).clamp(min=MIN_ODDS)
+        log_probs = validation.logits.double().log_softmax(1).clamp(min=MIN_LOG_PROB)
         return log_probs[:, 0], log_probs[:, 1], natural_scale(log_probs, validation.labels)
 
 
@@ -50,10 +51,14 @@ class PlattScaling(BinaryCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
-        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        """Maximize the likelihood times a Gaussian prior around temperature scaling.
+
+        Args:
+            strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+        """
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * (log_p1 - log_p0), torch.ones_like(log_p0)], dim=1)
-        a, b = fit_log_odds(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
+        a, b = fit_logistic(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
         return cls.from_parameters(validation, a=scale * a, b=b)
 
     def module(self) -> nn.Module:
@@ -78,39 +83,45 @@ class BetaCalibration(BinaryCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
-        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        """Maximize the likelihood times a Gaussian prior around temperature scaling.
+
+        Args:
+            strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+        """
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * log_p1, -scale * log_p0, torch.ones_like(log_p0)], dim=1)
-        a, b, c = fit_log_odds(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
+        a, b, c = fit_logistic(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
         return cls.from_parameters(validation, a=scale * a, b=scale * b, c=c)
 
     def module(self) -> nn.Module:
         return LogOddsModule(self.a, self.b, self.c)
 
 
-def fit_log_odds(
-    features: Tensor, happened: Tensor, identity: Sequence[float], strength: float, *, n_nonnegative: int
+def fit_logistic(
+    features: Tensor, is_positive: Tensor, identity: Sequence[float], strength: float, *, n_nonnegative: int
 ) -> list[float]:
-    """Coefficients of features (n, d), the first few of them not negative, by penalised likelihood.
+    """Coefficients of features (n, d), the first few not negative, by penalized likelihood.
 
-    Convex, so the best feasible one of the optima with each choice of coefficients held at 0 is the optimum.
+    The problem is convex: the best feasible optimum over all choices of coefficients fixed at 0 is the optimum.
     """
     centre = torch.tensor(identity, dtype=torch.float64)
     found = []
-    for held in product((False, True), repeat=n_nonnegative):
-        free = torch.tensor([not h for h in held] + [True] * (len(identity) - n_nonnegative))
-        value, theta = _newton(features, happened, centre, strength, free)
+    for fixed in product((False, True), repeat=n_nonnegative):
+        free = torch.tensor([not zero for zero in fixed] + [True] * (len(identity) - n_nonnegative))
+        value, theta = _newton(features, is_positive, centre, strength, free)
         if bool((theta[:n_nonnegative] >= 0).all()):
             found.append((value, theta.tolist()))
-            if not any(held):
+            if not any(fixed):
                 break
     return min(found)[1]
 
 
-def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float, free: Tensor) -> tuple[float, Tensor]:
-    """The minimum and the minimiser of the penalised NLL over the free coefficients, the others 0: damped Newton."""
+def _newton(
+    features: Tensor, is_positive: Tensor, centre: Tensor, strength: float, free: Tensor
+) -> tuple[float, Tensor]:
+    """The minimum and minimizer of the penalized NLL over the free coefficients, the others 0: damped Newton."""
     n = len(features)
-    sign = torch.where(happened, 1.0, -1.0).double()
+    sign = torch.where(is_positive, 1.0, -1.0).double()
 
     def objective(theta: Tensor) -> float:
         nll = nn.functional.softplus(-sign * (features @ theta), threshold=50.0).mean()
@@ -118,7 +129,7 @@ def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float,
 
     theta = torch.where(free, centre, torch.zeros_like(centre))
     value = objective(theta)
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(MAX_LOGISTIC_STEPS):
         wrong = torch.sigmoid(-sign * (features @ theta))
         gradient = (-(sign * wrong) @ features / n + strength / n * (theta - centre))[free]
         hessian = features.T @ ((wrong * (1 - wrong)).unsqueeze(1) * features) / n
@@ -126,10 +137,10 @@ def _newton(features: Tensor, happened: Tensor, centre: Tensor, strength: float,
         step = torch.zeros_like(theta)
         step[free] = -torch.linalg.solve(hessian, gradient)
         decrement = -float(gradient @ step[free])
-        if decrement <= DECREMENT * (1 + value):
+        if decrement <= MAX_DECREMENT * (1 + value):
             return value, theta
         share = 1.0
         while (after := objective(theta + share * step)) > value - 1e-4 * share * decrement and share > 1e-12:
             share /= 2
         theta, value = theta + share * step, after
-    raise NotConvergedError(f"the coefficients did not converge: about {decrement:.1e} of the NLL is left to gain")
+    raise NotConvergedError(f"the coefficients did not converge: the NLL is about {decrement:.1e} too large")

@@ -1,4 +1,4 @@
-"""Histogram binning and Bayesian binning: a step function of the probability of each class."""
+"""Histogram binning, Bayesian binning and isotonic regression: functions of the probability of each class."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
@@ -17,42 +17,46 @@ from calibrant.predictions import Predictions
 
 FloatArray = NDArray[np.float64]
 StepFunction = tuple[FloatArray, FloatArray]  # m edges, and the m + 1 values between them
-BBQ_SPAN = 10.0  # the numbers of bins run from n^(1/3) / 10 to 10 n^(1/3) (Naeini et al. 2015)
-BBQ_PRIOR = 2.0  # N′ of Naeini et al., the rows that the prior of all bins is worth
-NEGLIGIBLE = 1e-6  # share of the posterior below which a binning is left out
+BBQ_RANGE = 10.0  # the numbers of bins run from n^(1/3) / 10 to 10 n^(1/3) (Naeini et al. 2015)
+BBQ_PRIOR = 2.0  # N′ of Naeini et al.: the prior of all bins counts as this many rows
+MIN_POSTERIOR = 1e-6  # binnings with a smaller share of the posterior are left out
+MIN_SLOPE = 1e-6  # added to a function of all classes: it increases strictly
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class StepCalibrator(Calibrator):
-    """A step function of the probability of each class; then the probabilities of a row are scaled to sum 1."""
+class ProbabilityCalibrator(Calibrator):
+    """A function of the probability of each class, or one for all classes; then each row is normalized to sum 1."""
 
     keeps_argmax: ClassVar[bool] = False
+    linear: ClassVar[bool] = False  # increasing and piecewise linear; otherwise a step function
 
-    edges: Tensor  # (k, m) sorted; a value holds up to its right edge
-    values: Tensor  # (k, m + 1)
+    knots: Tensor  # (k, m) sorted, or (1, m) for one function of all classes
+    values: Tensor  # (k, m) at the knots; or (k, m + 1) between them, each up to its right knot
 
     def __post_init__(self) -> None:
-        check_shape("edges", self.edges, (self.n_classes, None))
-        check_shape("values", self.values, (self.n_classes, self.edges.shape[1] + 1))
-        check_increasing("edges", self.edges)
-        check_in_range("values", self.values, 0.0, 1.0)
+        n_functions = 1 if self.keeps_argmax else self.n_classes
+        check_shape("knots", self.knots, (n_functions, None))
+        check_shape("values", self.values, (n_functions, self.knots.shape[1] + (not self.linear)))
+        check_increasing("knots", self.knots)
+        if self.linear:
+            check_increasing("values", self.values)
+        check_in_range("values", self.values, 0.0, 1.0 + MIN_SLOPE * self.linear)
 
     @classmethod
-    def from_step_functions(cls, validation: Predictions, steps: list[StepFunction]) -> Self:
-        """The calibrator of one step function for each class, padded to one length."""
-        most = max(1, *(len(edges) for edges, _ in steps))
-        edges = [np.pad(e, (0, most - len(e)), constant_values=2.0) for e, _ in steps]  # no probability is above 1
-        values = [np.pad(v, (0, most + 1 - len(v)), mode="edge") for _, v in steps]
-        return cls.from_parameters(
-            validation, edges=torch.from_numpy(np.stack(edges)), values=torch.from_numpy(np.stack(values))
-        )
+    def from_functions(cls, validation: Predictions, functions: list[tuple[FloatArray, FloatArray]]) -> Self:
+        """The calibrator of these functions, padded to one length; steps are padded beyond all probabilities."""
+        length = max(1 + cls.linear, *(len(x) for x, _ in functions))
+        knots = [np.append(x, np.full(length - len(x), x[-1] if cls.linear else 2.0)) for x, _ in functions]
+        values = [np.pad(y, (0, length + (not cls.linear) - len(y)), mode="edge") for _, y in functions]
+        stacked_knots, stacked_values = torch.from_numpy(np.stack(knots)), torch.from_numpy(np.stack(values))
+        return cls.from_parameters(validation, knots=stacked_knots, values=stacked_values)
 
     def module(self) -> nn.Module:
-        return ProbabilityModule(self.edges, self.values, linear=False)
+        return ProbabilityModule(self.knots, self.values, linear=self.linear, keeps_argmax=self.keeps_argmax)
 
 
 @final
-class HistogramBinning(StepCalibrator):
+class HistogramBinning(ProbabilityCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
     name: ClassVar[str] = "histogram"
@@ -60,45 +64,95 @@ class HistogramBinning(StepCalibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
-        """Bins of equal mass, or of equal width; each counts one more row, of probability 1/K: none says never.
+        """Count each bin, with one more row of probability 1/K: no bin gets probability 0 or 1.
 
-        A bin of equal width that no row is in keeps its middle.
+        An empty bin of equal width keeps its center.
+
+        Args:
+            n_bins: Number of bins.
+            equal_width: Bins of equal width instead of equal mass.
         """
         check_validation(validation)
         check_integer("n_bins", n_bins, 1)
         prior = 1 / validation.n_classes
 
-        def step(probs: FloatArray, happened: FloatArray) -> StepFunction:
+        def step(probs: FloatArray, is_label: FloatArray) -> StepFunction:
             edges = np.arange(1, n_bins) / n_bins if equal_width else equal_mass_edges(probs, n_bins)
-            rows, counts = bin_counts(probs, cumulative(happened), edges)
+            rows, counts = bin_counts(probs, cumulative(is_label), edges)
             return edges, np.where(rows > 0, (counts + prior) / (rows + 1), bin_centers(edges))
 
-        return cls.from_step_functions(validation, [step(*pair) for pair in class_probs(validation)])
+        return cls.from_functions(validation, [step(*pair) for pair in class_probs(validation)])
 
 
 @final
-class BayesianBinning(StepCalibrator):
-    """BBQ: the average of many binnings, weighted by how likely each makes the labels (Naeini et al. 2015)."""
+class BayesianBinning(ProbabilityCalibrator):
+    """BBQ: the average of many binnings, weighted by their marginal likelihood (Naeini et al. 2015)."""
 
     name: ClassVar[str] = "bbq"
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Equal-mass binnings with n^(1/3)/10 to 10 n^(1/3) bins, each bin with a Beta prior around its middle."""
+        """Average equal-mass binnings with n^(1/3)/10 to 10 n^(1/3) bins, each bin with a Beta prior at its center."""
         check_validation(validation)
-        return cls.from_step_functions(validation, [_average_binnings(*pair) for pair in class_probs(validation)])
+        return cls.from_functions(validation, [_average_binnings(*pair) for pair in class_probs(validation)])
+
+
+@final
+class IsotonicCalibration(ProbabilityCalibrator):
+    """One increasing function for each class against the rest (Zadrozny and Elkan 2002)."""
+
+    name: ClassVar[str] = "isotonic"
+    linear: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Least squares for each class; two added rows keep probabilities from 0 and 1 (see `fit_isotonic`)."""
+        check_validation(validation)
+        return cls.from_functions(validation, [fit_isotonic(*pair) for pair in class_probs(validation)])
+
+
+@final
+class MulticlassIsotonic(ProbabilityCalibrator):
+    """One increasing function for all classes, which keeps their order (IRM of Zhang et al. 2020)."""
+
+    name: ClassVar[str] = "isotonic_multiclass"
+    keeps_argmax: ClassVar[bool] = True
+    linear: ClassVar[bool] = True
+    default_candidate: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, validation: Predictions) -> Self:
+        """Least squares over the probabilities of all classes and rows, with the two rows of `fit_isotonic`."""
+        check_validation(validation)
+        probs, is_label = (np.concatenate(arrays) for arrays in zip(*class_probs(validation), strict=True))
+        order = np.argsort(probs, kind="stable")
+        knots, values = fit_isotonic(probs[order], is_label[order])
+        return cls.from_functions(validation, [(knots, values + MIN_SLOPE * knots)])
 
 
 def class_probs(predictions: Predictions) -> list[tuple[FloatArray, FloatArray]]:
-    """For each class its probabilities, sorted, and whether it was the label."""
+    """For each class its probabilities, sorted, and whether it is the label."""
     probs = predictions.logits.double().softmax(1)
     ordered, order = probs.sort(dim=0)
-    happened = predictions.labels[order] == torch.arange(predictions.n_classes)
-    return list(zip(ordered.T.contiguous().numpy(), happened.T.double().contiguous().numpy(), strict=True))
+    is_label = predictions.labels[order] == torch.arange(predictions.n_classes)
+    return list(zip(ordered.T.contiguous().numpy(), is_label.T.double().contiguous().numpy(), strict=True))
+
+
+def fit_isotonic(probs: FloatArray, is_label: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Knots and values of the isotonic regression of sorted probabilities.
+
+    A row with the label is added at the least probability, and one without it at the greatest.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    x = np.concatenate([probs[:1], probs, probs[-1:]])
+    y = np.concatenate([[1.0], is_label, [0.0]])
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
+    return model.X_thresholds_.astype(float), model.y_thresholds_.astype(float)
 
 
 def equal_mass_edges(probs: FloatArray, n_bins: int) -> FloatArray:
-    """Edges halfway between sorted values, so that bins hold equally many rows; equal values share a bin."""
+    """Edges halfway between sorted values: bins hold about equally many rows, and equal values share a bin."""
     wanted = np.arange(1, n_bins) * len(probs) // n_bins
     left, right = np.searchsorted(probs, probs[wanted], "left"), np.searchsorted(probs, probs[wanted], "right")
     cuts = np.unique(np.where(wanted - left <= right - wanted, left, right))  # the nearer end of a tie
@@ -108,58 +162,48 @@ def equal_mass_edges(probs: FloatArray, n_bins: int) -> FloatArray:
     return inside
 
 
-def cumulative(happened: FloatArray) -> FloatArray:
-    """(n + 1,) sums of the first 0, 1, … rows."""
-    return np.concatenate([[0.0], happened.cumsum()])
+def cumulative(values: FloatArray) -> FloatArray:
+    """(n + 1,) sums of the first 0, 1, … values."""
+    return np.concatenate([[0.0], values.cumsum()])
 
 
 def bin_counts(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows of each bin, and those whose label is the class; probabilities sorted, labels cumulative."""
+    """Rows of each bin, and those whose label is the class; sorted probabilities, cumulative labels."""
     ends = np.concatenate([[0], np.searchsorted(probs, edges, side="right"), [len(probs)]])
     return np.diff(ends).astype(float), np.diff(totals[ends])
 
 
 def bin_centers(edges: FloatArray) -> FloatArray:
-    """Of the bins between the edges, within (0, 1)."""
+    """Of the bins between the edges, strictly within (0, 1)."""
     ends = np.concatenate([[0.0], edges, [1.0]])
-    within: FloatArray = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
-    return within
+    centers: FloatArray = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
+    return centers
 
 
-def _average_binnings(probs: FloatArray, happened: FloatArray) -> StepFunction:
+def _average_binnings(probs: FloatArray, is_label: FloatArray) -> StepFunction:
     """The posterior mean over binnings: a step function with the edges of all of them."""
-    n = len(probs)
-    root = n ** (1 / 3)
-    sizes = range(max(1, int(root / BBQ_SPAN)), min(n, int(root * BBQ_SPAN)) + 1)
-    totals = cumulative(happened)
-    models: list[StepFunction] = []
-    evidence = []
-    for edges in {e.tobytes(): e for e in (equal_mass_edges(probs, size) for size in sizes)}.values():
-        value, log_evidence = _beta_bins(probs, totals, edges)
-        models.append((edges, value))
-        evidence.append(log_evidence)
-    weights = np.exp(np.array(evidence) - max(evidence))
-    kept = weights > NEGLIGIBLE * weights.sum()
-    weights = weights[kept] / weights[kept].sum()
-    chosen = [model for model, keep in zip(models, kept, strict=True) if keep]
-    union = np.unique(np.concatenate([edges for edges, _ in chosen]))
-    places = np.append(union, 2.0)  # the right end of each interval of the union
-    values = sum(w * v[np.searchsorted(e, places)] for w, (e, v) in zip(weights, chosen, strict=True))
+    root = len(probs) ** (1 / 3)
+    sizes = range(max(1, int(root / BBQ_RANGE)), min(len(probs), int(root * BBQ_RANGE)) + 1)
+    totals = cumulative(is_label)
+    binnings = list({e.tobytes(): e for e in (equal_mass_edges(probs, size) for size in sizes)}.values())
+    fits = [_beta_bins(probs, totals, edges) for edges in binnings]
+    evidence = np.array([log_evidence for _, log_evidence in fits])
+    weights = np.exp(evidence - evidence.max())
+    kept = np.flatnonzero(weights > MIN_POSTERIOR * weights.sum())
+    weights = weights / weights[kept].sum()
+    union = np.unique(np.concatenate([binnings[i] for i in kept]))
+    right_ends = np.append(union, 2.0)
+    values = sum(weights[i] * fits[i][0][np.searchsorted(binnings[i], right_ends)] for i in kept)
     return union, np.asarray(values)
 
 
 def _beta_bins(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, float]:
-    """The posterior mean of each bin, and the logarithm of the binning's evidence."""
+    """The posterior mean of each bin, and the log marginal likelihood of the binning."""
     rows, counts = bin_counts(probs, totals, edges)
-    worth = BBQ_PRIOR / len(rows)
-    alpha = worth * bin_centers(edges)
-    beta = worth - alpha
-    log_evidence = (
-        gammaln(worth)
-        - gammaln(rows + worth)
-        + gammaln(counts + alpha)
-        - gammaln(alpha)
-        + gammaln(rows - counts + beta)
-        - gammaln(beta)
-    )
-    return (counts + alpha) / (rows + worth), float(log_evidence.sum())
+    strength = BBQ_PRIOR / len(rows)
+    alpha = strength * bin_centers(edges)
+    beta = strength - alpha
+    log_evidence = gammaln(strength) - gammaln(rows + strength) + gammaln(counts + alpha) - gammaln(alpha)
+    log_evidence += gammaln(rows - counts + beta)
+    log_evidence -= gammaln(beta)
+    return (counts + alpha) / (rows + strength), float(log_evidence.sum())

@@ -1,4 +1,4 @@
-"""Checks of what calibrators are fitted on and made of."""
+"""Checks of the rows and parameters of calibrators."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def check_grid(argument: str, values: Sequence[float]) -> list[float]:
 
 
 def check_predictions(argument: str, value: Any) -> Any:
-    """Predictions, or what else has logits and labels of rows."""
+    """Predictions; duck-typed, to import no more than this module needs."""
     if not hasattr(value, "row_hashes"):
         raise InvalidInputError(f"{argument} must be Predictions, got {type(value).__name__}")
     return value
@@ -51,13 +51,8 @@ def check_same_classes(
         raise InvalidInputError(f"predictions must have the classes that {calibrator} was fitted on; {what}")
 
 
-def check_two_classes(calibrator: str, n_classes: int) -> None:
-    if n_classes != 2:
-        raise InvalidInputError(f"{calibrator} is for two classes, validation has {n_classes}")
-
-
 def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:
-    """Float64 numbers of this shape, any size where it says None."""
+    """Float64 of this shape, any size for None."""
     fits = values.ndim == len(shape) and all(s in (None, got) for s, got in zip(shape, values.shape, strict=True))
     if not fits or values.dtype != torch.float64:
         wanted = ", ".join("any" if s is None else str(s) for s in shape)
@@ -67,7 +62,7 @@ def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) ->
 
 def check_increasing(argument: str, values: Tensor) -> None:
     if bool((values.diff(dim=-1) < 0).any()):
-        raise InvalidInputError(f"{argument} must not fall")
+        raise InvalidInputError(f"{argument} must not decrease")
 
 
 def check_in_range(argument: str, values: Tensor, low: float, high: float) -> None:
@@ -77,7 +72,7 @@ def check_in_range(argument: str, values: Tensor, low: float, high: float) -> No
 
 def check_feature_count(calibrator: str, n_features: int, got: int) -> None:
     if got != n_features:
-        raise InvalidInputError(f"features must be the {n_features} that {calibrator} knows, got {got}")
+        raise InvalidInputError(f"features must be the {n_features} that {calibrator} was fitted on, got {got}")
 
 
 def check_folds(folds: int, n_rows: int) -> int:
@@ -87,15 +82,15 @@ def check_folds(folds: int, n_rows: int) -> int:
     return int(folds)
 
 
-def check_known_features(calibrator: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
+def check_has_features(calibrator: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
     if features is None:
-        remedy = "give them with with_features(…), or --features FILE"
-        raise InvalidInputError(f"{argument} must have features for {calibrator}; {remedy}")
+        hint = "give them with with_features(…), or --features FILE"
+        raise InvalidInputError(f"{argument} must have features for {calibrator}; {hint}")
     return features
 
 
 def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
-    """Labels (n,) that none of the rows calls impossible."""
+    """Labels (n,) of a probability above 0."""
     impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
         got = f"0 for class {int(labels[first_true(impossible)])} at {first_position(impossible)}"

@@ -1,4 +1,4 @@
-"""Which calibrator: cross-fitting where there is no separate validation set, and the choice by a proper score."""
+"""Cross-fitting without a separate validation set, and the choice of a calibrator by a proper score."""
 
 import math
 from collections.abc import Sequence
@@ -22,32 +22,61 @@ PROPER_SCORES = ("nll", "brier")
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Every row calibrated by a calibrator that has not seen it, and the calibrator of all rows for rows to come."""
+    """The result of `cross_fit`.
+
+    Args:
+        predictions: Every row, calibrated by a fit to the other folds.
+        calibrator: The calibrator fitted to all rows, for new rows.
+        fold: (n,) int64, the fold of each row.
+    """
 
     predictions: Predictions
     calibrator: Calibrator
-    fold: Tensor  # (n,) int64
+    fold: Tensor
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The cross-validated mean score of a calibrator, or why it has none."""
+    """The cross-validated score of a calibrator, or why it has none.
+
+    Args:
+        calibrator: Its name.
+        score: Mean over rows.
+        standard_error: Of the score.
+        difference: To the best score.
+        difference_error: Standard error of the difference, paired by rows.
+        failure: Why the calibrator cannot be fitted.
+    """
 
     calibrator: str
-    score: float | None
-    standard_error: float | None  # of the score
-    difference: float | None  # to the score of the best
-    difference_error: float | None  # its standard error, paired by rows
+    score: float | None = None
+    standard_error: float | None = None
+    difference: float | None = None
+    difference_error: float | None = None
     failure: str | None = None
 
 
 def cross_fit(
     predictions: Predictions, calibrator: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
 ) -> CrossFit:
-    """Fit on all folds but one, calibrate that one, for each fold in turn: no separate validation set is needed.
+    """Calibrate each fold by a fit to the others: no separate validation set is needed.
 
-    The folds follow from the rows, not from their order; equal rows are in one fold, and with ``by`` all rows of a
-    value of that column (a patient, a camera). options: those of the calibrator's `fit`.
+    The folds depend on the rows, not on their order. Equal rows share a fold.
+
+    Args:
+        predictions: Labelled rows that the model was not trained on.
+        calibrator: A name in `CALIBRATORS`.
+        folds: Number of folds.
+        by: A column whose groups (a patient, a camera) are not split.
+        options: Keyword arguments of the calibrator's `fit`.
+
+    Returns:
+        The calibrated rows, and the calibrator fitted to all of them.
+
+    Raises:
+        InvalidInputError: There are fewer rows, or groups, than folds, or an option is not one of the calibrator.
+        UnknownNameError: There is no such calibrator or column.
+        NotConvergedError: A fold cannot be fitted.
     """
     cls = calibrator_class(calibrator, options)
     check_validation(predictions)
@@ -68,20 +97,22 @@ def choose(
     by: str = "nll",
     folds: int = 5,
 ) -> tuple[Calibrator, list[Candidate]]:
-    """The calibrator with the best cross-validated proper score, fitted to all rows, and the table it was chosen from.
+    """Fit the calibrator with the best cross-validated proper score.
 
     Args:
-        validation: labelled rows that the model was not trained on.
-        candidates: names in `CALIBRATORS`; by default the classes with ``default_candidate``.
-        by: "nll" or "brier"; a calibration error is no proper score: a model that always predicts the class
-            frequencies has none.
-        folds: of the cross-validation.
+        validation: Labelled rows that the model was not trained on.
+        candidates: Names in `CALIBRATORS`; by default the classes with ``default_candidate``.
+        by: "nll" or "brier". A calibration error is not a proper score: it is 0 for a model that always predicts
+            the class frequencies.
+        folds: Number of folds of the cross-validation.
 
     Returns:
-        The calibrator, and all candidates, best first; those that cannot be fitted are last, with the reason.
+        The calibrator fitted to all rows, and the candidates, best first; those that cannot be fitted are last.
 
     Raises:
-        NotConvergedError: no candidate can be fitted.
+        NotConvergedError: No candidate can be fitted.
+        UnknownNameError: There is no such candidate or score.
+        InvalidInputError: There are no candidates, or fewer rows than folds.
     """
     check_validation(validation)
     check_choice("proper score", by, PROPER_SCORES)
@@ -103,17 +134,19 @@ def choose(
         raise NotConvergedError(f"no candidate could be fitted: {'; '.join(f'{n}: {f}' for n, f in failures.items())}")
     ranked = sorted(scores, key=lambda name: float(scores[name].mean()))
     table = [_candidate(name, scores[name], scores[ranked[0]]) for name in ranked]
-    table += [Candidate(name, None, None, None, None, failure) for name, failure in failures.items()]
+    table += [Candidate(name, failure=failure) for name, failure in failures.items()]
     return CALIBRATORS[ranked[0]].fit(validation), table
 
 
 def _candidate(name: str, scores: Tensor, best: Tensor) -> Candidate:
-    difference = scores - best
-
-    def error(values: Tensor) -> float:
-        return float(values.std(correction=0)) / math.sqrt(len(values))
-
-    return Candidate(name, float(scores.mean()), error(scores), float(difference.mean()), error(difference))
+    difference, root = scores - best, math.sqrt(len(scores))
+    return Candidate(
+        name,
+        score=float(scores.mean()),
+        standard_error=float(scores.std(correction=0)) / root,
+        difference=float(difference.mean()),
+        difference_error=float(difference.std(correction=0)) / root,
+    )
 
 
 def row_scores(predictions: Predictions, by: str) -> Tensor:
@@ -126,7 +159,7 @@ def row_scores(predictions: Predictions, by: str) -> Tensor:
 
 
 def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
-    """The fold of each row, about as many rows in each: rows, or groups of them, in the order of their hashes."""
+    """The fold of each row, about as many rows in each: rows, or groups of them, ordered by their hashes."""
     check_folds(folds, len(predictions))
     hashes = predictions.row_hashes[0]
     if by is None:
@@ -144,7 +177,7 @@ def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
 
 
 def _assign_folds(sizes: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
-    """The fold of each unit, in order, so that folds hold about as many rows and none is empty."""
+    """The fold of each unit, in order, folds hold about equally many rows and none is empty."""
     inner = np.arange(1, folds)
     ends = np.searchsorted(np.cumsum(sizes), inner * sizes.sum() / folds) + 1  # the first unit of the next fold
     ends = np.maximum.accumulate(ends - inner) + inner  # each fold has at least one unit,

@@ -1,4 +1,4 @@
-"""Do calibrators help: every calibrator fitted on validation and measured on test, also where the test has shifted."""
+"""Compare calibrators: fit each on validation and score it on test, also on corruptions it was not fitted on."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,18 +21,32 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True)
 class Comparison:
-    """A calibrator's metrics on the test rows of a group, or why it has none."""
+    """A calibrator's metrics on the test rows, or on a group of them, or why it has none.
+
+    Args:
+        calibrator: Its name.
+        group: A value of ``by``.
+        overall: Whether the metrics are of all rows.
+        n_rows: Number of rows.
+        values: The metrics; None where one is undefined.
+        intervals: Their confidence intervals.
+        failure: Why the calibrator cannot be fitted or applied.
+    """
 
     calibrator: str
-    group: Any  # a value of ``by``
-    overall: bool  # whether these are all rows
+    group: Any
+    overall: bool
     n_rows: int
     values: dict[str, float | None] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failure: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The fields as JSON values.
+
+        Returns:
+            The dictionary.
+        """
         plain = self.group is None or isinstance(self.group, str | int | float | bool)
         intervals = {name: list(pair) for name, pair in self.intervals.items()}
         return asdict(self) | {"group": self.group if plain else str(self.group), "intervals": intervals}
@@ -50,25 +64,28 @@ def compare_calibrators(
     allow_same_rows: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> list[Comparison]:
-    """One row for each calibrator, of all test rows, and with ``by`` one for each value of that column.
+    """Fit calibrators on validation and score them on test.
 
-    Where validation holds corrupted rows, calibrators with ``fits_shifts`` are measured on types that they were not
-    fitted on: for each type in test, validation is taken without it. The others are fitted to its clean rows, or
-    in the same way if it has none.
+    If validation holds corrupted rows, each calibrator with ``fits_shifts`` is fitted once for each type of corruption
+    in test, without that type. The others are fitted to the clean rows, or in the same way if there are none.
 
     Args:
-        validation: labelled rows to fit on.
-        test: other labelled rows, to measure on; calibrators that need a target see them without their labels.
-        calibrators: names in `CALIBRATORS`, by default all that fit these data.
-        by: a column of test.
-        metrics: names in `METRICS`.
-        shift: the column that names each row's type of corruption.
-        level: of the intervals.
-        allow_same_rows: whether test may hold rows of validation.
-        progress: called with each calibrator's name.
+        validation: Labelled rows to fit on.
+        test: Other labelled rows, to score. Calibrators that need a target use them without their labels.
+        calibrators: Names in `CALIBRATORS`; by default all whose requirements these rows meet.
+        by: A column of test to group by.
+        metrics: Names in `METRICS`.
+        shift: The column of corruption types.
+        level: Confidence level of the intervals.
+        allow_same_rows: Whether test may hold rows of validation.
+        progress: Called with each calibrator's name.
+
+    Returns:
+        One comparison for each calibrator over all rows, and with ``by`` one for each group.
 
     Raises:
-        InvalidInputError: test holds rows of validation.
+        InvalidInputError: Test holds rows of validation, or labels are missing.
+        UnknownNameError: There is no such calibrator, metric or column.
     """
     check_validation(validation)
     check_validation(test, "test", "be measured")
@@ -106,13 +123,13 @@ def _comparison(name: str, group: Any, overall: bool, card: Scorecard, level: fl
 
 
 class LeaveOneShiftOut:
-    """Calibrators fitted to validation rows, each once for every type of corruption that it must not have seen.
+    """Fits of calibrators to validation rows, each without the type of corruption that it is applied to.
 
-    A calibrator that does not learn from corrupted rows is fitted to the clean ones, if there are any.
+    A calibrator without ``fits_shifts`` is fitted to the clean rows, if there are any.
 
     Args:
-        validation: labelled rows, among them corrupted ones, perhaps.
-        shift: the column that names each row's type of corruption.
+        validation: Labelled rows, clean or corrupted.
+        shift: The column of corruption types.
     """
 
     def __init__(self, validation: Predictions, *, shift: str = "corruption") -> None:
@@ -122,12 +139,17 @@ class LeaveOneShiftOut:
         self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
     def calibrate(self, calibrator: str, test: Predictions) -> Predictions:
-        """Test rows, calibrated by fits that have not seen their types of corruption.
+        """Calibrate each test row by a fit without its type of corruption.
 
-        Whether they are rows of validation is not looked at: that is `check_disjoint`.
+        Args:
+            calibrator: A name in `CALIBRATORS`.
+            test: The rows. They are not checked against validation; `check_disjoint` does that.
+
+        Returns:
+            The calibrated rows.
 
         Raises:
-            CalibrantError: the calibrator cannot be fitted, or not applied to these rows.
+            CalibrantError: The calibrator cannot be fitted, or cannot be applied to these rows.
         """
         cls = calibrator_class(calibrator)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
@@ -141,15 +163,29 @@ class LeaveOneShiftOut:
         return replace(test, logits=logits)
 
     def check_disjoint(self, test: Predictions) -> None:
-        """Raises: InvalidInputError where test holds rows of validation."""
-        self._validation_rows.check_disjoint(test)
+        """Check that test holds no rows of validation.
+
+        Args:
+            test: The rows.
+
+        Raises:
+            InvalidInputError: It holds some.
+        """
+        self._sketch.check_disjoint(test)
 
     @cached_property
-    def _validation_rows(self) -> RowSketch:
+    def _sketch(self) -> RowSketch:
         return RowSketch.of(self.validation)
 
     def usable_calibrators(self, test: Predictions) -> list[str]:
-        """All calibrators that find what they need in these rows, and in those of validation."""
+        """The calibrators whose requirements validation and test meet.
+
+        Args:
+            test: The rows to calibrate.
+
+        Returns:
+            Their names.
+        """
         return [name for name, cls in CALIBRATORS.items() if self._is_usable(cls, test)]
 
     def _is_usable(self, cls: type[Calibrator], test: Predictions) -> bool:
@@ -167,7 +203,7 @@ class LeaveOneShiftOut:
         return not cls.fits_shifts and len(self._clean) > 0
 
     def _fit(self, cls: type[Calibrator], unseen: Any, target: Predictions) -> Calibrator:
-        """The fit without one type of corruption; the same one again unless it depends on the target."""
+        """The fit without one type of corruption, cached unless it depends on the target."""
         key = (cls.name, unseen)
         if key not in self._fits or cls.needs_target:
             try:

@@ -1,4 +1,4 @@
-"""Temperatures that depend on the row: on a score, monotonely, or on its distance to its nearest known features."""
+"""Temperatures that depend on the row: monotone in a score, or linear in the distance to known features."""
 
 import math
 from dataclasses import dataclass
@@ -15,27 +15,26 @@ from calibrant._checks import check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import (
     check_feature_count,
+    check_has_features,
     check_increasing,
-    check_known_features,
     check_predictions,
     check_shape,
 )
-from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DistanceTemperatureModule, ScoreTemperatureModule
-from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
 LOGIT_SCORES = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
-TAIL = 0.02  # share of the rows beyond the first and the last knot
-MAX_SCALE_RATIO = 8.0  # how much larger or smaller than that of all rows 1/T may be
-PRIOR_ROWS = 10.0  # what the prior around the temperature of all rows is worth, at each knot
+TAIL = 0.02  # share of the rows beyond the first knot, and beyond the last
+MAX_SCALE_RATIO = 8.0  # 1/T of a row, relative to that of all rows, lies within this factor
+PRIOR_ROWS = 10.0  # the prior around the temperature of all rows counts as this many rows, at each knot
 LBFGS_OPTIONS = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
-BANK_ROWS = 5000  # at most; those of the least hashes, so that the order of rows does not matter
-MAX_NEIGHBOURS = 200  # k unless told (Tomani et al. 2023),
-NEIGHBOUR_SHARE = 0.01  # but no more than this share of the bank
-DISTANCE_BLOCK = 2**20  # distances of a block
+BANK_ROWS = 5000  # at most; those of the least hashes, whatever the order of rows
+MAX_NEIGHBORS = 200  # k by default (Tomani et al. 2023),
+NEIGHBOR_SHARE = 0.01  # but no more than this share of the bank
+DISTANCE_BLOCK = 2**20  # distances computed at once
 
 
 @final
@@ -60,11 +59,14 @@ class ConditionalTemperature(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
-        """score: "entropy", "logit_norm" (of the centred logits), or a column of numbers, such as "feature_norm".
+        """Minimize the NLL, convex in the values at the knots, with a prior around the temperature of all rows.
 
-        The NLL is convex in the values at the knots, which are quantiles of the score, with a prior around the
-        temperature of all rows; the better of a rising and a falling function is taken. A column that is named as one
-        of the first two is not looked at. Raises: NotConvergedError where there is no best temperature.
+        The knots are quantiles of the score. The better of an increasing and a decreasing function is taken.
+
+        Args:
+            score: "entropy", "logit_norm" (of the centered logits), or a column of numbers, such as "feature_norm".
+                A column named "entropy" or "logit_norm" is not used.
+            n_knots: Number of knots.
         """
         check_validation(validation)
         check_integer("n_knots", n_knots, 2)
@@ -73,7 +75,7 @@ class ConditionalTemperature(Calibrator):
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
         if len(knots) < 2:
             raise InvalidInputError(f"score must differ between rows, {score!r} does not")
-        start = 1 / solve_temperature(rows, BOUNDS).temperature
+        start = 1 / solve_temperature(rows).temperature
         hats = hat_functions(values, knots)
         scales = min((fit_monotone_scales(rows, hats, start, sign) for sign in (1, -1)), key=lambda found: found[0])[1]
         return cls.from_parameters(validation, score=score, knots=knots, scales=scales)
@@ -94,7 +96,7 @@ class ConditionalTemperature(Calibrator):
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DensityAwareScaling(Calibrator):
-    """T = w₀ + w₁ d(x), d the mean distance to the k nearest features of known rows (DAC, Tomani et al. 2023)."""
+    """T = w₀ + w₁ d(x), d the mean distance to the k nearest rows of a feature bank (DAC, Tomani et al. 2023)."""
 
     name: ClassVar[str] = "density_aware"
     keeps_argmax: ClassVar[bool] = True
@@ -103,7 +105,7 @@ class DensityAwareScaling(Calibrator):
 
     w0: float
     w1: float
-    bank: Tensor  # (m, f) features of known rows, of length 1
+    bank: Tensor  # (m, f) features, normalized to length 1
     k: int
 
     def __post_init__(self) -> None:
@@ -115,22 +117,26 @@ class DensityAwareScaling(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
-        """reference: rows with features to measure distances from, of the training set, say; by default validation.
+        """Minimize the NLL over w₀ > 0 and w₁ ≥ 0.
 
-        Raises: NotConvergedError where there is no best temperature.
+        Args:
+            reference: Rows with features to measure distances from, such as those of the training set; by default
+                the validation rows, each without itself.
+            k: Number of neighbors; by default 1 % of the reference rows, at most 200.
         """
         check_validation(validation)
-        features = check_known_features(cls.name, validation.features, "validation")
+        features = check_has_features(cls.name, validation.features, "validation")
         known, argument = (validation, "validation") if reference is None else (reference, "reference")
-        bank, members = feature_bank(cls.name, check_predictions(argument, known), argument)
+        check_predictions(argument, known)
+        known_features = check_has_features(cls.name, known.features, argument)
+        bank, members = feature_bank(known_features, known.row_hashes[0])
         check_feature_count(cls.name, bank.shape[1], features.shape[1])
-        k = neighbour_count(k, len(bank), argument)
-        if reference is None:
-            distances = leave_one_out_distances(features, bank, members, k)
-        else:
-            distances = bank_distances(features, bank, k)
+        k = min(MAX_NEIGHBORS, math.ceil(NEIGHBOR_SHARE * len(bank))) if k is None else check_integer("k", k, 1)
+        if k >= len(bank):
+            raise InvalidInputError(f"k must be less than the {len(bank)} rows of {argument}, got {k}")
+        distances = neighbor_distances(features, bank, k, members if reference is None else None)
         rows = Likelihood(validation.logits, validation.labels)
-        nll, w0, w1 = fit_distance_weights(rows, distances, solve_temperature(rows, BOUNDS).temperature)
+        nll, w0, w1 = fit_distance_weights(rows, distances, solve_temperature(rows).temperature)
         return cls.from_parameters(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
 
     @property
@@ -142,7 +148,7 @@ class DensityAwareScaling(Calibrator):
 
 
 def score_values(predictions: Predictions, score: str) -> Tensor:
-    """(n,) float64, of the logits or from a column."""
+    """(n,) float64, computed from the logits or read from a column."""
     if score in LOGIT_SCORES:
         logits = predictions.logits
         return torch.cat([LOGIT_SCORES[score](logits[rows].double()) for rows in blocks(*logits.shape)])
@@ -155,7 +161,7 @@ def score_values(predictions: Predictions, score: str) -> Tensor:
 
 
 def hat_functions(values: Tensor, knots: Tensor) -> Tensor:
-    """(n, m) weights with which values at the knots make the piecewise linear function, constant beyond the ends."""
+    """(n, m) weights of the values at the knots in linear interpolation, constant beyond the ends."""
     right = torch.searchsorted(knots, values).clamp(1, len(knots) - 1)
     share = ((values - knots[right - 1]) / (knots[right] - knots[right - 1])).clamp(0.0, 1.0)
     hats = torch.zeros(len(values), len(knots), dtype=torch.float64)
@@ -166,11 +172,11 @@ def hat_functions(values: Tensor, knots: Tensor) -> Tensor:
 
 
 def fit_monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int) -> tuple[float, Tensor]:
-    """The least penalised mean NLL, and the values of 1/T at the knots that give it: rising, or falling for sign −1.
+    """The least penalized mean NLL, and 1/T at the knots that attains it: increasing, or decreasing for sign −1.
 
-    The variables are the least value, relative to the start, and the steps, all not negative, so the problem is convex
-    within bounds. The penalty is that of `PRIOR_ROWS` average rows at the start: where the model makes no error, the
-    likelihood alone would let 1/T grow without end.
+    The variables are the least value, relative to the start, and the steps between knots, all not negative: a convex
+    problem within bounds. The penalty is that of `PRIOR_ROWS` average rows at the start. Without it, 1/T would grow
+    without end where the model makes no error.
     """
     n, m = hats.shape
     from_step_functions = torch.tril(torch.ones(m, m, dtype=torch.float64))
@@ -192,7 +198,7 @@ def fit_monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int)
 
 
 def fit_distance_weights(rows: Likelihood, distances: Tensor, temperature: float) -> tuple[float, float, float]:
-    """The least mean NLL of T = w₀ + w₁ d, and the w₀ > 0 and w₁ ≥ 0 that give it, from several starts."""
+    """The least mean NLL of T = w₀ + w₁ d, and the w₀ > 0 and w₁ ≥ 0 that attain it, from several starts."""
     mean = max(1e-12, float(distances.mean()))
     basis = temperature * torch.stack([torch.ones_like(distances), distances / mean], dim=1)
 
@@ -210,37 +216,25 @@ def fit_distance_weights(rows: Likelihood, distances: Tensor, temperature: float
     return float(found[0]), temperature * float(found[1]), temperature * float(found[2]) / mean
 
 
-def feature_bank(calibrator: str, reference: Predictions, argument: str) -> tuple[Tensor, Tensor]:
-    """(m, f) float16 features of known rows, scaled to length 1, and (m,) the numbers of these rows."""
-    features = check_known_features(calibrator, reference.features, argument)
-    members = torch.from_numpy(np.argsort(reference.row_hashes[0], kind="stable")[:BANK_ROWS])
+def feature_bank(features: Tensor, hashes: NDArray[np.uint64]) -> tuple[Tensor, Tensor]:
+    """(m, f) float16 features of a subset of the rows, normalized to length 1, and (m,) the indices of these rows."""
+    members = torch.from_numpy(np.argsort(hashes, kind="stable")[:BANK_ROWS])
     return nn.functional.normalize(features[members].float(), dim=1).half(), members
 
 
-def neighbour_count(k: int | None, n_rows: int, argument: str) -> int:
-    """How many neighbours of a bank count."""
-    default = min(MAX_NEIGHBOURS, math.ceil(NEIGHBOUR_SHARE * n_rows))
-    chosen = default if k is None else check_integer("k", k, 1)
-    if chosen >= n_rows:
-        raise InvalidInputError(f"k must be less than the {n_rows} rows of {argument}, got {chosen}")
-    return chosen
+def neighbor_distances(features: Tensor, bank: Tensor, k: int, members: Tensor | None = None) -> Tensor:
+    """(n,) float64 mean distance of each row to its k nearest rows of the bank.
 
-
-def bank_distances(features: Tensor, bank: Tensor, k: int) -> Tensor:
-    """(n,) float64, of rows that are not in the bank."""
-    found = torch.empty(len(features), dtype=torch.float64)
+    ``members``: the rows of features that the bank was made of; none of them counts as its own neighbor.
+    """
+    distances = torch.empty(len(features), dtype=torch.float64)
     bank = bank.double()
     for rows in blocks(len(features), len(bank), size=DISTANCE_BLOCK):
-        found[rows] = mean_distance(features[rows], bank, k)
-    return found
-
-
-def leave_one_out_distances(features: Tensor, bank: Tensor, members: Tensor, k: int) -> Tensor:
-    """(n,) float64, of the rows that the bank was made of, none of them its own neighbour."""
-    found = bank_distances(features, bank, k)
-    bank = bank.double()
+        distances[rows] = mean_distance(features[rows], bank, k)
+    if members is None:
+        return distances
     for part in blocks(len(bank), len(bank), size=DISTANCE_BLOCK):
         squares = square_distances(features[members[part]], bank)
         squares.diagonal(part.start).fill_(torch.inf)
-        found[members[part]] = nearest_mean(squares, k)
-    return found
+        distances[members[part]] = nearest_mean(squares, k)
+    return distances

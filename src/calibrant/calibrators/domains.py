@@ -1,4 +1,4 @@
-"""Temperatures for data of several kinds: one for a perturbed validation set, and one for each domain."""
+"""One temperature for a perturbed validation set, one for each domain, and the ridge regression behind it."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
-from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.modules import FeatureTemperatureModule
-from calibrant.calibrators.ridge import fit_ridge
-from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-CLEAN = (None, "", "none", "clean", "identity")  # what a column of corruption types says of rows that have none
-POOL_ROWS, POOL_WORTH = 1024, 10.0  # of all rows: each domain also counts so many of them, together worth ten
+CLEAN = (None, "", "none", "clean", "identity")  # names of no corruption in a column of corruption types
+POOL_ROWS, POOL_WEIGHT = 1024, 10.0  # a subset of all rows is added to each domain, of this total weight
+RIDGE_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the inputs
+RIDGE_FOLDS = 5
 
 
 @final
@@ -34,16 +34,17 @@ class PerturbedTemperature(OneTemperature):
 
     @classmethod
     def fit(cls, validation: Predictions, *, shift: str = "corruption") -> Self:
-        """shift: the column with the type of each row's corruption, "none" for clean ones; the types are recorded.
+        """Fit one temperature to all rows, and record their types of corruption.
 
-        Raises: NotConvergedError where there is no best temperature.
+        Args:
+            shift: The column of corruption types, "none" for clean rows.
         """
         check_validation(validation)
         types = shift_types(validation, shift)
         if not types:
             raise InvalidInputError(f"validation must have corrupted rows, its column {shift!r} names none")
-        scale = solve_temperature(Likelihood(validation.logits, validation.labels), BOUNDS)
-        return cls.from_parameters(validation, shifts=types, temperature=scale.temperature)
+        solution = solve_temperature(Likelihood(validation.logits, validation.labels))
+        return cls.from_parameters(validation, shifts=types, temperature=solution.temperature)
 
     @classmethod
     def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
@@ -55,8 +56,8 @@ class PerturbedTemperature(OneTemperature):
 class DomainTemperature(Calibrator):
     """One temperature for each domain, and for others a regression on features (Yu et al. 2022).
 
-    Rows whose domain is known are divided by its temperature. Others, and what `module` sees, by the one that a ridge
-    regression of log T on the features gives, within the range of the known ones.
+    Logits of a known domain are divided by its temperature. Others, and all logits of `module`, are divided by the
+    temperature of a ridge regression of log T on the features, within the range of the known ones.
     """
 
     name: ClassVar[str] = "domain_temperature"
@@ -65,7 +66,7 @@ class DomainTemperature(Calibrator):
 
     domain: str
     temperatures: dict[str, float]
-    weight: Tensor | None  # (f,) of the regression, where there were features
+    weight: Tensor | None  # (f,) of the regression; None without features
     intercept: float
 
     def __post_init__(self) -> None:
@@ -74,9 +75,10 @@ class DomainTemperature(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, domain: str = "domain") -> Self:
-        """domain: the column that names each row's domain.
+        """Fit a temperature to each domain, with a subset of all rows that together counts as ten rows.
 
-        Each domain's temperature also counts a sample of all rows, worth ten: a small domain borrows from the others.
+        Args:
+            domain: The column of domains.
         """
         check_validation(validation)
         number, values = sorted_groups(validation, domain)
@@ -87,7 +89,7 @@ class DomainTemperature(Calibrator):
             weight, intercept = fit_ridge(validation.features, scales[number], number, weights)
         temperatures = dict(zip(map(domain_key, values), np.exp(scales).tolist(), strict=True))
         if len(temperatures) < len(values):
-            raise InvalidInputError(f"domain must tell its values apart as text, {domain!r} does not")
+            raise InvalidInputError(f"domain must have values that differ as text, {domain!r} does not")
         return cls.from_parameters(
             validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept
         )
@@ -99,7 +101,7 @@ class DomainTemperature(Calibrator):
     def module(self) -> nn.Module:
         if self.weight is None:
             raise InvalidInputError(
-                f"{self.name} was fitted without features, or to one domain: it has no map for rows of another one"
+                f"{self.name} was fitted without features, or to one domain: it has no temperature for other domains"
             )
         known = np.log(list(self.temperatures.values()))
         constants = (self.intercept, float(known.min()), float(known.max()))
@@ -123,44 +125,80 @@ class DomainTemperature(Calibrator):
 
 
 def domain_key(value: Any) -> str:
-    """A domain as text: 1 and 1.0 are the same one, null is none of the words."""
+    """A domain as text: 1 and 1.0 are equal, null differs from every text."""
     if value is None:
         return "\0null"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def sorted_groups(predictions: Predictions, name: str) -> tuple[NDArray[np.int64], list[Any]]:
-    """As `Predictions.groups`, with the values sorted as text: it does not depend on the order of the rows."""
+    """`Predictions.groups` with the values sorted as text, whatever the order of the rows."""
     number, values = predictions.groups(name)
     order = sorted(range(len(values)), key=lambda i: domain_key(values[i]))
     return np.argsort(order)[number], [values[i] for i in order]
 
 
 def clean_rows(predictions: Predictions, shift: str) -> Tensor:
-    """(n,) whether a column of corruption types says that a row has none."""
+    """(n,) whether a row is not corrupted."""
     number, values = predictions.groups(shift)
     return torch.from_numpy(np.isin(number, [i for i, value in enumerate(values) if value in CLEAN]))
 
 
 def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:
-    """The types of corruption that a column names, sorted, without the words for none."""
+    """The types of corruption in a column, sorted, without `CLEAN`."""
     _, values = predictions.groups(shift)
     return tuple(sorted(str(value) for value in values if value not in CLEAN))
 
 
 def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_groups: int) -> np.ndarray:
-    """Log T of each group of rows, to which a sample of all rows is added, worth `POOL_WORTH` of them.
-
-    Raises: NotConvergedError where the rows together have no best temperature.
-    """
-    solve_temperature(Likelihood(validation.logits, validation.labels), BOUNDS)
+    """Log T of each group of rows, with a subset of all rows of weight `POOL_WEIGHT` added to it."""
+    solve_temperature(Likelihood(validation.logits, validation.labels))  # raises an error if there is none for all rows
     pool = validation[np.argsort(validation.row_hashes[0], kind="stable")[:POOL_ROWS]]
     found = []
     for group in range(n_groups):
         rows = torch.from_numpy(number == group)
         n_rows = int(rows.sum())
-        weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WORTH / len(pool))]).double()
+        weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WEIGHT / len(pool))]).double()
         logits = torch.cat([validation.logits[rows], pool.logits])
         labels = torch.cat([validation.labels[rows], pool.labels])
-        found.append(np.log(solve_temperature(Likelihood(logits, labels, weights), BOUNDS).temperature))
+        found.append(np.log(solve_temperature(Likelihood(logits, labels, weights)).temperature))
     return np.array(found)
+
+
+def fit_ridge(
+    inputs: Tensor, targets: NDArray[np.float64], groups: NDArray[np.int64], weights: NDArray[np.float64]
+) -> tuple[Tensor, float]:
+    """Weight (f,) and intercept of a ridge regression, with the penalty chosen by cross-validation over groups."""
+    x, y, w = inputs.double(), torch.from_numpy(targets), torch.from_numpy(weights / weights.sum())
+    centre = w @ x
+    spread = (w @ (x - centre).square()).sqrt()
+    spread = torch.where(spread > 1e-12 * (1 + centre.abs()), spread, torch.inf)  # constant inputs get weight 0
+    standard = (x - centre) / spread
+    folds = torch.from_numpy(groups % min(RIDGE_FOLDS, int(groups.max()) + 1))
+    penalty = _best_penalty(standard, y, w, folds)
+    weight, intercept = _ridge_solutions(standard, y, w, (penalty,))[0]
+    return weight / spread, float(intercept - (weight / spread) @ centre)
+
+
+def _best_penalty(x: Tensor, y: Tensor, w: Tensor, folds: Tensor) -> float:
+    errors = torch.zeros(len(RIDGE_PENALTIES), dtype=torch.float64)
+    for fold in folds.unique():
+        out = folds == fold
+        if bool(out.all()):
+            return RIDGE_PENALTIES[-1]
+        for i, (weight, intercept) in enumerate(_ridge_solutions(x[~out], y[~out], w[~out], RIDGE_PENALTIES)):
+            errors[i] += w[out] @ (x[out] @ weight + intercept - y[out]).square()
+    return RIDGE_PENALTIES[int(errors.argmin())]
+
+
+def _ridge_solutions(x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Weight and intercept for each penalty, from one eigendecomposition."""
+    w = w / w.sum()
+    centre, middle = w @ x, w @ y
+    values, vectors = torch.linalg.eigh((x - centre).T @ (w.unsqueeze(1) * (x - centre)))
+    moment = vectors.T @ ((x - centre).T @ (w * (y - middle)))
+    found = []
+    for penalty in penalties:
+        weight = vectors @ (moment / (values.clamp(min=0) + penalty * max(1e-12, float(values.mean()))))
+        found.append((weight, middle - weight @ centre))
+    return found

@@ -1,4 +1,4 @@
-"""Negative log-likelihood of logits times a positive scale β = 1/T: value, slope and curvature, block by block.
+"""Negative log-likelihood of logits times a scale β = 1/T, and the temperature that minimizes it.
 
 With u = z − max z of a row, L(β) = log Σ_k exp(β u_k) − β u_y is convex in β, and so is any weighted sum over rows.
 """
@@ -12,31 +12,36 @@ from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant.calibrators.checks import check_likely_labels
+from calibrant.errors import NotConvergedError
 
-SMALL_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
-FEW_CLASSES = 16  # a reduction over fewer than these runs faster when the classes come first
-LOWEST = -1e15  # stands for −inf, so that 0 · u stays 0
+CACHED_ELEMENTS = 2**20  # up to this many, shifted logits are kept from one evaluation to the next
+CLASS_FIRST = 16  # a reduction over fewer classes runs faster when the classes come first
+LOWEST = -1e15  # in place of −inf: 0 · u stays 0
 Terms = tuple[Tensor, Tensor, Tensor]  # L(β) of each row, its slope and its curvature, float64
 
+BOUNDS = (1e-4, 1e4)  # of the temperature, by default
+WIDE_BOUNDS = (1e-8, 1e8)  # of a change of units
+MAX_SCALE_STEPS = 200
+MAX_LOG_STEP = math.log(8.0)  # no step multiplies or divides T by more
+COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T, first on a subsample,
+SINGLE_TOLERANCE = 2e-3  # then in float32,
+DOUBLE_TOLERANCE = 1e-5  # then in float64; the error after a Newton step is of the order of its square
 
-@dataclass(frozen=True, eq=False)
+
 class Likelihood:
-    """Rows whose negative log-likelihood is wanted at many scales."""
+    """The negative log-likelihood of rows at many scales.
 
-    logits: Tensor  # (n, k)
-    labels: Tensor  # (n,)
-    weights: Tensor | None = None  # (n,) float64
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        weights: (n,) float64.
+    """
 
-    def __post_init__(self) -> None:
-        check_likely_labels(self.logits, self.labels)
-
-    @property
-    def small(self) -> bool:
-        return self.logits.numel() <= SMALL_ELEMENTS
-
-    @property
-    def _class_dim(self) -> int:
-        return 0 if self.logits.shape[1] < FEW_CLASSES else 1
+    def __init__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        check_likely_labels(logits, labels)
+        self.logits, self.labels, self.weights = logits, labels, weights
+        self._cached = logits.numel() <= CACHED_ELEMENTS
+        self._class_dim = 0 if logits.shape[1] < CLASS_FIRST else 1
 
     @cached_property
     def top(self) -> Tensor:
@@ -46,7 +51,7 @@ class Likelihood:
     @cached_property
     def label_gap(self) -> Tensor:
         """(n,) float64: u of the label, 0 where it is the likeliest class."""
-        if self.small:
+        if self._cached:
             return self._shifted[torch.float64].gather(dim := self._class_dim, self.labels.unsqueeze(dim)).squeeze(dim)
         return self.logits.gather(1, self.labels.unsqueeze(1)).squeeze(1).double() - self.top.double()
 
@@ -74,8 +79,8 @@ class Likelihood:
         return u.clamp_(min=LOWEST) if self._has_zeros else u
 
     def terms(self, scale: float | Tensor, dtype: torch.dtype = torch.float64) -> Terms:
-        """For each row; a scale for all rows or for each."""
-        if self.small:
+        """Value, slope and curvature of each row, at one scale for all rows or one for each."""
+        if self._cached:
             u = self._shifted[dtype]
             return _terms(u, torch.empty_like(u), self.label_gap, scale, self._class_dim)
         n, k = self.logits.shape
@@ -84,9 +89,9 @@ class Likelihood:
         shifted, work = (self._buffer(first.stop, dtype) for _ in range(2))  # fresh memory costs more than arithmetic
         for rows in (first, *others):
             u = self._shift(rows, shifted)
-            of_rows = scale if isinstance(scale, float) else scale[rows]
+            row_scale = scale if isinstance(scale, float) else scale[rows]
             room = work.narrow(1 - self._class_dim, 0, rows.stop - rows.start)
-            terms = _terms(u, room, self.label_gap[rows], of_rows, self._class_dim)
+            terms = _terms(u, room, self.label_gap[rows], row_scale, self._class_dim)
             for part, values in zip(found, terms, strict=True):
                 part[rows] = values
         return found[0], found[1], found[2]
@@ -99,10 +104,14 @@ class Likelihood:
         return float(value.sum()), float(slope.sum()), float(curvature.sum()), float(slope @ slope)
 
     def subsample(self, n_rows: int) -> "Likelihood":
-        """Every so many rows, about ``n_rows`` in all, to find the neighbourhood of an answer."""
+        """Every so many rows, about ``n_rows`` in all."""
         step = max(1, len(self.logits) // n_rows)
         weights = None if self.weights is None else self.weights[::step]
         return Likelihood(self.logits[::step], self.labels[::step], weights)
+
+    def all_correct(self) -> bool:
+        """Whether no label is less likely than another class: the slope tends to 0 and has no root."""
+        return bool((self.label_gap == 0).all())
 
 
 def _terms(u: Tensor, work: Tensor, label_gap: Tensor, scale: float | Tensor, dim: int) -> Terms:
@@ -115,3 +124,89 @@ def _terms(u: Tensor, work: Tensor, label_gap: Tensor, scale: float | Tensor, di
     mass *= u
     square = mass.sum(dim) / total
     return total.double().log() - scale * label_gap, mean.double() - label_gap, (square - mean * mean).double()
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureSolution:
+    """A temperature, with the evidence that no other is likelier."""
+
+    temperature: float
+    nll: float  # mean over rows
+    slope: float  # of the mean NLL in log T
+    standard_error: float | None  # of T, by the sandwich estimator; None at a bound
+    at_bound: bool = False
+
+
+def solve_temperature(
+    rows: Likelihood, bounds: tuple[float, float] = BOUNDS, *, clip: bool = False
+) -> TemperatureSolution:
+    """The minimizer within the bounds of T. Raises: NotConvergedError if it lies beyond them, unless ``clip``."""
+    low, high = -math.log(bounds[1]), -math.log(bounds[0])  # of log β
+    position = high if rows.all_correct() else _minimize(rows, low, high)
+    beta = math.exp(position)
+    value, slope, curvature, square = rows.sums(beta)
+    equal_logits = slope == 0 and curvature == 0 and bool((rows.logits == rows.logits[:, :1]).all())
+    if equal_logits and not clip:
+        raise NotConvergedError("no temperature is best: every row gives all of its classes equal logits")
+    at_bound = position in (low, high) or not curvature > 0
+    if at_bound and not clip:
+        raise NotConvergedError(_bound_message(rows, position == high, bounds))
+    total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
+    error = None if at_bound else math.sqrt(square) / curvature / beta**2
+    return TemperatureSolution(1 / beta, value / total, abs(beta * slope) / total, error, at_bound)
+
+
+def natural_scale(logits: Tensor, labels: Tensor) -> float:
+    """The 1/T that brings logits to the scale of log-probabilities; 1 if there is no best one."""
+    if bool((logits.gather(1, labels.unsqueeze(1)) == -math.inf).any()):
+        return 1.0
+    solution = solve_temperature(Likelihood(logits, labels), WIDE_BOUNDS, clip=True)
+    return 1.0 if solution.at_bound else 1 / solution.temperature
+
+
+def _minimize(rows: Likelihood, low: float, high: float) -> float:
+    """The log β of the minimum, or the bound next to it."""
+    position = min(max(0.0, low), high)
+    if len(rows.logits) > 4 * COARSE_ROWS:
+        position = _descend(rows.subsample(COARSE_ROWS), position, low, high, torch.float32, COARSE_TOLERANCE)
+    position = _descend(rows, position, low, high, torch.float32, SINGLE_TOLERANCE)
+    return _descend(rows, position, low, high, torch.float64, DOUBLE_TOLERANCE)
+
+
+def _descend(rows: Likelihood, position: float, low: float, high: float, dtype: torch.dtype, tolerance: float) -> float:
+    """Log β where the slope is 0, or the end of the bracket that it points to: Newton, safeguarded by bisection."""
+    ends, visited = (low, high), {position}
+    for _ in range(MAX_SCALE_STEPS):
+        beta = math.exp(position)
+        _, slope, curvature, _ = rows.sums(beta, dtype)
+        if slope == 0 or position == (ends[0] if slope > 0 else ends[1]):
+            return position
+        low, high = (low, position) if slope > 0 else (position, high)
+        newton = -slope / (beta * curvature) if curvature > 0 else math.copysign(math.inf, -slope)
+        target = position + max(-MAX_LOG_STEP, min(MAX_LOG_STEP, newton))
+        if not low < target < high:
+            end = low if slope > 0 else high
+            target = (low + high) / 2 if end in visited else end
+        move, position = target - position, target
+        visited.add(position)
+        if abs(move) <= tolerance:
+            return position
+    raise NotConvergedError(f"no temperature was found in {MAX_SCALE_STEPS} steps")
+
+
+def _bound_message(rows: Likelihood, below: bool, bounds: tuple[float, float]) -> str:
+    """Why the optimum lies outside the bounds, and what to do."""
+    if below and rows.all_correct():
+        return (
+            f"no temperature is best: all {len(rows.labels):,} predictions are correct, so the likelihood grows "
+            "without end as T goes to 0; fit on rows that the model was not trained on, or on more of them"
+        )
+    if not below and rows.terms(1e-12)[1].sum() >= 0:  # at 0 itself, classes of probability 0 would count
+        return (
+            "no temperature is best: the labels do not follow the logits, so the likelihood grows without end as T "
+            "goes to infinity; are the labels those of these rows, in the same order?"
+        )
+    return (
+        f"the best temperature lies {'below the lower' if below else 'above the upper'} bound of {bounds[0]:g} … "
+        f"{bounds[1]:g}; widen bounds, or check the scale of the logits"
+    )

@@ -1,26 +1,27 @@
-"""Functions of logits and features that the modules are made of; they script and export."""
+"""Functions of logits and features that the modules compute; they script and export."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-NO_CHANCE = -1e3  # below the largest: stands for a logit of −inf where nothing better is known
+INF_FLOOR = -1e3  # relative to the largest logit, in place of −inf
 NEWTON_STEPS = 30
 
 
 def match_dtype(calibrated: Tensor, logits: Tensor) -> Tensor:
+    """Float64 for float64 logits, otherwise float32."""
     return calibrated if logits.dtype == torch.float64 else calibrated.float()
 
 
 def scale_logits(logits: Tensor, temperature: Tensor) -> Tensor:
-    """The logits over T, up to a constant for each row: the largest becomes 0, and no other can round to it."""
+    """The logits divided by T, less the largest of each row: it becomes 0, and no other can round to it."""
     z = logits.to(temperature.dtype)
     return match_dtype((z - z.amax(1, keepdim=True)) / temperature, logits)
 
 
 def restore_argmax(calibrated: Tensor, logits: Tensor) -> Tensor:
-    """With the class on top that was there before, where rounding made it equal to another."""
+    """Raise the predicted class above another that rounding made equal to it."""
     top = logits.argmax(1, keepdim=True)
     best = calibrated.amax(1, keepdim=True)
     above = torch.where(calibrated.argmax(1, keepdim=True) == top, best, best + best.abs() * 1e-6 + 1e-30)
@@ -31,41 +32,41 @@ def entropy(log_probs: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(1)
 
 
-def floor_logits(logits: Tensor, floor: float = NO_CHANCE) -> Tensor:
-    """With finite numbers in place of −inf."""
+def floor_logits(logits: Tensor, floor: float = INF_FLOOR) -> Tensor:
+    """Finite numbers in place of −inf."""
     return torch.where(logits == float("-inf"), logits.amax(1, keepdim=True) + floor, logits)
 
 
 def logit_norm(logits: Tensor) -> Tensor:
-    """Euclidean norm of the logits less their mean, which a constant does not change."""
+    """Euclidean norm of the logits minus their mean."""
     z = floor_logits(logits)
     return (z - z.mean(1, keepdim=True)).square().sum(1).sqrt()
 
 
 def row_statistics(logits: Tensor) -> Tensor:
-    """(n, 2) entropy as a share of its largest possible value, and confidence."""
+    """(n, 2) entropy divided by log K, and confidence."""
     log_probs = logits.log_softmax(1)
     return torch.stack([entropy(log_probs) / math.log(logits.shape[1]), log_probs.amax(1).exp()], dim=1)
 
 
-def prior_entropy(mix: Tensor) -> Tensor:
-    """(m,) entropy of mean predictions (m, k), as a share of its largest possible value."""
-    return entropy(mix.log()) / math.log(mix.shape[1])
+def prior_entropy(prior: Tensor) -> Tensor:
+    """(m,) entropy of class proportions (m, k), divided by log K."""
+    return entropy(prior.log()) / math.log(prior.shape[1])
 
 
 def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
-    """(n,) logarithm of the distance from a gaussian of features, in its own standard deviations.
+    """(n,) logarithm of the Mahalanobis distance from a low-rank Gaussian of the features.
 
-    The gaussian has a variance along each of its axes (f, r), and one, the last, in all directions beside them.
+    It has a variance along each of its axes (f, r), and the last one in all directions orthogonal to them.
     """
     x = features.to(centre.dtype) - centre
     along = (x @ axes).square()
-    beside = (x.square().sum(1) - along.sum(1)).clamp(min=0.0)
-    return 0.5 * ((along / variances[:-1]).sum(1) + beside / variances[-1]).clamp(min=1e-12).log()
+    residual = (x.square().sum(1) - along.sum(1)).clamp(min=0.0)
+    return 0.5 * ((along / variances[:-1]).sum(1) + residual / variances[-1]).clamp(min=1e-12).log()
 
 
 def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
-    """Piecewise linear through (c, m) knots, constant beyond them, at (c, n) points."""
+    """Linear interpolation at (c, n) points between (c, m) knots, constant beyond them."""
     right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
     x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
     share = torch.where(x1 > x0, (x - x0) / (x1 - x0), torch.zeros_like(x)).clamp(0.0, 1.0)
@@ -74,7 +75,7 @@ def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
 
 
 def scale_for_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWTON_STEPS) -> Tensor:
-    """(n,) β with which max softmax(β z) is the confidence, or as near above 1/K as makes no difference.
+    """(n,) β with max softmax(β z) equal to the confidence, which is clamped to slightly above 1/K.
 
     With u = z − max z, log Σ_{j ≠ top} exp(β u_j) = log(1/confidence − 1). The left side is convex and decreases, so
     Newton's method comes up to the root from β = 0.
@@ -93,12 +94,12 @@ def scale_for_confidence(logits: Tensor, confidence: Tensor, n_steps: int = NEWT
 
 
 def mean_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
-    """Mean Euclidean distance of each row to its k nearest rows of the bank, all scaled to length 1."""
+    """Mean Euclidean distance of each row to its k nearest rows of the bank, all normalized to length 1."""
     return nearest_mean(square_distances(features, bank), k)
 
 
 def square_distances(features: Tensor, bank: Tensor) -> Tensor:
-    """(n, m) squared distances of rows, scaled to length 1, from those of the bank."""
+    """(n, m) squared distances of rows, normalized to length 1, from those of the bank."""
     rows = nn.functional.normalize(features.to(bank.dtype), dim=1)
     return (rows.square().sum(1, keepdim=True) + bank.square().sum(1) - 2.0 * rows @ bank.T).clamp(min=0.0)
 

@@ -1,33 +1,20 @@
-"""What a calibrator does to logits, as modules that script, export and run behind a model.
+"""Calibrators as modules of logits, which script, export and run after a model.
 
 They compute in the type of their buffers and return float32, or float64 for logits of that type. ``module.float()`` is
-for devices without float64; step functions then meet their edges only as closely as float32 does.
+for devices without float64; the edges of step functions are then rounded to float32.
 """
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.calibrators.maps import (
-    entropy,
-    floor_logits,
-    interpolate,
-    log_mahalanobis,
-    logit_norm,
-    match_dtype,
-    mean_distance,
-    prior_entropy,
-    restore_argmax,
-    row_statistics,
-    scale_for_confidence,
-    scale_logits,
-)
+from calibrant.calibrators import maps
 
-MAX_ROW_RATIO = 3.0  # how much larger or smaller than that of all rows the scale of one may be
-MIN_ODDS = -1e5  # stands for the logarithm of 0 in log-odds
+MAX_ROW_RATIO = 3.0  # 1/T of a row, relative to that of all rows, lies within this factor
+MIN_LOG_PROB = -1e5  # in place of log 0
 
 
 class BufferModule(nn.Module):
-    """A module whose numbers are buffers in float64."""
+    """A module whose constants are float64 buffers."""
 
     def __init__(self, **values: Tensor | float | tuple[float, ...]) -> None:
         super().__init__()
@@ -39,7 +26,7 @@ class IdentityModule(nn.Module):
     """The identity."""
 
     def forward(self, logits: Tensor) -> Tensor:
-        return match_dtype(logits, logits)
+        return maps.match_dtype(logits, logits)
 
 
 class TemperatureModule(BufferModule):
@@ -48,7 +35,7 @@ class TemperatureModule(BufferModule):
     temperature: Tensor
 
     def forward(self, logits: Tensor) -> Tensor:
-        return scale_logits(logits, self.temperature)
+        return maps.scale_logits(logits, self.temperature)
 
 
 class MixtureModule(BufferModule):
@@ -62,13 +49,13 @@ class MixtureModule(BufferModule):
         w = self.weights.log()
         uniform = torch.zeros_like(z).log_softmax(1)
         parts = [w[0] + (z / self.temperature).log_softmax(1), w[1] + z.log_softmax(1), w[2] + uniform]
-        return restore_argmax(match_dtype(torch.stack(parts).logsumexp(0), logits), logits)
+        return maps.restore_argmax(maps.match_dtype(torch.stack(parts).logsumexp(0), logits), logits)
 
 
 class AffineModule(BufferModule):
     """A weight for each class, or a matrix, and a bias; on the logits or on the log-probabilities.
 
-    A logit of −inf stays one, and counts as so much below the largest (``floor``) for the other classes.
+    A logit of −inf stays −inf; for the other classes it counts as ``floor``, relative to the largest logit.
     """
 
     weight: Tensor
@@ -83,13 +70,13 @@ class AffineModule(BufferModule):
         if self.log_probs:
             log_probs = z.log_softmax(1)
             return torch.where(log_probs == float("-inf"), torch.full_like(log_probs, self.floor), log_probs)
-        return floor_logits(z, self.floor)
+        return maps.floor_logits(z, self.floor)
 
     def forward(self, logits: Tensor) -> Tensor:
         x = self.inputs(logits)
         scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
         impossible = logits == float("-inf")
-        return match_dtype((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
+        return maps.match_dtype((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
 
 
 class LogOddsModule(BufferModule):
@@ -99,17 +86,17 @@ class LogOddsModule(BufferModule):
 
     def __init__(self, a: float, b: float, c: float) -> None:
         super().__init__(coefficients=(a, b, c))
-        self.min_odds = MIN_ODDS
+        self.min_log_prob = MIN_LOG_PROB
 
     def forward(self, logits: Tensor) -> Tensor:
-        log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.min_odds)
+        log_probs = logits.to(self.coefficients.dtype).log_softmax(1).clamp(min=self.min_log_prob)
         a, b, c = self.coefficients[0], self.coefficients[1], self.coefficients[2]
         odds = a * log_probs[:, 1] - b * log_probs[:, 0] + c
-        return match_dtype(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
+        return maps.match_dtype(torch.stack([torch.zeros_like(odds), odds], dim=1), logits)
 
 
 class ProbabilityModule(BufferModule):
-    """A map of the probability of each class, or one for all; then rows are scaled to sum 1.
+    """A function of the probability of each class, or one for all; then rows are normalized to sum 1.
 
     ``linear``: values (c, m) at knots (c, m); else values (c, m + 1) between them, each up to its right knot.
     """
@@ -117,24 +104,24 @@ class ProbabilityModule(BufferModule):
     knots: Tensor
     values: Tensor
 
-    def __init__(self, knots: Tensor, values: Tensor, *, linear: bool, keeps_top: bool = False) -> None:
+    def __init__(self, knots: Tensor, values: Tensor, *, linear: bool, keeps_argmax: bool = False) -> None:
         super().__init__(knots=knots, values=values)
-        self.linear, self.keeps_top = linear, keeps_top
+        self.linear, self.keeps_argmax = linear, keeps_argmax
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
         x = probs.T.reshape(self.knots.shape[0], -1).contiguous()
         if self.linear:
-            y = interpolate(x, self.knots, self.values)
+            y = maps.interpolate(x, self.knots, self.values)
         else:
             y = self.values.gather(1, torch.searchsorted(self.knots, x))
         mapped = y.reshape(probs.shape[1], probs.shape[0]).T
-        out = match_dtype((mapped / mapped.sum(1, keepdim=True)).log(), logits)
-        return restore_argmax(out, logits) if self.keeps_top else out
+        out = maps.match_dtype((mapped / mapped.sum(1, keepdim=True)).log(), logits)
+        return maps.restore_argmax(out, logits) if self.keeps_argmax else out
 
 
 class ConfidenceModule(BufferModule):
-    """A map of the largest probability: each row is divided by the temperature that makes it so, within limits."""
+    """A function of the confidence: each row is divided by the temperature that attains it, within limits."""
 
     knots: Tensor
     values: Tensor
@@ -145,13 +132,13 @@ class ConfidenceModule(BufferModule):
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = logits.to(self.knots.dtype).softmax(1)
-        confidence = interpolate(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
-        scale = scale_for_confidence(logits.to(self.knots.dtype), confidence).clamp(self.least, self.most)
-        return scale_logits(logits, 1.0 / scale.unsqueeze(1))
+        confidence = maps.interpolate(probs.amax(1).unsqueeze(0), self.knots, self.values).squeeze(0)
+        scale = maps.scale_for_confidence(logits.to(self.knots.dtype), confidence).clamp(self.least, self.most)
+        return maps.scale_logits(logits, 1.0 / scale.unsqueeze(1))
 
 
 class ScoreTemperatureModule(BufferModule):
-    """1/T is a piecewise linear function of a score of each row: of its logits, or a second argument."""
+    """1/T is piecewise linear in a score of each row: computed from its logits, or the second argument."""
 
     knots: Tensor
     scales: Tensor
@@ -163,13 +150,13 @@ class ScoreTemperatureModule(BufferModule):
     def forward(self, logits: Tensor, score: Tensor | None = None) -> Tensor:
         z = logits.to(self.knots.dtype)
         if self.score == "entropy":
-            x = entropy(z.log_softmax(1))
+            x = maps.entropy(z.log_softmax(1))
         elif self.score == "logit_norm":
-            x = logit_norm(z)
+            x = maps.logit_norm(z)
         else:
             assert score is not None
             x = score.to(z.dtype)
-        return scale_logits(logits, 1.0 / interpolate(x.unsqueeze(0), self.knots, self.scales).T)
+        return maps.scale_logits(logits, 1.0 / maps.interpolate(x.unsqueeze(0), self.knots, self.scales).T)
 
 
 class DistanceTemperatureModule(BufferModule):
@@ -183,26 +170,26 @@ class DistanceTemperatureModule(BufferModule):
         self.k = k
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
-        distance = mean_distance(features, self.bank, self.k)
-        return scale_logits(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
+        distance = maps.mean_distance(features, self.bank, self.k)
+        return maps.scale_logits(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
 
 
 class FeatureTemperatureModule(BufferModule):
     """log T is linear in the features, within limits."""
 
     weight: Tensor
-    constants: Tensor  # intercept, least and greatest
+    constants: Tensor  # intercept, minimum and maximum
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         c = self.constants
         log_t = torch.maximum(torch.minimum(c[0] + features.to(c.dtype) @ self.weight, c[2]), c[1])
-        return scale_logits(logits, log_t.exp().unsqueeze(1))
+        return maps.scale_logits(logits, log_t.exp().unsqueeze(1))
 
 
 class SetTemperatureModule(BufferModule):
-    """One T for all rows of a call, from what they are like together; log T is linear in that, within limits.
+    """One T for all rows of a call; log T is linear in statistics of the set, within limits.
 
-    With axes (f, r), the features count; with ``same_prior``, the entropy of the mean prediction does.
+    The statistics include the features with a ``gaussian``, and the entropy of the mean prediction with ``same_prior``.
     """
 
     weight: Tensor
@@ -221,11 +208,11 @@ class SetTemperatureModule(BufferModule):
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         c = self.constants
         z = logits.to(c.dtype)
-        parts = [row_statistics(z).mean(0)]
+        parts = [maps.row_statistics(z).mean(0)]
         if self.has_gaussian:
             assert features is not None
-            parts.append(log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
+            parts.append(maps.log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
         if self.same_prior:
-            parts.append(prior_entropy(z.softmax(1).mean(0).unsqueeze(0)))
+            parts.append(maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0)))
         log_t = torch.maximum(torch.minimum(c[0] + torch.cat(parts) @ self.weight, c[2]), c[1])
-        return scale_logits(logits, log_t.exp())
+        return maps.scale_logits(logits, log_t.exp())

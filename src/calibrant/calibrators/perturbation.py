@@ -1,4 +1,4 @@
-"""Gaussian perturbation of a validation set: predictions of copies with more and more noise (Tomani et al. 2021)."""
+"""Gaussian perturbation of a validation set: predictions of copies with increasing noise (Tomani et al. 2021)."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from calibrant._checks import check_integer, check_integer_labels, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-TYPE = "gaussian_perturbation"
-SEARCH_ROWS = 1000  # images on which a noise level is searched
-SEARCH_STEPS = 12  # halvings of log σ for each level
-WIDEST = 100.0  # standard deviations of the images; there, accuracy is at chance
+PERTURBATION = "gaussian_perturbation"
+SEARCH_ROWS = 1000  # images used to find the noise levels
+SEARCH_STEPS = 12  # bisections of log σ for each level
+MAX_NOISE = 100.0  # in standard deviations of the images; accuracy is then at chance
 
 
 def perturb_gaussian(
@@ -26,10 +26,23 @@ def perturb_gaussian(
     seed: int = 0,
     batch_size: int = 256,
 ) -> Predictions:
-    """Predictions of the images, and of copies with Gaussian noise, for `PerturbedTemperature` and `SetTemperature`.
+    """Predict images, and copies of them with Gaussian noise, for `PerturbedTemperature` and `SetTemperature`.
 
-    The standard deviations are those at which accuracy falls by equal steps from the clean one to chance. model(images)
-    returns logits, or logits and features. Columns: ``corruption``, ``severity`` (the level, 0 for clean), ``noise``.
+    The noise levels are those at which accuracy falls by equal steps from that of clean images to chance.
+
+    Args:
+        model: Returns logits, or logits and features. A module must be in evaluation mode.
+        images: (n, ...) floating point.
+        labels: (n,) integers.
+        n_levels: Number of noise levels.
+        seed: Of the noise.
+        batch_size: Images per call of the model.
+
+    Returns:
+        Predictions with the columns ``corruption``, ``severity`` (the level, 0 for clean) and ``noise`` (its σ).
+
+    Raises:
+        InvalidInputError: The model is in training mode, or the images are not floating point or empty.
     """
     check_tensor("images", images)
     check_tensor("labels", labels)
@@ -44,10 +57,10 @@ def perturb_gaussian(
     def predicted(noise: float, rows: slice) -> Predictions:
         return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0), batch_size)
 
-    few = slice(None, None, math.ceil(len(images) / SEARCH_ROWS))  # of all classes, also where they come in order
+    few = slice(None, None, math.ceil(len(images) / SEARCH_ROWS))  # of all classes, also if images are sorted by class
     clean = predicted(0.0, few)
     top, chance = _accuracy(clean), 1 / clean.n_classes
-    widest = WIDEST * max(1e-6, float(images.std(correction=0)))
+    widest = MAX_NOISE * max(1e-6, float(images.std(correction=0)))
     parts, low = [], widest * 1e-6
     for level in range(n_levels + 1):
         noise = 0.0
@@ -56,7 +69,7 @@ def perturb_gaussian(
             noise = low = _noise_for_accuracy(lambda sigma: _accuracy(predicted(sigma, few)), wanted, low, widest)
         part = predicted(noise, slice(0, len(images)))
         columns = {
-            "corruption": [TYPE if level else "none"] * len(part),
+            "corruption": [PERTURBATION if level else "none"] * len(part),
             "severity": [level] * len(part),
             "noise": [noise] * len(part),
         }
@@ -68,7 +81,7 @@ def perturb_gaussian(
 def _predict(
     model: Callable[[Tensor], Any], images: Tensor, labels: Tensor, noise: float, seed: int, batch_size: int
 ) -> Predictions:
-    """Each image has its own noise, the same at every level but for its size."""
+    """Predictions with noise of this σ; each image has its own noise, which σ scales."""
     generator = torch.Generator().manual_seed(seed)
     logits, features = [], []
     for batch in images.split(batch_size):
@@ -81,7 +94,7 @@ def _predict(
 
 
 def _noise_for_accuracy(accuracy: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """The noise between these at which accuracy is about the wanted one, by halving in log σ."""
+    """The σ between these at which accuracy is about the wanted one, by bisection of log σ."""
     for _ in range(SEARCH_STEPS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if accuracy(middle) > wanted else (low, middle)

@@ -1,4 +1,4 @@
-"""Vector, matrix and Dirichlet scaling: an affine map of logits or log-probabilities, by penalised likelihood."""
+"""Vector, matrix and Dirichlet scaling: an affine map of logits or log-probabilities, by penalized likelihood."""
 
 import math
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from calibrant._arrays import blocks
 from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_shape
+from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import AffineModule
-from calibrant.calibrators.scale import natural_scale
 from calibrant.errors import NotConvergedError
 from calibrant.predictions import Predictions
 
-AFFINE_BLOCK = 2**17  # numbers of a block
+AFFINE_BLOCK = 2**17  # logits computed at once
 MAX_LBFGS_STEPS = 5000
-EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
+MAX_EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AffineScaling(Calibrator):
     """W x + b on the logits x, or on the log-probabilities, with a Gaussian prior around temperature scaling.
 
-    In units of what the best temperature makes of x, weights and biases deviate from the identity by about 1, and the
-    off-diagonal weights of a matrix by so little that all of a row together move a logit by about 1. So the minimiser
-    is unique, also where classes have no label.
+    For x scaled by the best temperature, the prior lets weights and biases deviate from the identity by about 1, and
+    the off-diagonal weights of a row together move a logit by about 1. The minimizer is unique, also for classes
+    without labels.
     """
 
     keeps_argmax: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class AffineScaling(Calibrator):
 
     weight: Tensor  # (k,) or (k, k)
     bias: Tensor  # (k,)
-    floor: float  # what −inf counts as: the least that validation had
+    floor: float  # in place of −inf: the least value of validation
 
     def __post_init__(self) -> None:
         k = self.n_classes
@@ -50,14 +50,19 @@ class AffineScaling(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
-        """The maximum of likelihood and prior; ``strength`` scales the prior, which is worth a few rows."""
+        """Maximize the likelihood times the prior.
+
+        Args:
+            strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+        """
         check_validation(validation)
         check_positive("strength", strength)
         check_likely_labels(validation.logits, validation.labels)
         k = validation.n_classes
         identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
         nothing = torch.zeros(k, dtype=torch.float64)
-        floor = min_finite_log_prob(validation.log_probs()) if cls.log_probs else min_finite_gap(validation.logits)
+        below_top = validation.logits - validation.logits.amax(1, keepdim=True)
+        floor = min_finite(validation.log_probs()) if cls.log_probs else min_finite(below_top) or -30.0
         inputs = AffineModule(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
         scale = natural_scale(inputs, validation.labels)
         weight, bias = fit_affine(scale * inputs, validation.labels, identity, strength)
@@ -71,8 +76,8 @@ class AffineScaling(Calibrator):
 class VectorScaling(AffineScaling):
     """A weight and a bias for each class's logit (Guo et al. 2017).
 
-    Logits are taken as they come: a constant added to a row's logits, which its probabilities do not feel, changes the
-    result. Fit and apply it on logits of the same model.
+    A constant added to a row's logits changes the result, though not the row's probabilities. Fit and apply it to
+    logits of the same model.
     """
 
     name: ClassVar[str] = "vector"
@@ -84,7 +89,7 @@ class VectorScaling(AffineScaling):
 class MatrixScaling(AffineScaling):
     """A matrix and a bias on the logits, off-diagonals regularised (Guo et al. 2017; Kull et al. 2019).
 
-    As with vector scaling, logits are taken as they come.
+    A constant added to a row's logits changes the result, as with vector scaling.
     """
 
     name: ClassVar[str] = "matrix"
@@ -99,42 +104,35 @@ class DirichletCalibration(AffineScaling):
     log_probs: ClassVar[bool] = True
 
 
-def min_finite_log_prob(log_probs: Tensor) -> float:
-    """The least log-probability but −inf."""
-    return float(torch.where(log_probs == -math.inf, 0.0, log_probs).min())
-
-
-def min_finite_gap(logits: Tensor) -> float:
-    """The least finite logit, below the largest of its row; −30 where all others are −inf."""
-    below = logits - logits.amax(1, keepdim=True)
-    return float(torch.where(below == -math.inf, 0.0, below).min()) or -30.0
+def min_finite(values: Tensor) -> float:
+    """The least of values ≤ 0 except −inf."""
+    return float(torch.where(values == -math.inf, 0.0, values).min())
 
 
 def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """Weight, of the shape of the identity, and bias that minimise the mean NLL and the prior's penalty.
+    """Weight, of the shape of the identity, and bias that minimize the mean NLL plus the prior's penalty.
 
-    Convex. L-BFGS runs in coordinates in which the Hessian at the identity is about the identity, so that half the
-    squared gradient is about what is left to gain.
+    Convex. L-BFGS runs in coordinates in which the Hessian at the identity is about the identity: half the squared
+    gradient approximates the excess over the minimum.
     """
     problem = AffineProblem(inputs, labels, identity, strength)
 
     def stop(intermediate_result: OptimizeResult) -> None:
-        if problem.decrement <= EXCESS * (1 + intermediate_result.fun):
+        if problem.decrement <= MAX_EXCESS * (1 + intermediate_result.fun):
             raise StopIteration
 
     start = np.zeros(problem.identity.numel())
     options = {"maxiter": MAX_LBFGS_STEPS, "maxfun": 2 * MAX_LBFGS_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
     result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
     after, _ = problem(result.x)
-    if problem.decrement > 100 * EXCESS * (1 + after):
-        left = f"about {problem.decrement:.1e} of the NLL is left to gain"
-        raise NotConvergedError(f"the scaling did not converge: {left}")
+    if problem.decrement > 100 * MAX_EXCESS * (1 + after):
+        raise NotConvergedError(f"the scaling did not converge: the NLL is about {problem.decrement:.1e} too large")
     theta = problem.parameters(result.x)
     return theta[:, :-1].squeeze(1) if identity.ndim == 1 else theta[:, :-1], theta[:, -1]
 
 
 class AffineProblem:
-    """The penalised mean NLL of W x + b and its gradient; parameters (k, d + 1) are the rows of W, with b last."""
+    """The penalized mean NLL of W x + b and its gradient; parameters (k, d + 1) are the rows of W, with b last."""
 
     def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> None:
         n, k = inputs.shape
@@ -152,7 +150,7 @@ class AffineProblem:
         return ((self.inputs[rows], self.labels[rows]) for rows in blocks(*self.inputs.shape, size=AFFINE_BLOCK))
 
     def _factor(self) -> Tensor:
-        """The Cholesky factor of about the Hessian of a class's parameters: (k, 2, 2), or (k + 1, k + 1) for all."""
+        """Cholesky factor of the approximate Hessian: (k, 2, 2) of each class, or (k + 1, k + 1) for all classes."""
         n, k = self.inputs.shape
         hessian = torch.zeros(*((k, 2, 2) if self.diagonal else (k + 1, k + 1)), dtype=torch.float64)
         for x, _ in self._blocks():
@@ -167,7 +165,7 @@ class AffineProblem:
         prior = torch.diag_embed(self.precision) if self.diagonal else self.precision.amax(0).diag()
         factor, failed = torch.linalg.cholesky_ex(hessian / n + prior)
         if bool(failed.any()):
-            raise NotConvergedError("the scaling is ill-conditioned: subtract from each row's logits their largest")
+            raise NotConvergedError("the scaling is ill-conditioned: subtract from each row's logits the largest one")
         return torch.as_tensor(factor)
 
     def parameters(self, position: NDArray[np.float64]) -> Tensor:
@@ -175,7 +173,7 @@ class AffineProblem:
         return self.identity + self._solve_triangular(moved, self.factor, upper=False)
 
     def _solve_triangular(self, rows: Tensor, factor: Tensor, *, upper: bool) -> Tensor:
-        """Each row times the inverse of a class's factor, or of the one of all."""
+        """Each row times the inverse of the factor."""
         stacked = rows.unsqueeze(1) if self.diagonal else rows
         found: Tensor = torch.linalg.solve_triangular(factor, stacked, upper=upper, left=False)
         return found.reshape(rows.shape)

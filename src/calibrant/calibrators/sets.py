@@ -1,4 +1,4 @@
-"""Set temperature: one T for an unlabelled set of rows, predicted from what the model says of the whole set."""
+"""Set temperature: one T for each unlabelled set of rows, predicted from statistics of the set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from calibrant._arrays import blocks
 from calibrant._checks import check_column_names, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
-from calibrant.calibrators.checks import check_feature_count, check_known_features, check_predictions, check_shape
-from calibrant.calibrators.domains import clean_rows, pooled_log_temperatures, shift_types, sorted_groups
+from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
+from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
 from calibrant.calibrators.maps import log_mahalanobis, prior_entropy, row_statistics
 from calibrant.calibrators.modules import SetTemperatureModule
-from calibrant.calibrators.ridge import fit_ridge
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -26,7 +25,7 @@ FeatureGaussian: TypeAlias = tuple[
 ]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
 MIN_SETS = 3
 MAX_AXES = 16
-MARGIN = 0.25  # how far beyond the known temperatures a set's may lie, as a share of their range in log T
+MARGIN = 0.25  # a set's log T may exceed the range of those in the fit by this share of it
 
 
 @final
@@ -34,9 +33,9 @@ MARGIN = 0.25  # how far beyond the known temperatures a set's may lie, as a sha
 class SetTemperature(Calibrator):
     """One temperature for each unlabelled set, from its mean entropy, confidence and distance to known features.
 
-    A set is the rows of a call; where they have all columns of ``sets``, each combination of their values is one. The
-    regression is fitted over corrupted versions of the validation set, a set each. Means of a few rows say little: give
-    it sets of hundreds.
+    A set is the rows of a call, or, if they have all columns of ``sets``, the rows of each combination of values. The
+    regression is fitted to corrupted versions of the validation set, each one a set. Sets should have hundreds of rows:
+    statistics of a few are too noisy.
     """
 
     name: ClassVar[str] = "set_temperature"
@@ -71,13 +70,14 @@ class SetTemperature(Calibrator):
         reference: Predictions | None = None,
         same_prior: bool = False,
     ) -> Self:
-        """sets: columns whose values tell the sets of validation apart, the type of corruption first.
+        """Fit a ridge regression of log T on the statistics of sets.
 
-        reference: rows with features to measure distances from (of the training set, say); by default the rows of
-        validation that the first column calls clean ("none"), or all where it calls none so.
-
-        same_prior: say so where the sets to come have the classes in about the same proportions as those of validation:
-        the entropy of the mean prediction then tells much more, but misleads where the proportions differ.
+        Args:
+            sets: Columns whose values define the sets of validation, the type of corruption first.
+            reference: Rows with features to measure distances from, such as those of the training set; by default
+                the clean rows of validation, or all rows if none is clean.
+            same_prior: Whether the sets to calibrate have about the class proportions of those of validation. The
+                entropy of the mean prediction is then a statistic too; it misleads if the proportions differ.
         """
         check_validation(validation)
         columns = check_column_names("sets", sets)
@@ -89,7 +89,7 @@ class SetTemperature(Calibrator):
         statistics = set_statistics(validation, number, n_sets, gaussian, same_prior=same_prior)
         log_t = pooled_log_temperatures(validation, number, n_sets)
         first = np.zeros(n_sets, dtype=np.int64)
-        first[number] = sorted_groups(validation, columns[0])[0]  # the type of each set, left out together
+        first[number] = sorted_groups(validation, columns[0])[0]  # types are left out together
         weight, intercept = fit_ridge(statistics, log_t, first, np.ones(n_sets))
         margin = MARGIN * float(np.ptp(log_t))
         return cls.from_parameters(
@@ -113,17 +113,31 @@ class SetTemperature(Calibrator):
         return len(self.gaussian[0]) if self.gaussian else 0
 
     def module(self) -> nn.Module:
-        """A module for which the rows of a call are the set: give it many at a time, or use `adapt`."""
+        """A module that takes the rows of a call as one set; call it with many rows, or use `adapt`."""
         return SetTemperatureModule(
             self.weight, (self.intercept, self.min_log_t, self.max_log_t), self.gaussian, self.same_prior
         )
 
     def temperature_of(self, target: Predictions) -> float:
-        """The temperature of these rows, taken as one set; labels are not looked at."""
+        """The temperature of these rows, as one set.
+
+        Args:
+            target: The rows. Labels are not used.
+
+        Returns:
+            The temperature.
+        """
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64), 1)[0])
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
-        """The temperature scaling for the set that these unlabelled rows are a sample of."""
+        """Temperature scaling for the set that these rows are a sample of.
+
+        Args:
+            target: The rows. Labels are not used.
+
+        Returns:
+            The calibrator, which treats rows one by one.
+        """
         return TemperatureScaling(
             n_classes=self.n_classes,
             class_names=self.class_names,
@@ -147,14 +161,14 @@ class SetTemperature(Calibrator):
 
     def _temperatures(self, predictions: Predictions, number: NDArray[np.int64], n_sets: int) -> Tensor:
         if len(predictions) == 0:
-            raise InvalidInputError("predictions must have rows: without any, a set has no temperature")
+            raise InvalidInputError("predictions must have rows: an empty set has no temperature")
         self._inputs(predictions)
         statistics = set_statistics(predictions, number, n_sets, self.gaussian, same_prior=self.same_prior)
         return (self.intercept + statistics @ self.weight).clamp(self.min_log_t, self.max_log_t).exp()
 
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:
-    """The number of each row's set among those that the columns tell apart, and how many there are."""
+    """The index of each row's set, and the number of sets; the columns define them."""
     encoded = np.stack([predictions.groups(name)[0] for name in columns])
     distinct, number = np.unique(encoded, axis=1, return_inverse=True)
     return number.reshape(-1).astype(np.int64), distinct.shape[1]
@@ -180,11 +194,11 @@ def set_statistics(
 
 
 def _reference_gaussian(validation: Predictions, column: str, reference: Predictions | None) -> FeatureGaussian:
-    """Of the features of reference, or of the clean rows of validation, or of all rows; empty without features."""
+    """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
         check_predictions("reference", reference)
-        known = check_known_features(SetTemperature.name, reference.features, "reference")
-        own = check_known_features(SetTemperature.name, validation.features, "validation")
+        known = check_has_features(SetTemperature.name, reference.features, "reference")
+        own = check_has_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
         return fit_gaussian(known)
     if validation.features is None:
@@ -194,12 +208,12 @@ def _reference_gaussian(validation: Predictions, column: str, reference: Predict
 
 
 def fit_gaussian(features: Tensor) -> FeatureGaussian:
-    """Centre, principal axes and variances, the last of them the mean one beside the axes."""
+    """Center, principal axes and variances, the last of them the mean of the other directions."""
     x = features.double()
     centre = x.mean(0)
     values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0).reshape(len(centre), len(centre)))
     r = min(MAX_AXES, len(centre) - 1)
     rest = values[: len(values) - r].mean()
-    least = 1e-3 * values.mean().clamp(min=1e-12)  # so that a direction without any variance is not all that counts
+    least = 1e-3 * values.mean().clamp(min=1e-12)  # keeps a direction without variance from dominating
     variances = torch.cat([values[len(values) - r :], rest.unsqueeze(0)]).clamp(min=0) + least
     return centre, vectors[:, len(values) - r :].contiguous(), variances

@@ -1,4 +1,4 @@
-"""Spline recalibration: the top probability becomes the slope of a smooth cumulative accuracy (Gupta et al. 2021)."""
+"""Spline calibration: the confidence becomes the slope of a spline of cumulative accuracy (Gupta et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
@@ -12,20 +12,21 @@ from calibrant._checks import check_integer, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import FloatArray, cumulative
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
+from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import ConfidenceModule
-from calibrant.calibrators.scale import natural_scale
 from calibrant.predictions import Predictions
 
-TABLE = 513  # points at which the map is kept
+MAX_POINTS = 513  # at which the function is stored
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SplineCalibration(Calibrator):
-    """A smooth map of the top probability; each row is divided by the temperature that makes it so, within limits.
+    """A smooth function of the confidence; each row is divided by the temperature that attains it, within limits.
 
-    With h(t) the share of all rows that are right and among the t least confident, the KS error is the distance of h
-    from the same sum of confidences. The least-squares natural cubic spline of h has the accuracy as its slope.
+    Let h(t) be the share of rows that are correct and among the share t of least confidence. The KS error is the
+    distance of h from the same sum of confidences. The slope of the least-squares natural cubic spline of h is the
+    accuracy.
     """
 
     name: ClassVar[str] = "spline"
@@ -34,7 +35,7 @@ class SplineCalibration(Calibrator):
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
-    scale: float  # 1/T of all rows; that of a row is at most three times as large or as small
+    scale: float  # 1/T of all rows; that of a row lies within a factor of 3
 
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, (None,))
@@ -45,7 +46,11 @@ class SplineCalibration(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
-        """A spline of ``n_knots`` evenly spaced knots, 6 in the published method."""
+        """Fit the spline by least squares.
+
+        Args:
+            n_knots: Number of evenly spaced knots; 6 in the paper.
+        """
         check_validation(validation)
         check_integer("n_knots", n_knots, 2)
         confidence, predicted = validation.logits.double().softmax(1).max(1)
@@ -64,7 +69,7 @@ class SplineCalibration(Calibrator):
 
 
 def fit_spline(confidence: FloatArray, correct: FloatArray, n_knots: int) -> tuple[FloatArray, FloatArray]:
-    """Confidences, and the accuracy at each, from sorted rows; never 0 nor 1."""
+    """Confidences, and the accuracy at each, strictly within (0, 1), from sorted rows."""
     n = len(confidence)
     knots = np.linspace(0.0, 1.0, n_knots)
     basis = CubicSpline(knots, np.eye(n_knots), bc_type="natural")  # column j: the spline that is 1 at knot j
@@ -73,9 +78,9 @@ def fit_spline(confidence: FloatArray, correct: FloatArray, n_knots: int) -> tup
     even = (np.bincount(tie, correct) / np.bincount(tie))[tie]  # rows of equal confidence have no order
     sums = cumulative(even) / n
     heights, *_ = np.linalg.lstsq(basis(fractile), sums, rcond=None)
-    places = np.linspace(0.0, 1.0, min(TABLE, n + 1))
-    accuracy = np.clip(basis(places, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
-    quantiles = np.interp(places, (np.arange(n) + 0.5) / n, confidence)
+    points = np.linspace(0.0, 1.0, min(MAX_POINTS, n + 1))
+    accuracy = np.clip(basis(points, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
+    quantiles = np.interp(points, (np.arange(n) + 0.5) / n, confidence)
     at, inverse = np.unique(quantiles, return_inverse=True)
     values = np.bincount(inverse, accuracy) / np.bincount(inverse)
     return (at, values) if len(at) > 1 else (np.repeat(at, 2), np.repeat(values, 2))

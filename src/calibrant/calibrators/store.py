@@ -1,4 +1,4 @@
-"""Calibrators as JSON: a version, plain numbers, and arrays as lists, or as base64 where they are long. No pickle."""
+"""Calibrators as JSON: a version, numbers, and arrays as lists, or as base64 if they are long. No pickle."""
 
 import base64
 import binascii
@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import atomic_write, filesystem_of, first_line
+from calibrant._files import atomic_write, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
 MAX_LISTED = 4096  # numbers; arrays of more are base64
-TYPES = ("float64", "float16")
+DTYPES = ("float64", "float16")
 DataclassT = TypeVar("DataclassT")
 
 
 def encode(value: Any) -> Any:
-    """What JSON can hold; dataclasses as objects, tensors with shape and type."""
+    """JSON values; dataclasses as objects, tensors with shape and type."""
     if isinstance(value, Tensor):
         array = value.contiguous().numpy()
         described = {"shape": list(array.shape), "dtype": str(array.dtype)}
@@ -42,7 +42,7 @@ def encode(value: Any) -> Any:
 
 
 def decode_fields(cls: type[DataclassT], record: dict[str, Any]) -> DataclassT:
-    """The dataclass of encoded fields. Raises: InvalidInputError where one is missing, unknown or of another type."""
+    """The dataclass of encoded fields. Raises: InvalidInputError if one is missing, unknown or of another type."""
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     unknown = sorted(record.keys() - known.keys())
@@ -79,7 +79,7 @@ def _check_kind(name: str, value: Any, kind: type) -> None:
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    if not isinstance(value, dict) or value.get("dtype") not in TYPES or not isinstance(value.get("shape"), list):
+    if not isinstance(value, dict) or value.get("dtype") not in DTYPES or not isinstance(value.get("shape"), list):
         raise InvalidInputError(f"{name} must be an array")
     if "base64" in value:
         try:
@@ -101,19 +101,17 @@ def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a file. Raises: NoDataError, CorruptFileError."""
-    filesystem, place = filesystem_of(os.fspath(path))
+    """The content of a file. Raises: NoDataError, ResourceError, CorruptFileError."""
+    filesystem, name = filesystem_of(os.fspath(path))
     try:
-        with filesystem.open(place, "rb") as file:
+        with filesystem.open(name, "rb") as file:
             record: Any = json.loads(file.read())
     except FileNotFoundError:
         raise NoDataError(f"there is no file {os.fspath(path)}") from None
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(
-            f"{os.fspath(path)} is not a calibrator, for it is not JSON: {first_line(error)}"
-        ) from None
     except OSError as error:
-        raise NoDataError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
+        raise read_error(path, error) from None
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{os.fspath(path)} is not a calibrator: it is not JSON ({first_line(error)})") from None
     record = record if isinstance(record, dict) else {}
     version = record.get(VERSION_KEY)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

@@ -1,4 +1,4 @@
-"""The table `CALIBRATORS`, and calibrators read from files."""
+"""The table `CALIBRATORS`, and calibrators loaded from files."""
 
 import os
 from collections.abc import Iterable
@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.binary import BetaCalibration, PlattScaling
-from calibrant.calibrators.binning import BayesianBinning, HistogramBinning
+from calibrant.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration, MulticlassIsotonic
 from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
 from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
-from calibrant.calibrators.isotonic import IsotonicCalibration, MulticlassIsotonic
 from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.store import read_record
 from calibrant.calibrators.temperature import EnsembleTemperature, GridTemperature, Identity, TemperatureScaling
-from calibrant.calibrators.transfer import TransCal
+from calibrant.calibrators.transcal import TransCal
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -43,7 +42,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 
 
 def calibrator_class(calibrator: str, options: Iterable[str] = ()) -> type[Calibrator]:
-    """The class of a name, whose `fit` has these options. Raises: UnknownNameError, InvalidInputError."""
+    """The class of a name. Raises: UnknownNameError, and InvalidInputError if its `fit` lacks one of the options."""
     cls = CALIBRATORS[check_choice("calibrator", calibrator, CALIBRATORS)]
     for option in options:
         if option not in cls.options():
@@ -53,7 +52,18 @@ def calibrator_class(calibrator: str, options: Iterable[str] = ()) -> type[Calib
 
 
 def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
-    """The calibrator that a JSON file holds. Raises: NoDataError, CorruptFileError."""
+    """Load a calibrator of any kind.
+
+    Args:
+        path: A JSON file that `Calibrator.save` or `calibrant fit` wrote.
+
+    Returns:
+        The calibrator.
+
+    Raises:
+        NoDataError: There is no such file.
+        CorruptFileError: The file is not a calibrator.
+    """
     record = read_record(path)
     try:
         cls = calibrator_class(record["calibrator"])

@@ -1,4 +1,4 @@
-"""Temperature scaling: the exact minimiser, the best of a grid, and an ensemble with the raw model and chance."""
+"""Temperature scaling: the exact minimizer, the best of a grid, and an ensemble with the raw model and chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,8 @@ from calibrant._checks import check_number, check_positive
 from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
-from calibrant.calibrators.likelihood import Likelihood
+from calibrant.calibrators.likelihood import BOUNDS, Likelihood, solve_temperature
 from calibrant.calibrators.modules import IdentityModule, MixtureModule, TemperatureModule
-from calibrant.calibrators.scale import BOUNDS, solve_temperature
 from calibrant.errors import NotConvergedError
 from calibrant.metrics.checks import check_nonzero_weights
 from calibrant.metrics.scorecard import row_weights
@@ -27,7 +26,7 @@ KKT_TOLERANCE = 1e-7
 
 @final
 class Identity(Calibrator):
-    """Leaves predictions as they are: what every other calibrator has to beat."""
+    """Leaves predictions unchanged: the baseline of a comparison."""
 
     name: ClassVar[str] = "identity"
     keeps_argmax: ClassVar[bool] = True
@@ -46,7 +45,7 @@ class Identity(Calibrator):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OneTemperature(Calibrator):
-    """Divides the logits by one number; the predicted classes do not change."""
+    """Divides the logits by one temperature; the predicted classes do not change."""
 
     keeps_argmax: ClassVar[bool] = True
 
@@ -62,7 +61,7 @@ class OneTemperature(Calibrator):
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TemperatureScaling(OneTemperature):
-    """Divides the logits by the one number that makes the labels likeliest (Guo et al. 2017).
+    """Divides the logits by the temperature that minimizes the NLL (Guo et al. 2017).
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 4)
     >>> calibrator = TemperatureScaling.fit(Predictions.from_logits(logits, [0, 0, 0, 1]))
@@ -74,7 +73,7 @@ class TemperatureScaling(OneTemperature):
     likelihood_fitted: ClassVar[bool] = True
     default_candidate: ClassVar[bool] = True
 
-    standard_error: float | None = None  # of the temperature, robust to a model that no temperature calibrates
+    standard_error: float | None = None  # of the temperature, by the sandwich estimator: valid for any model
     slope: float | None = None  # of the mean NLL in log T: 0 at the optimum
     at_bound: bool = False
 
@@ -87,41 +86,50 @@ class TemperatureScaling(OneTemperature):
         at_bound: str = "raise",
         weights: str | None = None,
     ) -> Self:
-        """The T that minimises the NLL of z / T, which is convex in 1/T.
+        """Minimize the NLL of z / T, which is convex in 1/T.
 
         Args:
-            validation: labelled rows that the model was not trained on.
-            bounds: of the temperature.
-            at_bound: "raise", or "clip" to take the bound where the optimum lies beyond it.
-            weights: a column of row weights.
+            validation: Labelled rows that the model was not trained on.
+            bounds: Of the temperature.
+            at_bound: "raise", or "clip" to take the bound if the optimum lies beyond it.
+            weights: A column of row weights.
+
+        Returns:
+            The fitted calibrator.
 
         Raises:
-            NotConvergedError: there is no optimum (all predictions are correct, or no better than chance), or it lies
+            NotConvergedError: There is no optimum (all predictions are correct, or no better than chance), or it lies
                 outside the bounds.
-            InvalidInputError: a label has probability 0.
+            InvalidInputError: A label has probability 0.
         """
         check_validation(validation)
         clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
-        scale = solve_temperature(weighted_likelihood(validation, weights), check_bounds("bounds", bounds), clip=clip)
+        rows = weighted_likelihood(validation, weights)
+        solution = solve_temperature(rows, check_bounds("bounds", bounds), clip=clip)
         return cls.from_parameters(
             validation,
-            nll_after=scale.nll if weights is None else None,
-            temperature=scale.temperature,
-            standard_error=scale.standard_error,
-            slope=scale.slope,
-            at_bound=scale.at_bound,
+            nll_after=solution.nll if weights is None else None,
+            temperature=solution.temperature,
+            standard_error=solution.standard_error,
+            slope=solution.slope,
+            at_bound=solution.at_bound,
         )
 
 
 @final
 class GridTemperature(OneTemperature):
-    """Temperature scaling by the likeliest of a few temperatures, as in the MaxEnt paper."""
+    """Temperature scaling by the best temperature of a grid, as in the MaxEnt paper."""
 
     name: ClassVar[str] = "temperature_grid"
 
     @classmethod
     def fit(cls, validation: Predictions, *, grid: Sequence[float] = PAPER_GRID, weights: str | None = None) -> Self:
-        """The temperature of least NLL, of equals the smallest; weights: a column of row weights."""
+        """Take the temperature of least NLL, the smallest of equals.
+
+        Args:
+            grid: The temperatures.
+            weights: A column of row weights.
+        """
         check_validation(validation)
         rows = weighted_likelihood(validation, weights)
         best = min(sorted(check_grid("grid", grid)), key=lambda temperature: rows.sums(1 / temperature)[0])
@@ -149,10 +157,10 @@ class EnsembleTemperature(Calibrator):
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        """Raises: NotConvergedError where there is no best temperature."""
+        """Fit the temperature, then the weights."""
         check_validation(validation)
         rows = weighted_likelihood(validation)
-        temperature = solve_temperature(rows, BOUNDS).temperature
+        temperature = solve_temperature(rows).temperature
         components = torch.stack(
             [
                 rows.terms(1 / temperature)[0].neg().exp(),
@@ -168,7 +176,7 @@ class EnsembleTemperature(Calibrator):
 
 
 def weighted_likelihood(validation: Predictions, weights: str | None = None) -> Likelihood:
-    """The rows that count, with their weights."""
+    """Of the rows with nonzero weight."""
     if weights is None:
         return Likelihood(validation.logits, validation.labels)
     w = row_weights(validation, weights)
@@ -177,7 +185,7 @@ def weighted_likelihood(validation: Predictions, weights: str | None = None) -> 
 
 
 def mixture_weights(components: Tensor) -> Tensor:
-    """The weights w on the simplex that maximise Σ log(components @ w), for components (n, m), certified.
+    """The weights w on the simplex that maximize Σ log(components @ w), for components (n, m).
 
     At the optimum the mean of component / mixture is at most 1 for every component, and 1 where its weight is not 0.
     """

@@ -14,8 +14,8 @@ def apply(
 ) -> None:
     """Calibrate predictions and write them, with all of their columns, to one Parquet file.
 
-    Files are read in bounded memory (all at once only for set_temperature, which looks at whole sets). Rows that the
-    calibrator was fitted on are refused, and a file of the output's name is replaced whole or stays as it was.
+    Files are read in bounded memory; set_temperature, a calibrator of whole sets, reads them at once. Rows that the
+    calibrator was fitted on are an error. An existing output file is replaced atomically.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def apply(
     features
         A .npy file, or a Parquet file with the column features, with one row for each of the predictions.
     allow_same_rows
-        Calibrate rows that the calibrator was fitted on, too.
+        Also calibrate rows that the calibrator was fitted on.
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")

@@ -1,7 +1,6 @@
-"""`calibrant compare-calibrators`: every calibrator fitted on one file and measured on another."""
+"""`calibrant compare-calibrators`: calibrators fitted on one file and scored on another."""
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from calibrant.cli.options import File, Json, Switch, Words
@@ -11,6 +10,8 @@ from calibrant.report.numbers import MISSING, limits, number
 from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibrant.calibrators import Comparison
 
 
@@ -26,9 +27,9 @@ def compare_calibrators(
     allow_same_rows: Switch = False,
     as_json: Json = False,
 ) -> None:
-    """Fit every calibrator on validation and measure it on test: does it help, also where the test has shifted?
+    """Fit calibrators on validation and score them on test, also under corruptions that they were not fitted on.
 
-    Calibrators that learn from corrupted rows are, for each type of corruption in test, fitted without it. A calibrator
+    Calibrators of corrupted rows are fitted once for each type of corruption in test, without that type. A calibrator
     that cannot be fitted is listed with the reason.
 
     Parameters
@@ -36,32 +37,32 @@ def compare_calibrators(
     validation
         A Parquet file, folder, glob or URL of labelled predictions to fit on.
     test
-        The same of other rows, to measure on.
+        The same for other rows, to score.
     by
-        A column of test to split by, such as severity.
+        A column of test to group by, such as severity.
     calibrators
-        Names of calibrators, by default all that fit these data.
+        Names of calibrators, by default all whose requirements these rows meet.
     metrics
         Names of metrics.
     shift
-        The column that names each row's type of corruption.
+        The column of corruption types.
     level
         Confidence level of the intervals.
     allow_same_rows
-        Continue where test holds rows of validation.
+        Continue if test holds rows of validation.
     as_json
         Print JSON, with full precision, instead of a table.
     """
     from calibrant._checks import check_level
-    from calibrant.calibrators import compare_calibrators as compared
+    from calibrant.calibrators import compare_calibrators as compare
     from calibrant.predictions import Predictions
 
     check_level(level)
-    fitted_on, measured_on = Predictions.load(validation), Predictions.load(test)
+    rows, test_rows = Predictions.load(validation), Predictions.load(test)
     with working("comparing") as progress:
-        found = compared(
-            fitted_on,
-            measured_on,
+        found = compare(
+            rows,
+            test_rows,
             calibrators or None,
             by=by,
             metrics=metrics,
@@ -75,39 +76,36 @@ def compare_calibrators(
         return
     from rich.console import Console
 
-    for table in tables_of(found, by, metrics, level, caption=f"fitted on {validation}, measured on {test}"):
+    from calibrant.metrics.table import METRICS
+
+    failures = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
+    overall = [row for row in found if row.overall and row.failure is None]
+    caption = f"fitted on {validation}, scored on {test}"
+    tables = [Table(caption, *comparison_table(overall, None, dict.fromkeys(metrics, True), level), failures)]
+    groups = [row for row in found if not row.overall]
+    if groups:
+        order = list(dict.fromkeys(row.group for row in groups))
+        groups.sort(key=lambda row: order.index(row.group))
+        with_interval = {name: METRICS[name].floor is not None for name in metrics}  # all would be too wide to read
+        tables.append(Table(f"by {by}", *comparison_table(groups, by, with_interval, level)))
+    for table in tables:
         print(as_text(table, Console().width))
 
 
-def tables_of(
-    rows: "Sequence[Comparison]", by: str | None, metrics: Sequence[str], level: float, *, caption: str
-) -> list[Table]:
-    """All rows, with the calibrators that failed as notes; then, with ``by``, each group with its calibrators."""
-    from calibrant.metrics.table import METRICS
-
-    overall = [row for row in rows if row.overall and row.failure is None]
-    failures = [f"{row.calibrator}: {row.failure}" for row in rows if row.failure is not None]
-    tables = [Table(caption, *table_of(overall, [], dict.fromkeys(metrics, True), level), failures)]
-    if by is not None:
-        groups = [row for row in rows if not row.overall]
-        order = list(dict.fromkeys(row.group for row in groups))
-        groups.sort(key=lambda row: order.index(row.group))
-        wide = {name: METRICS[name].floor is not None for name in metrics}  # all intervals are too wide to read
-        heads = [Column(by, numeric=False), Column("rows")]
-        tables += [Table(f"by {by}", *table_of(groups, heads, wide, level))] if groups else []
-    return tables
-
-
-def table_of(
-    rows: "Sequence[Comparison]", group: list[Column], metrics: dict[str, bool], level: float
+def comparison_table(
+    rows: "Sequence[Comparison]", by: str | None, with_interval: dict[str, bool], level: float
 ) -> tuple[list[Column], list[list[Cell]]]:
-    """A line for each row, its metrics with interval or without; ``group``: the heads of the group and its size."""
-    headings = [part for name, wide in metrics.items() for part in (name, *[f"{level:.0%} interval"] * wide)]
+    """Columns and cells: a line for each comparison, with its group if ``by`` names the column, and its metrics."""
+    columns = [Column("calibrator", numeric=False)]
+    columns += [] if by is None else [Column(by, numeric=False), Column("rows")]
+    for name, interval in with_interval.items():
+        columns += [Column(name), Column(f"{level:.0%} interval")] if interval else [Column(name)]
     lines = []
     for row in rows:
-        cells = [row.calibrator, *([str(row.group), f"{row.n_rows:,}"] if group else [])]
-        for name, wide in metrics.items():
-            interval = limits(row.intervals[name]) if name in row.intervals else MISSING
-            cells += [number(row.values[name]), *[interval] * wide]
+        cells = [row.calibrator] if by is None else [row.calibrator, str(row.group), f"{row.n_rows:,}"]
+        for name, interval in with_interval.items():
+            cells.append(number(row.values[name]))
+            if interval:
+                cells.append(limits(row.intervals[name]) if name in row.intervals else MISSING)
         lines.append(list(map(Cell, cells)))
-    return [Column("calibrator", numeric=False), *group, *map(Column, headings)], lines
+    return columns, lines

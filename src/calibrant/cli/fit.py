@@ -19,32 +19,30 @@ Numbers = Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative
 
 
 class FitOptions(TypedDict, total=False):
-    """The options of all calibrators; their classes say which has which."""
+    """The options of all calibrators; the help of each names those that have it."""
 
     grid: Annotated[Numbers, Parameter(help="temperature_grid: the values to try (1.25 1.5 1.75 2, as the paper).")]
-    bounds: Annotated[
-        tuple[float, float], Parameter(negative=(), help="temperature: the least and the greatest one allowed.")
+    bounds: Annotated[tuple[float, float], Parameter(negative=(), help="temperature: its least and greatest value.")]
+    at_bound: Annotated[
+        Literal["raise", "clip"], Parameter(help="temperature: what to do if the best lies beyond the bounds.")
     ]
-    at_bound: Annotated[Literal["raise", "clip"], Parameter(help="temperature: what to do where the best is beyond.")]
     weights: Annotated[str, Parameter(help="temperature, temperature_grid: a column of row weights.")]
-    strength: Annotated[
-        float, Parameter(help="vector, matrix, dirichlet, platt, beta: of the prior around temperature scaling (1).")
-    ]
-    n_bins: Annotated[Integer, Parameter(help="histogram: how many bins.")]
-    equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width, not of equal mass.")]
-    n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: how many knots.")]
+    strength: Annotated[float, Parameter(help="vector, matrix, dirichlet, platt, beta: strength of the prior (1).")]
+    n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
+    equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]
+    n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: number of knots.")]
     score: Annotated[str, Parameter(help="conditional_temperature: entropy, logit_norm, or a column of numbers.")]
-    shift: Annotated[str, Parameter(help="perturbed_temperature: the column that names each row's corruption.")]
-    domain: Annotated[str, Parameter(help="domain_temperature: the column that names each row's domain.")]
-    sets: Annotated[Words, Parameter(help="set_temperature: columns that tell the sets apart, the corruption first.")]
+    shift: Annotated[str, Parameter(help="perturbed_temperature: the column of corruption types.")]
+    domain: Annotated[str, Parameter(help="domain_temperature: the column of domains.")]
+    sets: Annotated[Words, Parameter(help="set_temperature: columns that define the sets, the corruption first.")]
     same_prior: Annotated[
-        Switch, Parameter(help="set_temperature: the sets to come have classes in the same proportions.")
+        Switch, Parameter(help="set_temperature: the sets to calibrate have the same class proportions.")
     ]
-    target: Annotated[Files, Parameter(help="transcal: predictions of the data to come; labels are not needed.")]
+    target: Annotated[Files, Parameter(help="transcal: predictions of the target; labels are not needed.")]
     reference: Annotated[
         Files, Parameter(help="set_temperature, density_aware: predictions with features to measure distances from.")
     ]
-    k: Annotated[Integer, Parameter(name="--k", help="density_aware: how many neighbours.")]
+    k: Annotated[Integer, Parameter(name="--k", help="density_aware: number of neighbors.")]
 
 
 def fit(
@@ -66,7 +64,7 @@ def fit(
     paths
         Parquet files, folders, globs or fsspec URLs of predictions.
     calibrator
-        The calibrator.
+        The calibrator, one of those above.
     output
         The JSON file to write.
     features
@@ -93,18 +91,18 @@ def fit(
         return
     from rich.console import Console
 
-    print(as_text(table_of(fitted, output), Console().width), end="")
+    print(as_text(calibrator_table(fitted, output), Console().width), end="")
 
 
-def table_of(calibrator: "Calibrator", output: str) -> Table:
-    """What was fitted, with its numbers, and what it did to the rows it was fitted to."""
+def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
+    """The NLL before and after, and the scalar parameters."""
     fitted = calibrator.fitted
     rows = [("NLL before", number(fitted.nll_before)), ("NLL after", number(fitted.nll_after))]
-    rows += [(name, f"{value:.6g}") for name, value in calibrator.numbers.items()]
+    rows += [(name, f"{value:.6g}") for name, value in calibrator.scalar_parameters.items()]
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
-        ["NLL after: on the same rows; measure on others."],
+        ["NLL after is measured on the rows of the fit; score other rows."],
     )

@@ -1,4 +1,4 @@
-"""Temperature for a known, unlabelled target: rows that look like it count more (TransCal, Wang et al. 2020)."""
+"""TransCal: a temperature for an unlabelled target, fitted with importance weights (Wang et al. 2020)."""
 
 import warnings
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.checks import check_predictions, check_same_classes
-from calibrant.calibrators.likelihood import Likelihood
-from calibrant.calibrators.scale import BOUNDS, solve_temperature
+from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
@@ -24,39 +23,44 @@ MIN_EFFECTIVE_ROWS, MAX_MEAN_WEIGHT = 30.0, 5.0  # effective rows, and how far t
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TransCal(OneTemperature):
-    """One temperature, fitted with importance weights towards the unlabelled rows of a target."""
+    """One temperature, fitted with importance weights for the unlabelled rows of a target (Wang et al. 2020).
+
+    The paper also raises the weights to a power that it tunes; here the power is 1.
+    """
 
     name: ClassVar[str] = "transcal"
     needs_target: ClassVar[bool] = True
 
-    effective_rows: float  # how many unweighted rows the weighted ones are worth
+    effective_rows: float  # effective sample size of the weighted rows
 
     @classmethod
     def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
-        """target: predictions of the data to come, labels not needed; both need features, else logits stand in.
+        """Weight each row by its density ratio, from a logistic discriminator, then fit a temperature.
 
-        The published method also raises the weights to a power that it tunes; here they are taken as they are. Raises:
-        NotConvergedError where the two hardly overlap, so that a few rows would decide, where the discriminator does
-        not converge, or where there is no best temperature.
+        Args:
+            target: Predictions of the target. Labels are not used. The discriminator uses features if validation and
+                target have them, otherwise logits.
+
+        Raises:
+            NotConvergedError: The two hardly overlap, the discriminator does not converge, or no temperature is best.
         """
         check_validation(validation)
         if target is None:
-            what = "must be predictions of the target's rows"
-            raise InvalidInputError(f"target (--target) {what}: {cls.name} fits towards them")
+            raise InvalidInputError(f"target (--target) must be predictions of the target: {cls.name} needs them")
         check_predictions("target", target)
         check_same_classes("validation", validation.n_classes, target.n_classes)
         if min(len(validation), len(target)) < MIN_DISCRIMINATOR_ROWS:
             raise InvalidInputError(f"validation and target must have at least {MIN_DISCRIMINATOR_ROWS} rows each")
         raw = importance_weights(validation, target)
         weights = control_variate(raw)
-        worth = float(weights.sum() ** 2 / weights.square().sum())
-        if not 1 / MAX_MEAN_WEIGHT <= float(raw.mean()) <= MAX_MEAN_WEIGHT or worth < MIN_EFFECTIVE_ROWS:
+        effective = float(weights.sum() ** 2 / weights.square().sum())
+        if not 1 / MAX_MEAN_WEIGHT <= float(raw.mean()) <= MAX_MEAN_WEIGHT or effective < MIN_EFFECTIVE_ROWS:
             raise NotConvergedError(
-                f"validation and target hardly overlap: the rows are worth {worth:.3g} unweighted ones, and their mean "
-                f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be carried over"
+                f"validation and target hardly overlap: the effective number of rows is {effective:.3g}, and the mean "
+                f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be transferred"
             )
-        scale = solve_temperature(Likelihood(validation.logits, validation.labels, weights), BOUNDS)
-        return cls.from_parameters(validation, temperature=scale.temperature, effective_rows=worth)
+        solution = solve_temperature(Likelihood(validation.logits, validation.labels, weights))
+        return cls.from_parameters(validation, temperature=solution.temperature, effective_rows=effective)
 
     @classmethod
     def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
@@ -64,9 +68,9 @@ class TransCal(OneTemperature):
 
 
 def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
-    """How much likelier each row of validation is in the target: (1 − d)/d with d = P(validation | features).
+    """The density ratio of target to validation at each row of validation: (1 − d)/d, d = P(validation | features).
 
-    The logistic discriminator that judges a row has not seen it.
+    The discriminator is cross-fitted: it was not fitted to the row.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -96,7 +100,7 @@ def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
 
 
 def _discriminator_inputs(rows: Predictions, validation: Predictions, target: Predictions) -> np.ndarray:
-    """What the discriminator sees of rows."""
+    """The features of rows, or their logits minus the largest."""
     if validation.features is not None and target.features is not None:
         features: Tensor = rows.features  # type: ignore[assignment]
         return features.double().numpy()
@@ -105,9 +109,9 @@ def _discriminator_inputs(rows: Predictions, validation: Predictions, target: Pr
 
 
 def control_variate(weights: Tensor) -> Tensor:
-    """Weights v with Σ v ℓ = Σ w ℓ − η Σ (w − 1), η the regression of w ℓ on w: their mean is known to be 1.
+    """Weights v with Σ v ℓ = Σ w ℓ − η Σ (w − 1), η the regression of w ℓ on w, whose mean should be 1.
 
-    That is linear in ℓ: v = w (1 − (w − w̄)(w̄ − 1) / var w). Negative ones count as 0.
+    That is linear in ℓ: v = w (1 − (w − w̄)(w̄ − 1) / var w). Negative weights become 0.
     """
     mean, variance = weights.mean(), weights.var(correction=0)
     if variance == 0:
