@@ -130,8 +130,8 @@ def test_the_type_of_the_inputs_the_bins_and_the_metrics(dtype: torch.dtype) -> 
     assert_same(scored(parts, metrics=cells).compute(), streamed(parts, metrics=cells))
     metric = scored(parts, metrics=["nll", "ece", "cece"], n_bins=4)
     assert_same(metric.compute(), streamed(parts, metrics=["nll", "ece", "cece"], n_bins=4))
-    assert metric.top_bins_count.shape == (4, 2)
-    assert not hasattr(metric, "top_cells_count")  # the fine histogram, where nothing asks for it
+    assert metric.bins_count.shape == (4, 2)
+    assert not hasattr(metric, "histogram_count")  # the fine histogram, where nothing asks for it
     assert not any(state.requires_grad for state in states(metric).values())
 
 

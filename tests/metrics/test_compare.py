@@ -188,7 +188,19 @@ def holm(p_values: list[float]) -> list[float]:
 
 
 def row_with(p: float) -> Difference:
-    return Difference("nll", None, False, 9, 1.0, 0.5, 0.5, (0.0, 1.0), 0.25, p, p)
+    return Difference(
+        metric="nll",
+        group=None,
+        overall=False,
+        n_rows=9,
+        a=1.0,
+        b=0.5,
+        difference=0.5,
+        interval=(0.0, 1.0),
+        standard_error=0.25,
+        p_value=p,
+        p_holm=p,
+    )
 
 
 def test_holm_by_hand() -> None:

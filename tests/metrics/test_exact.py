@@ -21,7 +21,7 @@ from calibrant.metrics.exact import (
     holm,
 )
 
-PARTS: list[GapDirection] = ["all", "over", "under"]
+PARTS: list[GapDirection] = ["both", "over", "under"]
 
 
 def tally_of(bins: list[tuple[int, float, int]]) -> BinSums:
@@ -32,7 +32,7 @@ def tally_of(bins: list[tuple[int, float, int]]) -> BinSums:
 
 
 def size(gap: float, part: GapDirection) -> float:
-    return abs(gap) if part == "all" else max(-gap, 0.0) if part == "over" else max(gap, 0.0)
+    return abs(gap) if part == "both" else max(-gap, 0.0) if part == "over" else max(gap, 0.0)
 
 
 def every_outcome(bins: list[tuple[int, float, int]], part: GapDirection, share: float = 1.0) -> float:
@@ -70,7 +70,7 @@ def test_the_chance_agrees_with_the_draws_behind_the_noise_floor(weighted: bool)
     confidence = draw.beta(4, 1.5, 400)
     correct = draw.random(400) < confidence**1.15
     weights = torch.from_numpy(draw.random(400) ** 2) if weighted else None
-    bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, weights)
+    bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), n_bins=15, weights=weights)
     gap, perfect, _ = intervals.draw_noise(bins, 0, n_draws=20_000)
     norms = intervals.ABSOLUTE_SUM, intervals.POSITIVE_SUM, intervals.NEGATIVE_SUM
     for part, norm in zip(PARTS, norms, strict=True):
@@ -93,7 +93,7 @@ def test_a_calibrated_model_is_called_miscalibrated_one_time_in_twenty_at_most()
     for _ in range(150):
         confidence = draw.uniform(0.4, 1.0, 200)
         correct = draw.random(200) < confidence
-        bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), 15, False, None)
+        bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), n_bins=15)
         gap = binomial_p_value(float(correct.sum()), 200, float(confidence.mean()))
         alarms += combined_p_value(ece_p_value(bins), gap) <= 0.05
     assert 0.005 <= alarms / 150 <= 0.08

@@ -57,8 +57,7 @@ def class_rows(gathered: Gathered) -> tuple[ClassRow, ...]:
 
 def _errors(card: Scorecard) -> list[float]:
     """The ECE of each class's probability."""
-    bins = card.classes
-    assert bins is not None
+    bins = card.class_bins
     errors: list[float] = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
     return errors
 

@@ -254,7 +254,16 @@ class _Collected:
         most = MAX_HISTOGRAM_BINS if self.stream else None
         card = Scorecard.of(rows, n_bins=self.n_bins, weights=self.weights, max_histogram_bins=most, scored=scored)
         groups = [
-            score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
+            score_batch(
+                rows,
+                by=by,
+                metrics=None,
+                n_bins=self.n_bins,
+                weights=self.weights,
+                stream=self.stream,
+                overall=card,
+            )
+            for by in self.by
         ]
         self.scores = _added(self.scores, (card, *groups))
 

@@ -131,7 +131,7 @@ def _values(test: Predictions | None, measures: EvaluationConfig, *, raw: bool) 
 def _points(test: Predictions) -> list[dict[str, Any]]:
     confidence, predicted = test.probs().max(dim=1)
     correct = predicted == test.labels
-    bins = reliability_bins(confidence, correct, RELIABILITY_BINS, equal_mass_bins=False, weights=None)
+    bins = reliability_bins(confidence, correct, n_bins=RELIABILITY_BINS)
     (filled,) = bins.total.nonzero(as_tuple=True)  # the point of a bin is its number, also where others are empty
     found: list[tuple[Any, ...]] = [
         ("reliability", i, bins.mean_confidence[i], bins.accuracy[i], bins.total[i]) for i in filled.tolist()

@@ -1,6 +1,6 @@
 """A callback that writes and scores the predictions of every evaluation of a Lightning Trainer, on all its processes.
 
-Needs the extra `integrations`; takes part in `lightning.pytorch` and in `pytorch_lightning`.
+Works with `lightning.pytorch` and with `pytorch_lightning`.
 """
 
 import os
@@ -18,88 +18,93 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from calibrant._checks import check_integer, check_path, check_tensor
 from calibrant._files import filesystem_of, first_line
 from calibrant._names import check_choice
-from calibrant.errors import InvalidInputError, NoDataError
-from calibrant.integrations.transformers import HEADLINE, defined_scores  # which needs no transformers
+from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
+from calibrant.integrations.transformers import LOGGED_METRICS, defined_scores  # which does not import transformers
 from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
 
+__all__ = ["CalibrationCallback"]
+
 STEPS = {"val": "validation_step", "test": "test_step", "predict": "predict_step"}  # by stage
 LOOPS = {"val": "validate_loop", "test": "test_loop", "predict": "predict_loop"}
-POSITION = "_position"  # a column, for as long as rows are not yet in order
+POSITION = "_position"  # a temporary column: the position of the item in the data set
 
 
-def callback_classes() -> tuple[type, ...]:
-    """`Callback` of every Lightning that is there: each Trainer wants its own."""
+def _callback_classes() -> tuple[type, ...]:
+    """`Callback` of every Lightning package that is installed: each Trainer accepts only its own."""
     packages = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
-    found = tuple(import_module(home).Callback for package, home in packages.items() if find_spec(package))
-    if not found:
-        raise ImportError("lightning is not installed: pip install 'calibrant[integrations]'")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """The items of a data set that a process sees: every n_shards-th from its rank on; beyond n_items they repeat."""
-
-    rank: int = 0
-    n_shards: int = 1
-    n_items: int | None = None
+    classes = tuple(import_module(home).Callback for package, home in packages.items() if find_spec(package))
+    if not classes:
+        raise MissingExtraError("calibrant.integrations.lightning", "integrations")
+    return classes
 
 
 @dataclass(slots=True)
-class Collected:
-    """The rows of a shard, each with the position of its item in the data set."""
+class ShardRows:
+    """The rows of one process, which sees every n_shards-th item of the data set, from its rank on."""
 
-    shard: Shard
-    n_items: int = 0
+    rank: int = 0
+    n_shards: int = 1
+    n_items: int | None = None  # of the data set; a sampler repeats some beyond that
+    n_seen: int = 0
     parts: list[Predictions] = field(default_factory=list)
 
-    def positions(self, n: int) -> Tensor:
-        """Of the next n items."""
-        return (self.n_items + torch.arange(n)) * self.shard.n_shards + self.shard.rank
+    def next_positions(self, n: int) -> Tensor:
+        """The positions of the next n items in the data set."""
+        return (self.n_seen + torch.arange(n)) * self.n_shards + self.rank
 
 
-def in_order(shards: Iterable[Collected]) -> Predictions | None:
+def merge_shards(shards: Iterable[ShardRows]) -> Predictions | None:
     """The rows of all shards in the order of the data set, each once; None where there are none.
 
-    A sampler that gives every process as many items repeats some at the end. Processes that share one shard, as those
-    of a model in parts, have the same rows.
+    A sampler that gives every process the same number of items repeats some at the end. Processes of one shard, such as
+    those of a model-parallel strategy, have the same rows.
     """
-    by_rank = {collected.shard.rank: collected for collected in shards}
-    parts = [part for collected in by_rank.values() for part in collected.parts]
+    by_rank = {shard.rank: shard for shard in shards}
+    parts = [part for shard in by_rank.values() for part in shard.parts]
     if not parts:
         return None
     rows = Predictions.concat(parts)
     position = rows.column(POSITION).to_numpy()
     order = np.argsort(position, kind="stable")
-    n_items = next(iter(by_rank.values())).shard.n_items
+    n_items = next(iter(by_rank.values())).n_items
     if n_items is not None:
         order = order[position[order] < n_items]
     rows = rows[order]
     return replace(rows, columns=rows.columns.drop_columns(POSITION))
 
 
-class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
-    """Writes ``folder/val.parquet`` and logs ``val/ece`` and so on after every validation; so too for test and predict.
+class CalibrationCallback(*_callback_classes()):  # type: ignore[misc]
+    """Writes ``folder/val.parquet`` and logs ``val/ece`` and other metrics after every validation; also test, predict.
 
     ``validation_step``, ``test_step`` and ``predict_step`` return logits (n, k) or (n, k, d1, …) and labels, as a pair
     or as "logits" and "labels" of a dict; ``predict_step`` may return logits alone. Rows are kept in float32 on the CPU
-    until the epoch ends. The next epoch replaces the file; what the sanity check sees is not kept.
+    until the epoch ends. The next epoch replaces the file; the sanity check writes and logs nothing.
 
-    folder: where files go, a path or URL; None to log only. metrics: names, or None for all; undefined ones are not
-    logged, and Lightning allows no log in predict. name: of the files, from ``{stage}``, ``{epoch}`` and ``{step}``.
-    columns: further keys of the dict, n values each, that become columns of the file. stages: among "val", "test" and
-    "predict". With several loaders files and logs are called ``val-0``, ``val-1`` and so on.
+    With several loaders, files and logs are named ``val-0``, ``val-1`` and so on. With several processes, the rows of
+    all are collected on the first, in the order of the data set and without the items that a sampler repeats. Every
+    item must give one row (or one grid of rows) of its batch.
 
-    With several processes the rows of all come to the first, in the order of the sampler, each once although it may
-    have been repeated to fill the last batches. Every item must give one row (or one grid of rows) of its batch.
+    Args:
+        folder: The folder of the files, a path or URL; None to log only.
+        metrics: Names in `METRICS`, or None for all. Undefined ones are not logged, and Lightning allows no logging in
+            predict.
+        n_bins: The number of bins of the binned calibration errors.
+        name: The name of the files, a format of ``{stage}``, ``{epoch}`` and ``{step}``.
+        columns: Further keys of the dict, of n values each, that become columns of the file.
+        class_names: The names of the classes, which the file stores.
+        stages: Some of "val", "test" and "predict".
+
+    Raises:
+        InvalidInputError: An argument is invalid.
+        UnknownNameError: A metric or a stage does not exist.
     """
 
     def __init__(
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        metrics: Iterable[str] | None = HEADLINE,
+        metrics: Iterable[str] | None = LOGGED_METRICS,
         n_bins: int = 15,
         name: str = "{stage}",
         columns: Sequence[str] = (),
@@ -108,23 +113,19 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.folder = None if folder is None else check_path("folder", folder)
-        self.metrics = None if metrics is None else check_metrics(metrics, 2)  # with two classes all are allowed
+        self.metrics = None if metrics is None else check_metrics(metrics, 2)  # two classes allow every metric
         self.n_bins = check_integer("n_bins", n_bins, 1)
         self.name = name
         self.columns = tuple(columns)
         self.class_names = class_names
         self.stages = tuple(check_choice("stages", stage, STEPS) for stage in stages)
         self._file_name("val", 0, 0)
-        self._seen: dict[int, Collected] = {}
+        self._shards: dict[int, ShardRows] = {}  # by loader
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._seen.clear()
+        self._shards.clear()
 
-    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._seen.clear()
-
-    def on_predict_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._seen.clear()
+    on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -150,28 +151,29 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
     def on_predict_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         self._finish(trainer, pl_module, "predict")
 
-    def _wants(self, stage: str) -> bool:
+    def _is_active(self, stage: str) -> bool:
         return stage in self.stages and (stage != "predict" or self.folder is not None)
 
     def _add(self, trainer: Any, stage: str, outputs: Any, loader: int) -> None:
-        """Keep a batch; in the sanity check look at it only."""
-        if not self._wants(stage):
+        """Keep a batch; in the sanity check only check it."""
+        if not self._is_active(stage):
             return
-        if loader not in self._seen:
-            self._seen[loader] = Collected(shard_of(trainer, loaders_of(trainer, stage)[loader]))
-        collected = self._seen[loader]
-        logits, labels, columns = self._taken(stage, outputs)
-        columns[POSITION] = collected.positions(len(logits))
+        if loader not in self._shards:
+            self._shards[loader] = open_shard(trainer, loaders_of(trainer, stage)[loader])
+        shard = self._shards[loader]
+        logits, labels, columns = self._read_outputs(stage, outputs)
+        columns[POSITION] = shard.next_positions(len(logits))
         rows = Predictions.from_logits(logits, labels, columns=columns, class_names=self.class_names)
         if not trainer.sanity_checking:
-            collected.n_items += len(logits)
-            collected.parts.append(rows)
+            shard.n_seen += len(logits)
+            shard.parts.append(rows)
 
-    def _taken(self, stage: str, outputs: Any) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
+    def _read_outputs(self, stage: str, outputs: Any) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
         """Logits, labels and columns of what a step returned."""
-        pair = isinstance(outputs, tuple | list) and len(outputs) == 2 and not self.columns
-        found = dict(zip(("logits", "labels"), outputs, strict=True)) if pair else outputs
-        if stage == "predict" and isinstance(outputs, Tensor):  # what Lightning's own predict_step returns
+        found = outputs
+        if isinstance(outputs, tuple | list) and len(outputs) == 2 and not self.columns:
+            found = dict(zip(("logits", "labels"), outputs, strict=True))
+        elif stage == "predict" and isinstance(outputs, Tensor):  # Lightning's own predict_step returns logits
             found = {"logits": outputs}
         needed = ("logits", *self.columns) if stage == "predict" else ("logits", "labels", *self.columns)
         if not isinstance(found, Mapping) or not all(found.get(key) is not None for key in needed):
@@ -180,31 +182,35 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
             rule = f"{STEPS[stage]} must return a dict with {wanted}" + ("" if self.columns else " or such a pair")
             raise InvalidInputError(f"{rule}, got {got}; or leave {stage!r} out of stages")
         check_tensor("logits", found["logits"])
-        columns = {key: _copied(found[key]) for key in self.columns}
-        return _copied(found["logits"]).float(), _copied(found.get("labels")), columns
+        columns = {key: _copy_to_cpu(found[key]) for key in self.columns}
+        return _copy_to_cpu(found["logits"]).float(), _copy_to_cpu(found.get("labels")), columns
 
     def _finish(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Bring the rows of all processes together, write and score them, and log the scores on every process."""
-        if not self._wants(stage):
+        """Collect the rows of all processes, write and score them, and log the scores on every process."""
+        if not self._is_active(stage):
             return
         n_loaders = len(loaders_of(trainer, stage))
         for loader in range(n_loaders):
-            shards = gathered(trainer, self._seen.pop(loader, None))
             suffix = f"-{loader}" if n_loaders > 1 else ""
-            rows = in_order(shards)
-            scores = {} if rows is None else self._report(trainer, stage, suffix, rows)
+            rows = merge_shards(gather_shards(trainer, self._shards.pop(loader, None)))
+            if rows is not None and self.folder is not None:
+                self._save(rows, stage, suffix, trainer.current_epoch, trainer.global_step)
             if stage != "predict":
+                scores = {} if rows is None else defined_scores(rows, self.metrics, self.n_bins)
                 scores = trainer.strategy.broadcast(scores)
                 named = {f"{stage}{suffix}/{name}": value for name, value in scores.items()}
                 pl_module.log_dict(named, sync_dist=True)  # all are equal, but Lightning warns without
 
-    def _report(self, trainer: Any, stage: str, suffix: str, rows: Predictions) -> dict[str, float]:
-        epoch, step = trainer.current_epoch, trainer.global_step
-        if self.folder is not None:
-            url = os.path.join(self.folder, f"{self._file_name(stage, epoch, step)}{suffix}.parquet")
-            _make_folder(url)
-            replace(rows, metadata={"stage": stage, "epoch": epoch, "step": step}).save(url)
-        return {} if stage == "predict" else defined_scores(rows, self.metrics, self.n_bins)
+    def _save(self, rows: Predictions, stage: str, suffix: str, epoch: int, step: int) -> None:
+        assert self.folder is not None
+        url = os.path.join(self.folder, f"{self._file_name(stage, epoch, step)}{suffix}.parquet")
+        filesystem, path = filesystem_of(url)
+        folder = os.path.dirname(path)
+        try:
+            filesystem.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(f"{folder} cannot be created: {first_line(error)}") from None
+        replace(rows, metadata={"stage": stage, "epoch": epoch, "step": step}).save(url)
 
     def _file_name(self, stage: str, epoch: int, step: int) -> str:
         try:
@@ -215,18 +221,8 @@ class CalibrationCallback(*callback_classes()):  # type: ignore[misc]
             ) from None
 
 
-def _make_folder(url: str) -> None:
-    """The folder of a file."""
-    filesystem, path = filesystem_of(url)
-    folder = os.path.dirname(path)
-    try:
-        filesystem.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise NoDataError(f"{folder} cannot be made a folder: {first_line(error)}") from None
-
-
-def _copied(values: Any) -> Any:
-    """Off the device, and out of the memory that the loader's processes share: it would be used up."""
+def _copy_to_cpu(values: Any) -> Any:
+    """A copy: the shared memory of the loader's processes is limited."""
     return values.detach().to("cpu", copy=True) if isinstance(values, Tensor) else values
 
 
@@ -239,27 +235,27 @@ def loaders_of(trainer: Any, stage: str) -> list[Any]:
     return list(loop._combined_loader.flattened)  # trainer.val_dataloaders are those of fit, also in a later validate
 
 
-def shard_of(trainer: Any, loader: Any) -> Shard:
-    """Which items this process sees. Raises: InvalidInputError where processes may see the same ones."""
+def open_shard(trainer: Any, loader: Any) -> ShardRows:
+    """The shard of this process, still empty; InvalidInputError where processes may see the same items."""
     if trainer.world_size == 1:
-        return Shard()
+        return ShardRows()
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return Shard(trainer.global_rank, trainer.world_size)  # nobody but the user can have split these
+        return ShardRows(trainer.global_rank, trainer.world_size)  # the user has split these
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if not isinstance(sampler, DistributedSampler):
         got = type(sampler).__name__
         rule = f"a loader of {trainer.world_size} processes must have a DistributedSampler"
         raise InvalidInputError(f"{rule}, as use_distributed_sampler=True gives it, got {got}")
-    return Shard(sampler.rank, sampler.num_replicas, len(sampler.dataset))  # type: ignore[arg-type]
+    return ShardRows(sampler.rank, sampler.num_replicas, len(sampler.dataset))  # type: ignore[arg-type]
 
 
-def gathered(trainer: Any, mine: Collected | None) -> list[Collected]:
-    """What all processes collected, on the first one; nothing on the others."""
-    found: list[Collected | None] = [mine]
+def gather_shards(trainer: Any, mine: ShardRows | None) -> list[ShardRows]:
+    """The shards of all processes, on the first one; nothing on the others."""
+    shards: list[ShardRows | None] = [mine]
     if trainer.world_size > 1:
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             strategy = type(trainer.strategy).__name__
             raise InvalidInputError(f"strategy must use torch.distributed with several processes, got {strategy}")
-        found = [None] * trainer.world_size if trainer.is_global_zero else []
-        torch.distributed.gather_object(mine, found or None, dst=0)
-    return [collected for collected in found if collected is not None]
+        shards = [None] * trainer.world_size if trainer.is_global_zero else []
+        torch.distributed.gather_object(mine, shards or None, dst=0)
+    return [shard for shard in shards if shard is not None]

@@ -1,4 +1,4 @@
-"""Any calibrator behind any scikit-learn classifier: fitted to cross-validated logits, as an estimator."""
+"""A scikit-learn classifier with a calibrator, which is fitted to cross-validated logits."""
 
 from typing import Any, Self
 
@@ -16,7 +16,9 @@ from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-MIN_PROB = float(np.finfo(np.float64).eps)  # what "no tree of the forest" counts as
+__all__ = ["CalibratedClassifier"]
+
+MIN_PROB = float(np.finfo(np.float64).eps)  # for probabilities of 0, such as those of a random forest
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]

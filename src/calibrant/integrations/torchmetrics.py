@@ -1,6 +1,6 @@
 """The scorecard as a torchmetrics metric, whose state is sums of fixed size: for any number of processes and rows.
 
-Needs the extra `integrations`.
+The state of a fine histogram is a fixed grid of 2^18 bins on its scale, which processes can add up.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,20 +12,23 @@ from torch.nn import Module
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
-from calibrant.errors import InvalidInputError
-from calibrant.integrations.grid import N_GRID, grid_numbers, occupied
+from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.events import Events
-from calibrant.metrics.means import MEAN_COLUMNS, Means
+from calibrant.metrics.histogram import SCALE_BITS, FineHistogram
+from calibrant.metrics.means import Means
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.table import METRICS, check_metrics, is_binary
+from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
 
 try:
     from torchmetrics import Metric
 except ImportError:
-    raise ImportError("torchmetrics is not installed: pip install 'calibrant[integrations]'") from None
+    raise MissingExtraError("calibrant.integrations.torchmetrics", "integrations") from None
 
+__all__ = ["CalibrationMetric", "CalibrationScore"]
+
+GRID_BITS = 18
+DROPPED_BITS = SCALE_BITS - GRID_BITS
 CONSTRUCTORS: dict[str, Callable[..., Predictions]] = {
     "logits": Predictions.from_logits,
     "log_probs": Predictions.from_log_probs,
@@ -35,10 +38,23 @@ CONSTRUCTORS: dict[str, Callable[..., Predictions]] = {
 
 
 class CalibrationScore(Metric):
-    """Every metric of the scorecard, or those named; ``compute`` gives a dict of numbers, ``scorecard`` the scorecard.
+    """All metrics of `METRICS`, or some of them, as a torchmetrics metric.
 
-    inputs: what ``update(predictions, labels)`` gets, (n, k) or (n, k, d1, …), or "positive_probs" (n,) of class 1;
-    nothing is guessed from values. Calling the metric itself also scores the batch alone, at ten times the cost.
+    ``compute`` returns a dict of numbers, ``scorecard`` the scorecard. ``forward`` also scores the batch alone, which
+    takes ten times as long as ``update``.
+
+    Args:
+        n_classes: The number of classes.
+        inputs: What ``update(predictions, labels)`` receives: "logits", "log_probs" or "probs" of shape (n, k) or
+            (n, k, d1, …), or "positive_probs", (n,) probabilities of class 1.
+        metrics: Names in `METRICS`; all of them by default.
+        n_bins: The number of bins of the binned calibration errors.
+        ignore_index: The label of samples that are left out.
+        **options: Options of `torchmetrics.Metric`.
+
+    Raises:
+        InvalidInputError: An argument is invalid.
+        UnknownNameError: A metric does not exist.
 
     >>> score = CalibrationScore(n_classes=2, inputs="probs", metrics=["accuracy", "ece"])
     >>> score.update(torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 0]))
@@ -67,37 +83,34 @@ class CalibrationScore(Metric):
         self.inputs = check_choice("inputs", inputs, CONSTRUCTORS)
         self.ignore_index = ignore_index
         self.add_state("n_rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-        for name, shape, dtype in self._layout():
-            self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-
-    def _layout(self) -> list[tuple[str, tuple[int, ...], torch.dtype]]:
-        """Name, shape and type of every sum that the metrics asked for need."""
-        parts = {part for name in self.names for part in METRICS[name].parts}
-        whole, real = torch.int64, torch.float64
-        layout: list[tuple[str, tuple[int, ...], torch.dtype]] = []
-        if "means" in parts:
-            layout += [("means_count", (2,), whole), ("means_weight", (2,), real), ("means_squared", (2,), real)]
-            layout += [("means_sums", (2, len(MEAN_COLUMNS), 3), real)]
-        tallies: dict[str, tuple[int, ...]] = {"classes": (self.n_classes, self.n_bins)} if "classes" in parts else {}
-        for side in ("top", "positive") if is_binary(self.names) else ("top",):
-            tallies |= {f"{side}_bins": (self.n_bins,)} if "bins" in parts else {}
-            tallies |= {f"{side}_cells": (N_GRID,)} if "cells" in parts else {}
-        for name, shape in tallies.items():
-            layout += [(f"{name}_count", (*shape, 2), whole), (f"{name}_weight", (*shape, 2), real)]
-            layout += [(f"{name}_confidence", shape, real), (f"{name}_squared", shape, real)]
-        return layout
+        row = Predictions.from_logits(torch.zeros(1, n_classes), torch.zeros(1, dtype=torch.int64))
+        sums_of_a_row = Scorecard.of(row, metrics=self.names, n_bins=n_bins).sums
+        self.parts = tuple(sums_of_a_row)
+        for part, sums in sums_of_a_row.items():
+            tensors, bins = _tensors(sums)
+            for name, tensor in tensors.items():
+                shape = tensor.shape if bins is None else (2**GRID_BITS, *tensor.shape[1:])
+                self.add_state(f"{part}_{name}", tensor.new_zeros(shape), dist_reduce_fx="sum")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> Module:
-        """Follow a module to another device, but not to another type: counts in half precision are no counts."""
+        """Move to another device, but keep the types: half precision cannot count."""
         device = fn(torch.zeros(1)).device
         return super()._apply(lambda tensor: tensor.to(device), exclude_state)
 
     def set_dtype(self, dst_type: str | torch.dtype) -> "CalibrationScore":
-        """Nothing: counts stay int64 and sums float64."""
+        """Does nothing: counts stay int64 and sums float64."""
         return self
 
     def update(self, predictions: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
+        """Add a batch.
+
+        Args:
+            predictions: What ``inputs`` says.
+            labels: (n,) or (n, d1, …) classes.
+
+        Raises:
+            InvalidInputError: The predictions have another number of classes, or an argument is invalid.
+        """
         batch = CONSTRUCTORS[self.inputs](predictions, labels, ignore_index=self.ignore_index)
         if batch.n_classes != self.n_classes:
             raise InvalidInputError(f"predictions must have {self.n_classes} classes, got {batch.n_classes}")
@@ -105,31 +118,31 @@ class CalibrationScore(Metric):
             return
         card = Scorecard.of(batch, metrics=self.names, n_bins=self.n_bins)
         self.n_rows += card.n_rows
-        for part, sums, rows in _parts(card):
-            for name in sums.__slots__:
-                state, addend = getattr(self, f"{part}_{name}"), getattr(sums, name).to(self.n_rows.device)
-                if rows is None:
+        for part, sums in card.sums.items():
+            tensors, bins = _tensors(sums)
+            for name, tensor in tensors.items():
+                state, addend = getattr(self, f"{part}_{name}"), tensor.to(self.n_rows.device)
+                if bins is None:
                     state += addend
                 else:
-                    state.index_add_(0, rows.to(state.device), addend)
+                    state.index_add_(0, bins.to(state.device), addend)
 
     def scorecard(self) -> Scorecard:
-        """The scorecard of all rows so far, of this process alone; with intervals and noise floors."""
+        """The scorecard of all rows of this process, with intervals and noise floors.
+
+        Returns:
+            The scorecard.
+
+        Raises:
+            InvalidInputError: There is no row yet.
+        """
         if int(self.n_rows) == 0:
             raise InvalidInputError("update must be called with at least one row first")
-        return Scorecard(
-            self.names,
-            int(self.n_rows),
-            self.n_classes,
-            self.n_bins,
-            self._sums("means", Means),
-            self._events("top"),
-            self._events("positive") if is_binary(self.names) else None,
-            self._sums("classes", BinSums),
-        )
+        sums = {part: self._sums(part) for part in self.parts}
+        return Scorecard(self.names, int(self.n_rows), self.n_classes, self.n_bins, sums)
 
     def compute(self) -> dict[str, Tensor] | Tensor:
-        """Every metric, NaN where it is undefined, as the NLL of the errors where there is none."""
+        """Every metric by name; NaN where it is undefined, such as ``nll_on_errors`` without errors."""
         values = self.scorecard().values()
         device = self.n_rows.device
         return {
@@ -137,31 +150,30 @@ class CalibrationScore(Metric):
             for name, value in values.items()
         }
 
-    def _events(self, side: str) -> Events:
-        cells = self._sums(f"{side}_cells", BinSums)
-        return Events(self._sums(f"{side}_bins", BinSums), None if cells is None else occupied(cells))
+    def _sums(self, part: str) -> Means | BinSums | FineHistogram:
+        kind: type[Means | BinSums] = Means if part == "means" else BinSums
+        sums = kind(*(getattr(self, f"{part}_{name}").cpu() for name in kind.__slots__))
+        if not part.endswith("histogram") or isinstance(sums, Means):
+            return sums
+        bins = sums.count.any(-1).nonzero().squeeze(1)
+        return FineHistogram(bins << DROPPED_BITS, sums[bins], None, DROPPED_BITS)
 
-    def _sums(self, part: str, kind: type[Any]) -> Any:
-        if not hasattr(self, f"{part}_count"):
-            return None
-        return kind(*(getattr(self, f"{part}_{name}").cpu() for name in kind.__slots__))
 
-
-def _parts(card: Scorecard) -> Iterable[tuple[str, Means | BinSums, Tensor | None]]:
-    """The sums of a scorecard by name, with the rows of the state that they belong to, where not to all."""
-    if card.means is not None:
-        yield "means", card.means, None
-    if card.classes is not None:
-        yield "classes", card.classes, None
-    for side, events in (("top", card.top), ("positive", card.positive)):
-        if events is not None and events.bins is not None:
-            yield f"{side}_bins", events.bins, None
-        if events is not None and events.cells is not None:
-            yield f"{side}_cells", events.cells.sums, grid_numbers(events.cells)
+def _tensors(sums: Means | BinSums | FineHistogram) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The tensors of a part of a scorecard; of a fine histogram also the bins of the grid that they belong to."""
+    bins = None
+    if isinstance(sums, FineHistogram):
+        bins, sums = sums.rounded_key(DROPPED_BITS) >> DROPPED_BITS, sums.sums
+    return {name: getattr(sums, name) for name in sums.__slots__}, bins
 
 
 class CalibrationMetric(CalibrationScore):
-    """One metric of the table; ``compute`` gives its value.
+    """One metric of `METRICS`; ``compute`` returns its value, NaN where it is undefined.
+
+    Args:
+        name: The metric.
+        n_classes: The number of classes.
+        **options: Options of `CalibrationScore`.
 
     >>> ece = CalibrationMetric("ece", n_classes=2, inputs="probs")
     >>> ece(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))

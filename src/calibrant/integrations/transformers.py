@@ -14,12 +14,14 @@ from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions, PredictionsOptions
 
-HEADLINE = ("accuracy", "ece", "kse", "nll", "brier")  # what a training loop logs unless it is told otherwise
-IGNORED = -100  # the label that the Trainer pads with, and does not count
+__all__ = ["compute_metrics", "loss_func", "predictions"]
+
+LOGGED_METRICS = ("accuracy", "ece", "kse", "nll", "brier")  # of a training loop, by default
+PADDING_LABEL = -100  # which the Trainer pads with and does not count
 
 
 class TrainerOutput(Protocol):
-    """What `Trainer.predict` returns, and its metrics are computed from."""
+    """What `Trainer.predict` returns and ``compute_metrics`` receives."""
 
     @property
     def predictions(self) -> Any: ...  # logits (n, k) or (n, t, k), or a tuple that begins with them
@@ -29,29 +31,38 @@ class TrainerOutput(Protocol):
 
 
 def loss_func(criterion: nn.Module) -> Callable[..., Tensor]:
-    """A criterion with the contract of :class:`calibrant.losses.Loss` as ``Trainer(compute_loss_func=…)``.
+    """A criterion as ``Trainer(compute_loss_func=…)``.
 
-    For sequence and image classification, logits (n, k), and token classification, (n, t, k); labels are not shifted,
-    so not for causal language models. The Trainer says how many labels the whole step has, over all micro-batches and
-    processes: losses are summed and divided by that, so that accumulated gradients are those of one large batch. Two
-    losses cannot know the large batch: terms of a whole batch, as AvUC's, are those of the micro-batch, weighted by its
-    size; and with ``class_weights`` the sum is divided by the number of labels, not by their weights. The criterion
-    moves to the device of the logits, and what is set on it later, as ``criterion.beta = 0``, holds from then on.
+    For sequence and image classification, logits (n, k), and token classification, (n, t, k). Labels are not shifted,
+    so it is not for causal language models. The Trainer passes the number of labels of a step, over all micro-batches
+    and processes: losses are summed and divided by it, and accumulated gradients are those of one large batch. There
+    are two exceptions: the terms of a batch, such as AvUC's, are those of the micro-batch, weighted by its size; and
+    with ``class_weights`` the sum is divided by the number of labels, not by their weights. The criterion moves to the
+    device of the logits; attributes that are set on it later, such as ``criterion.beta = 0``, take effect.
+
+    Args:
+        criterion: A loss with the interface of :class:`calibrant.losses.Loss`, reduction "mean" and ignore_index −100.
+
+    Returns:
+        A function of a model's outputs, labels and the number of labels in the step.
+
+    Raises:
+        InvalidInputError: The criterion has another reduction or ignore_index.
 
     >>> from types import SimpleNamespace
     >>> halves = SimpleNamespace(logits=torch.zeros(2, 2))
     >>> loss_func(nn.CrossEntropyLoss())(halves, torch.tensor([0, -100]), num_items_in_batch=2)  # log 2, of two
     tensor(0.3466)
     """
-    for name, rule in (("reduction", "mean"), ("ignore_index", IGNORED)):
+    for name, rule in (("reduction", "mean"), ("ignore_index", PADDING_LABEL)):
         if getattr(criterion, name, None) != rule:
             got = getattr(criterion, name, "none")
-            raise InvalidInputError(f"criterion must have {name} {rule!r} for the Trainer to count by, got {got!r}")
+            raise InvalidInputError(f"criterion must have {name} {rule!r} for the Trainer, got {got!r}")
 
     def loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         logits = _classes_second(_logits(outputs))
         check_tensor("labels", labels)
-        if labels.ndim == 3:  # soft ones of tokens
+        if labels.ndim == 3:  # soft labels of tokens
             labels = _classes_second(labels)
         mean = criterion.to(logits.device)
         if num_items_in_batch is None:
@@ -64,10 +75,10 @@ def loss_func(criterion: nn.Module) -> Callable[..., Tensor]:
 
 
 def _n_labels(counted: Tensor | int, labels: Tensor, n_classes: int) -> Tensor:
-    """How many labels a step has, from what the Trainer counted; 1 where there is none, since their losses are 0.
+    """The number of labels of a step, from the Trainer's count; at least 1.
 
-    Every entry of a soft label was counted. With several devices in one process (DataParallel) the count comes once for
-    each of them, and their sum undoes a factor of the Trainer that is meant for the loss of one device: here are all.
+    The Trainer counts every entry of a soft label. With several devices in one process (DataParallel) it passes one
+    count for each, and multiplies a loss that it takes to be of one device; the sum of the counts undoes that.
     """
     total = torch.as_tensor(counted).sum()
     if labels.is_floating_point():
@@ -94,8 +105,17 @@ def _classes_second(logits: Tensor) -> Tensor:
 def predictions(output: TrainerOutput, **options: Unpack[PredictionsOptions]) -> Predictions:
     """Predictions from what `Trainer.predict` returns; every token is a row, those labelled −100 are left out.
 
-    Options as in `Predictions.from_logits`. Where the model has several outputs the first is taken, which is the logits
-    of every classifier in transformers.
+    Of several outputs of a model the first is used: every classifier in transformers returns its logits first.
+
+    Args:
+        output: The result of `Trainer.predict`.
+        **options: Options of `Predictions.from_logits`.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        InvalidInputError: The output has several kinds of labels, or none for tokens, or an option is invalid.
     """
     values, labels = output.predictions, output.label_ids
     logits = _classes_second(floats("predictions", values[0] if isinstance(values, tuple) else values))
@@ -107,14 +127,24 @@ def predictions(output: TrainerOutput, **options: Unpack[PredictionsOptions]) ->
 
 
 def compute_metrics(
-    metrics: Iterable[str] | None = HEADLINE, *, n_bins: int = 15
+    metrics: Iterable[str] | None = LOGGED_METRICS, *, n_bins: int = 15
 ) -> Callable[[TrainerOutput], dict[str, float]]:
-    """The scorecard as ``Trainer(compute_metrics=…)``; None for all its metrics.
+    """Metrics as ``Trainer(compute_metrics=…)``, which reports them as ``eval_ece`` and so on.
 
-    The Trainer reports them as ``eval_ece`` and so on. An undefined metric, as the NLL of the errors where there is
-    none, is left out.
+    A metric that is undefined, such as ``nll_on_errors`` without errors, is left out.
+
+    Args:
+        metrics: Names in `METRICS`, or None for all.
+        n_bins: The number of bins of the binned calibration errors.
+
+    Returns:
+        A function from the Trainer's output to a dict of numbers.
+
+    Raises:
+        InvalidInputError: An argument is invalid.
+        UnknownNameError: A metric does not exist.
     """
-    names = None if metrics is None else check_metrics(metrics, 2)  # with two classes every metric is allowed
+    names = None if metrics is None else check_metrics(metrics, 2)  # two classes allow every metric
     check_integer("n_bins", n_bins, 1)
 
     def scores(output: TrainerOutput) -> dict[str, float]:

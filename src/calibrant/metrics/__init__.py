@@ -1,34 +1,66 @@
-"""Metrics: how honest probabilities are; as functions of tensors, and as scorecards that merge by addition."""
+"""Calibration metrics: functions of tensors, and scorecards that merge by addition."""
 
-from calibrant.metrics.bins import ReliabilityCurve as ReliabilityCurve
-from calibrant.metrics.bins import adaptive_calibration_error as adaptive_calibration_error
-from calibrant.metrics.bins import debiased_calibration_error as debiased_calibration_error
-from calibrant.metrics.bins import expected_calibration_error as expected_calibration_error
-from calibrant.metrics.bins import maximum_calibration_error as maximum_calibration_error
-from calibrant.metrics.bins import overconfidence as overconfidence
-from calibrant.metrics.bins import reliability_curve as reliability_curve
-from calibrant.metrics.bins import rms_calibration_error as rms_calibration_error
-from calibrant.metrics.bins import underconfidence as underconfidence
-from calibrant.metrics.classwise import classwise_calibration_error as classwise_calibration_error
-from calibrant.metrics.compare import Difference as Difference
-from calibrant.metrics.compare import compare as compare
-from calibrant.metrics.means import accuracy as accuracy
-from calibrant.metrics.means import brier_on_errors as brier_on_errors
-from calibrant.metrics.means import brier_score as brier_score
-from calibrant.metrics.means import mean_confidence as mean_confidence
-from calibrant.metrics.means import mean_entropy as mean_entropy
-from calibrant.metrics.means import negative_log_likelihood as negative_log_likelihood
-from calibrant.metrics.means import nll_on_errors as nll_on_errors
-from calibrant.metrics.multilabel import score_multilabel as score_multilabel
-from calibrant.metrics.ranking import RiskCoverageCurve as RiskCoverageCurve
-from calibrant.metrics.ranking import area_under_risk_coverage as area_under_risk_coverage
-from calibrant.metrics.ranking import ks_error as ks_error
-from calibrant.metrics.ranking import risk_coverage_curve as risk_coverage_curve
-from calibrant.metrics.sample_scores import top_label as top_label
-from calibrant.metrics.scorecard import Scorecard as Scorecard
-from calibrant.metrics.scoring import Groups as Groups
-from calibrant.metrics.scoring import score as score
-from calibrant.metrics.smooth import smooth_calibration_error as smooth_calibration_error
-from calibrant.metrics.table import METRICS as METRICS
-from calibrant.metrics.table import Metric as Metric
-from calibrant.metrics.table import Quantity as Quantity
+from calibrant.metrics.bins import (
+    ReliabilityCurve,
+    adaptive_calibration_error,
+    debiased_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+    overconfidence,
+    reliability_curve,
+    rms_calibration_error,
+    underconfidence,
+)
+from calibrant.metrics.classwise import classwise_calibration_error
+from calibrant.metrics.compare import Difference, compare
+from calibrant.metrics.means import (
+    accuracy,
+    brier_on_errors,
+    brier_score,
+    mean_confidence,
+    mean_entropy,
+    negative_log_likelihood,
+    nll_on_errors,
+)
+from calibrant.metrics.multilabel import score_multilabel
+from calibrant.metrics.ranking import RiskCoverageCurve, area_under_risk_coverage, ks_error, risk_coverage_curve
+from calibrant.metrics.sample_scores import top_label
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scoring import Groups, score
+from calibrant.metrics.smooth import smooth_calibration_error
+from calibrant.metrics.table import METRICS, Metric, Quantity
+
+__all__ = [
+    "METRICS",
+    "Difference",
+    "Groups",
+    "Metric",
+    "Quantity",
+    "ReliabilityCurve",
+    "RiskCoverageCurve",
+    "Scorecard",
+    "accuracy",
+    "adaptive_calibration_error",
+    "area_under_risk_coverage",
+    "brier_on_errors",
+    "brier_score",
+    "classwise_calibration_error",
+    "compare",
+    "debiased_calibration_error",
+    "expected_calibration_error",
+    "ks_error",
+    "maximum_calibration_error",
+    "mean_confidence",
+    "mean_entropy",
+    "negative_log_likelihood",
+    "nll_on_errors",
+    "overconfidence",
+    "reliability_curve",
+    "risk_coverage_curve",
+    "rms_calibration_error",
+    "score",
+    "score_multilabel",
+    "smooth_calibration_error",
+    "top_label",
+    "underconfidence",
+]

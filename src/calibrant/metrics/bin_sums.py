@@ -1,7 +1,7 @@
-"""Tallies: what falls into the cells of a partition of the confidences, as sums that merge by addition.
+"""Sums over the rows of each bin of the confidence, which merge by addition.
 
-A tally over fifteen bins gives the binned calibration errors; one over fine cells, sorted by confidence, gives the
-errors that depend on the order of the confidences. Counts are int64 and sums float64, so nothing stops at 2^24.
+Few bins give the binned calibration errors, a fine sorted histogram gives those that depend on the order of the
+confidences. Counts are int64 and sums float64, exact past 2^24 rows.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Float64Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSums:
-    """Sums over the rows of each cell; adding two of them is adding their data."""
+    """Sums over the rows of each bin; adding two of them is adding their data."""
 
     count: Tensor  # (…, 2) int64: incorrect rows, correct rows
     weight: Tensor  # (…, 2) float64: the sum of their weights
@@ -27,81 +27,81 @@ class BinSums:
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
-    def __getitem__(self, cells: int | slice | Tensor) -> Self:
-        return type(self)(*(getattr(self, name)[cells] for name in self.__slots__))
+    def __getitem__(self, bins: int | slice | Tensor) -> Self:
+        return type(self)(*(getattr(self, name)[bins] for name in self.__slots__))
 
     @property
     def total(self) -> Tensor:
-        """The weight of each cell."""
+        """The weight of each bin."""
         return self.weight[..., 0] + self.weight[..., 1]
 
     @property
     def rows(self) -> Tensor:
-        """(…, 2) the weights as numbers of rows: as they are, or made larger so that they are as many as the rows.
+        """(…, 2) the weights as numbers of rows, scaled up where their sum is less than the number of rows.
 
-        For what depends on the number of rows and not only on their shares; weights that sum to 1 are no single row.
+        For what depends on the number of rows and not only on proportions: weights that sum to 1 are not one row.
         """
         return self.weight * max(1.0, float(self.count.sum() / self.weight.sum()))
 
     @property
     def mass(self) -> Tensor:
-        """The share of each cell in the whole weight."""
+        """The weight of each bin as a proportion of the total."""
         return self.total / self.total.sum()
 
     @property
     def gap(self) -> Tensor:
-        """Mass times (mean confidence − accuracy) of each cell: positive where overconfident, 0 where it is empty."""
+        """Mass times (mean confidence − accuracy) of each bin: positive where overconfident, 0 where empty."""
         return (self.confidence - self.weight[..., 1]) / self.weight.sum()
 
     @property
     def accuracy(self) -> Tensor:
-        """Share of correct rows in each cell; NaN where it is empty."""
+        """Accuracy of each bin; NaN where empty."""
         return self.weight[..., 1] / self.total
 
     @property
     def mean_confidence(self) -> Tensor:
-        """Mean confidence of each cell; NaN where it is empty."""
+        """Mean confidence of each bin; NaN where empty."""
         return self.confidence / self.total
 
     @property
     def effective(self) -> Tensor:
-        """The number of equally weighted rows that would tell as much: (Σw)² / Σw²."""
+        """Effective sample size of each bin: (Σw)² / Σw²."""
         return torch.where(self.squared > 0, self.total**2 / self.squared, 0.0)
 
-    def merged(self, into: Tensor, n_cells: int) -> Self:
-        """The tally of a coarser partition: cell i goes into cell ``into[i]``."""
-        pairs = torch.stack([2 * into, 2 * into + 1], dim=1).view(-1)
+    def merge(self, number: Tensor, n_bins: int) -> Self:
+        """The sums of coarser bins: bin i becomes part of bin ``number[i]``."""
+        pairs = torch.stack([2 * number, 2 * number + 1], dim=1).view(-1)
         return type(self)(
-            torch.bincount(pairs, self.count.view(-1).double(), 2 * n_cells).view(-1, 2).long(),
-            torch.bincount(pairs, self.weight.view(-1), 2 * n_cells).view(-1, 2),
-            torch.bincount(into, self.confidence, n_cells),
-            torch.bincount(into, self.squared, n_cells),
+            torch.bincount(pairs, self.count.view(-1).double(), 2 * n_bins).view(-1, 2).long(),
+            torch.bincount(pairs, self.weight.view(-1), 2 * n_bins).view(-1, 2),
+            torch.bincount(number, self.confidence, n_bins),
+            torch.bincount(number, self.squared, n_bins),
         )
 
-    def runs(self, number: Tensor, n_cells: int) -> Self:
-        """The same for numbers that never fall, so that a run of neighbouring cells goes into one: much faster."""
+    def merge_neighbours(self, number: Tensor, n_bins: int) -> Self:
+        """The same for numbers in ascending order: much faster."""
         starts = np.flatnonzero(np.diff(number.numpy(), prepend=-1))
         filled = number[torch.from_numpy(starts)]
         parts = []
         for name in self.__slots__:
             part = getattr(self, name)
-            total = part.new_zeros(n_cells, *part.shape[1:])
+            total = part.new_zeros(n_bins, *part.shape[1:])
             total[filled] = torch.from_numpy(np.add.reduceat(part.numpy(), starts, axis=0))
             parts.append(total)
         return type(self)(*parts)
 
 
-def bin_sums(cells: Tensor, n_cells: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> BinSums:
-    """The tally of rows by the number of their cell."""
-    slot = 2 * cells + correct
-    count = torch.bincount(slot, minlength=2 * n_cells).view(-1, 2)
+def bin_sums(number: Tensor, n_bins: int, confidence: Tensor, correct: Tensor, weights: Tensor | None) -> BinSums:
+    """The sums of rows by the number of their bin."""
+    slot = 2 * number + correct
+    count = torch.bincount(slot, minlength=2 * n_bins).view(-1, 2)
     if weights is None:
         weight = count.double()
-        confidences = torch.bincount(cells, weights=confidence.double(), minlength=n_cells)
+        confidences = torch.bincount(number, weights=confidence.double(), minlength=n_bins)
         return BinSums(count, weight, confidences, weight[:, 0] + weight[:, 1])
     return BinSums(
         count,
-        torch.bincount(slot, weights=weights, minlength=2 * n_cells).view(-1, 2),
-        torch.bincount(cells, weights=weights * confidence, minlength=n_cells),
-        torch.bincount(cells, weights=weights * weights, minlength=n_cells),
+        torch.bincount(slot, weights=weights, minlength=2 * n_bins).view(-1, 2),
+        torch.bincount(number, weights=weights * confidence, minlength=n_bins),
+        torch.bincount(number, weights=weights * weights, minlength=n_bins),
     )

@@ -16,9 +16,7 @@ from calibrant._checks import (
 from calibrant.errors import InvalidInputError
 
 MAX_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
-
-
-MAX_CLASS_BINS = 2**25
+MAX_CLASS_BINS = 2**25  # of the classes of all groups
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
@@ -27,28 +25,28 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def check_group_count(by: str, n_groups: int, n_cells: int) -> None:
-    """So many groups that their sums fit into memory; ``n_cells`` is the number of bins of all classes."""
-    most = max(1, min(MAX_GROUPS, MAX_CLASS_BINS // n_cells))
-    if n_groups > most:
-        raise InvalidInputError(f"by must name a column of at most {most:,} values, got more in {by!r}")
+def check_group_count(by: str, n_groups: int, n_class_bins: int) -> None:
+    """At most so many groups that their sums fit into memory."""
+    maximum = max(1, min(MAX_GROUPS, MAX_CLASS_BINS // n_class_bins))
+    if n_groups > maximum:
+        raise InvalidInputError(f"by must name a column of at most {maximum:,} values, got more in {by!r}")
 
 
 def check_row_weights(weights: Tensor, n: int) -> Tensor:
-    """How much each of n rows counts, float64."""
+    """Weights of n rows, as float64."""
     check_tensor("weights", weights)
     if weights.shape != (n,) or weights.is_complex():
         raise InvalidInputError(f"weights must be {n} numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
     vector = weights.detach().double().cpu()
-    known = (vector >= 0) & vector.isfinite()
-    check_values("weights", "be finite and not negative", vector, known, "at row")
-    usual = (vector == 0) | ((vector >= 1e-100) & (vector <= 1e100))
-    check_values("weights", "be 0 or lie in [1e-100, 1e100]", vector, usual, "at row")
+    finite = (vector >= 0) & vector.isfinite()
+    check_values("weights", "be finite and not negative", vector, finite, "at row")
+    in_range = (vector == 0) | ((vector >= 1e-100) & (vector <= 1e100))
+    check_values("weights", "be 0 or lie in [1e-100, 1e100]", vector, in_range, "at row")
     return vector
 
 
 def check_nonzero_weights(weights: Tensor) -> Tensor:
-    """Which rows have a weight; some must."""
+    """Which rows have a positive weight; some must."""
     counts = weights > 0
     if not counts.any():
         raise InvalidInputError(f"weights must not be all 0, as those of all {len(weights)} rows are")
@@ -58,7 +56,7 @@ def check_nonzero_weights(weights: Tensor) -> Tensor:
 def check_outcomes(
     confidence: Tensor, correct: Tensor, weights: Tensor | None = None, n_bins: int = 1
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Confidences (n,) in [0, 1], at least float32, and whether each prediction was right; without rows of weight 0."""
+    """Confidences (n,) in [0, 1], at least float32, and which predictions are correct; without rows of weight 0."""
     check_tensor("confidence", confidence)
     check_tensor("correct", correct)
     check_integer("n_bins", n_bins, 1)
@@ -66,17 +64,16 @@ def check_outcomes(
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
         raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
     if correct.dtype != torch.bool or not confidence.is_floating_point():
-        what = f"{confidence.dtype} and {correct.dtype}"
-        raise InvalidInputError(f"confidence must be floating point and correct must be boolean, got {what}")
+        got = f"{confidence.dtype} and {correct.dtype}"
+        raise InvalidInputError(f"confidence must be floating point and correct must be boolean, got {got}")
     confidence = _at_least_float32(confidence)
     low, high = confidence.aminmax()
     if not (low >= 0 and high <= 1):
         check_values("confidence", "lie in [0, 1]", confidence, (confidence >= 0) & (confidence <= 1), "at row")
-    return _counting_rows(confidence, correct.cpu(), weights)
+    return _drop_zero_weights(confidence, correct.cpu(), weights)
 
 
-def _counting_rows(a: Tensor, b: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Without the rows of weight 0."""
+def _drop_zero_weights(a: Tensor, b: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     if weights is None:
         return a, b, None
     weights = check_row_weights(weights, len(a))
@@ -90,18 +87,18 @@ def check_labelled(argument: str, values: Tensor, labels: Tensor) -> tuple[Tenso
     check_tensor("labels", labels)
     check_dense(argument, values)
     if values.ndim != 2 or not values.is_floating_point() or len(values) == 0:
-        what = f"{values.dtype} of shape {tuple(values.shape)}"
-        raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {what}")
+        got = f"{values.dtype} of shape {tuple(values.shape)}"
+        raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {got}")
     labels = check_integer_labels("labels", labels.detach().cpu(), (len(values),))
     check_label_range(labels, values.shape[1], None)
     return _at_least_float32(values), labels
 
 
 def check_scored(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows to be measured: logits (n, k), at least float32, with labels (n,) that are classes; without weight 0."""
+    """Logits (n, k), at least float32, with labels (n,) that are classes; without rows of weight 0."""
     logits, labels = check_labelled("logits", logits, labels)
     check_has_mass("logits", logits)
-    return _counting_rows(logits, labels, weights)
+    return _drop_zero_weights(logits, labels, weights)
 
 
 def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> None:
@@ -110,8 +107,8 @@ def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> Non
         got = f"{len(a)} rows of {classes_a} classes and {len(b)} of {classes_b}"
         raise InvalidInputError(f"a and b must be predictions of the same rows, got {got}")
     if not torch.equal(a, b):
-        place = first_true(a != b)
-        got = f"labels {int(a[place])} and {int(b[place])} at row {place[0]}"
+        (row,) = first_true(a != b)
+        got = f"labels {int(a[row])} and {int(b[row])} at row {row}"
         raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
 
 
@@ -124,7 +121,7 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise InvalidInputError(f"logits must be floating point of shape (n, k), got {got}")
     labels = labels.detach().cpu()
     if labels.is_floating_point() and bool(((labels == 0) | (labels == 1)).all()):
-        labels = labels.long()  # as the losses of multi-label models take them
+        labels = labels.long()  # the losses of multi-label models take floats
     labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
     check_values("logits", "be finite", logits, logits.isfinite(), "at row", "class")

@@ -1,15 +1,14 @@
 """Paired comparison of two models on the same rows: differences with intervals and p-values.
 
-Every metric is, near its value, a mean over rows, so the variance of a difference is that of a mean of paired terms;
-rows of one cluster (a patient, a camera, a seed) are summed first. Norms of gaps are not differentiable at 0: for them
-the gaps of both models are drawn together from their joint normal law, and the spread of the norms is measured. Noise
-adds more to the norm of one model than to that of the other; the interval holds the difference with and without that.
+Every metric is approximately a mean over rows of influences, so the variance of a difference is that of a mean of
+paired terms; rows of one cluster (a patient, a camera, a seed) are summed first. Norms of gaps are not differentiable
+at 0: for them the gaps of both models are drawn from their joint normal distribution. Noise adds more to the norm of
+one model than to that of the other; the interval covers the difference with and without that.
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,24 +30,38 @@ from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.predictions import Predictions
 
 COMPARISON_DRAWS = 2000
-CLUSTERS_AT_A_TIME = 2048
+CLUSTER_BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of one group of rows: model a minus model b."""
+    """One metric of one group of rows: model a minus model b.
+
+    Args:
+        metric: The name of the metric.
+        group: The value of the column ``by``; None for all rows.
+        overall: Whether these are all rows: the group of rows without a value is None too.
+        n_rows: The number of rows.
+        a: The metric of model a.
+        b: The metric of model b.
+        difference: a − b.
+        interval: Confidence interval of the difference.
+        standard_error: Standard error of the difference.
+        p_value: p-value of the hypothesis that the difference is 0.
+        p_holm: The same, corrected for the number of groups (Holm).
+    """
 
     metric: str
-    group: object  # the value of the column compared by; None for all rows
-    overall: bool  # whether these are all rows: the group of rows without a value is None too
+    group: object
+    overall: bool
     n_rows: int
     a: float
     b: float
     difference: float
     interval: tuple[float, float]
     standard_error: float
-    p_value: float  # of the difference being 0
-    p_holm: float  # the same, corrected for the number of groups compared
+    p_value: float
+    p_holm: float
 
 
 def compare(
@@ -66,21 +79,22 @@ def compare(
     """Metric by metric, model a minus model b on the same rows in the same order.
 
     Args:
-        a: The predictions of one model, with the columns named below.
-        b: Those of the other.
-        metrics: By default all of the table but those of P(y = 1), and but those that are infinite for either model.
-        by: A column; each of its values is compared too, the p-values corrected for their number (Holm).
+        a: The predictions of model a, with the columns named below.
+        b: The predictions of model b.
+        metrics: Names in `METRICS`; by default all that are finite, except those of P(y = 1).
+        by: A column; each of its values is compared too, with p-values corrected for their number (Holm).
         cluster: A column; rows that share its value are not independent.
         weights: A column of row weights.
-        n_bins: Of the binned calibration errors.
-        level: Of the intervals.
-        seed: Of the draws.
+        n_bins: The number of bins of the binned calibration errors.
+        level: The level of the intervals.
+        seed: The seed of the draws.
 
     Returns:
         For each metric the difference on all rows, then those of the groups.
 
     Raises:
-        InvalidInputError: Where the rows differ, have no label, or a metric asked for is infinite.
+        InvalidInputError: The rows differ or have no label, or a metric of ``metrics`` is infinite.
+        UnknownNameError: A metric does not exist.
 
     >>> a = Predictions.from_positive_probs([0.9, 0.2, 0.8, 0.7], [1, 0, 1, 0])
     >>> b = Predictions.from_positive_probs([0.6, 0.4, 0.6, 0.6], [1, 0, 1, 0])
@@ -101,7 +115,7 @@ def compare(
         counts = check_nonzero_weights(row_weights(a, weights))
         a, b = a[counts], b[counts]
         b = replace(b, columns=pa.table({weights: a.column(weights)}))
-    models = [_scored(predictions, weights) for predictions in (a, b)]
+    models = [_score_rows(predictions, weights) for predictions in (a, b)]
     clusters = torch.arange(len(a)) if cluster is None else torch.from_numpy(a.groups(cluster)[0])
     found = []
     for group, index in _groups(a, by):
@@ -111,15 +125,17 @@ def compare(
             values = [value for card in cards if (value := card.get(name)) is not None]
             if len(values) < 2 or (metrics is None and not all(map(math.isfinite, values))):
                 continue
-            evidence = _evidence(METRICS[name], pair, cards, clusters[index], seed)
-            found.append(_difference(name, group, len(index), values[0], values[1], evidence, level))
+            if not math.isfinite(values[0] - values[1]):
+                raise InvalidInputError(f"{name} cannot be compared: it is {values[0]:g} and {values[1]:g}")
+            difference = _difference(METRICS[name], pair, cards, clusters[index], level=level, seed=seed)
+            found.append(replace(difference, group=group))
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
 
 
-def _scored(predictions: Predictions, weights: str | None) -> ScoredPredictions:
-    rows, _ = sample_scores(predictions.logits, predictions.labels)
+def _score_rows(predictions: Predictions, weights: str | None) -> ScoredPredictions:
+    scores, _ = sample_scores(predictions.logits, predictions.labels)
     ones = torch.ones(len(predictions), dtype=torch.float64)
-    return ScoredPredictions(predictions, rows, ones if weights is None else row_weights(predictions, weights))
+    return ScoredPredictions(predictions, scores, ones if weights is None else row_weights(predictions, weights))
 
 
 def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[object, Tensor]]:
@@ -131,26 +147,39 @@ def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[object, 
             yield value, torch.from_numpy(np.flatnonzero(number == i))
 
 
-Evidence: TypeAlias = tuple[float, float, float]  # standard error, its degrees of freedom, and a − b of what noise adds
-
-
 def _difference(
-    name: str, group: object, n_rows: int, a: float, b: float, evidence: Evidence, level: float
+    metric: Metric,
+    pair: list[ScoredPredictions],
+    cards: list[Scorecard],
+    clusters: Tensor,
+    *,
+    level: float,
+    seed: int,
 ) -> Difference:
-    (error, freedom, noise), difference = evidence, a - b
-    if not math.isfinite(difference):
-        raise InvalidInputError(f"{name} cannot be compared: it is {a:g} and {b:g}")
-    if freedom < 1:  # a single cluster says nothing of how clusters differ
-        return Difference(name, group, False, n_rows, a, b, difference, (-math.inf, math.inf), math.inf, 1.0, 1.0)
-    low, high = sorted((difference, difference - noise))
-    reach = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
-    nearest = max(low, -high, 0.0)  # how far 0 is from what the difference may be
-    p_value = float(nearest == 0)
-    if error > 0:
-        z = -nearest / error
-        p_value = 2 * float(ndtr(z) if math.isinf(freedom) else stdtr(freedom, z))
+    a, b = (card[metric.key] for card in cards)
+    error, freedom, noise = _standard_error(metric, pair, cards, clusters, seed)
+    limits, p_value = (-math.inf, math.inf), 1.0
+    if freedom >= 1:  # the variance between clusters needs two of them
+        low, high = sorted((a - b, a - b - noise))
+        margin = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
+        limits = low - margin, high + margin
+        nearest = max(low, -high, 0.0)  # the smallest absolute difference between low and high
+        p_value = float(nearest == 0)
+        if error > 0:
+            z = -nearest / error
+            p_value = 2 * float(ndtr(z) if math.isinf(freedom) else stdtr(freedom, z))
     return Difference(
-        name, group, False, n_rows, a, b, difference, (low - reach, high + reach), error, p_value, p_value
+        metric=metric.key,
+        group=None,
+        overall=False,
+        n_rows=len(clusters),
+        a=a,
+        b=b,
+        difference=a - b,
+        interval=limits,
+        standard_error=error,
+        p_value=p_value,
+        p_holm=p_value,
     )
 
 
@@ -161,52 +190,51 @@ def _holm(rows: list[Difference]) -> list[Difference]:
     return [replace(row, overall=True) for row in rows[:1]] + groups
 
 
-def _evidence(
+def _standard_error(
     metric: Metric, pair: list[ScoredPredictions], cards: list[Scorecard], clusters: Tensor, seed: int
-) -> Evidence:
+) -> tuple[float, float, float]:
+    """Standard error of a − b, its degrees of freedom, and the expected part of a − b that is noise."""
     _, cluster = clusters.unique(return_inverse=True)
     n_clusters = int(cluster.max()) + 1
     if n_clusters == 1:
         return math.inf, 0.0, 0.0
     correction = n_clusters / (n_clusters - 1)
     if metric.gaps is not None:
-        sides = [metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True)]
-        return _spread_of_norms(sides, _joint_covariance(sides, cluster) * correction, seed)
+        first, second = (metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True))
+        return _draw_norms(first, second, _joint_covariance(first, second, cluster) * correction, seed)
     assert metric.influence is not None
     weights = pair[0].weights
-    first, second = (weights * metric.influence(model, card) for model, card in zip(pair, cards, strict=True))
-    summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, first - second)
+    of_a, of_b = (weights * metric.influence(model, card) for model, card in zip(pair, cards, strict=True))
+    summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, of_a - of_b)
     error = math.sqrt(float(summed @ summed) * correction) / float(weights.sum())
     noise = 0.0 if metric.noise is None else metric.noise(cards[0]) - metric.noise(cards[1])
     return error, n_clusters - 1.0, noise
 
 
-def _joint_covariance(sides: list[BinnedResiduals], cluster: Tensor) -> Float64Array:
-    """Covariance of the summed residuals of both models' cells, clusters being independent."""
-    first, second = sides
-    size = first.n_cells + second.n_cells
+def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, cluster: Tensor) -> Float64Array:
+    """Covariance of the summed residuals of both models' bins, where clusters are independent."""
+    size = first.n_bins + second.n_bins
     total = torch.zeros(size, size, dtype=torch.float64)
     number, order = cluster.sort(stable=True)
-    cell = torch.stack([first.cell, second.cell + first.n_cells], dim=1)[order]
+    bins = torch.stack([first.number, second.number + first.n_bins], dim=1)[order]
     residual = torch.stack([first.residual, second.residual], dim=1)[order]
-    for some in blocks(int(number[-1]) + 1, 1, size=CLUSTERS_AT_A_TIME):
-        start, end = torch.searchsorted(number, torch.tensor([some.start, some.stop])).tolist()
-        local = number[start:end] - some.start
-        sums = torch.zeros(CLUSTERS_AT_A_TIME * size, dtype=torch.float64)
-        sums.index_add_(0, (local.unsqueeze(1) * size + cell[start:end]).flatten(), residual[start:end].flatten())
+    for block in blocks(int(number[-1]) + 1, 1, size=CLUSTER_BLOCK):
+        start, end = torch.searchsorted(number, torch.tensor([block.start, block.stop])).tolist()
+        local = number[start:end] - block.start
+        sums = torch.zeros(CLUSTER_BLOCK * size, dtype=torch.float64)
+        sums.index_add_(0, (local.unsqueeze(1) * size + bins[start:end]).flatten(), residual[start:end].flatten())
         sums = sums.view(-1, size)
         total += sums.T @ sums
     return total.numpy()
 
 
-def _spread_of_norms(sides: list[BinnedResiduals], covariance: Float64Array, seed: int) -> Evidence:
-    """Standard deviation of metric(a) − metric(b) when the gaps of both are drawn from their joint normal law."""
-    first, second = sides
+def _draw_norms(
+    first: BinnedResiduals, second: BinnedResiduals, covariance: Float64Array, seed: int
+) -> tuple[float, float, float]:
+    """The same for metrics whose gaps are drawn from their joint normal distribution."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     noise = np.random.default_rng(seed).standard_normal((COMPARISON_DRAWS, len(root))) @ root.T / first.total
-    (a, added_to_a), (b, added_to_b) = (
-        first.without(noise[:, : first.n_cells]),
-        second.without(noise[:, first.n_cells :]),
-    )
-    return float((a - b).std(ddof=1)), math.inf, added_to_a - added_to_b
+    a, noise_of_a = first.subtract(noise[:, : first.n_bins])
+    b, noise_of_b = second.subtract(noise[:, first.n_bins :])
+    return float((a - b).std(ddof=1)), math.inf, noise_of_a - noise_of_b

@@ -1,10 +1,10 @@
 """The fine histogram of confidences, sorted: metrics that depend on their order are computed from it.
 
-A cell holds the rows of one confidence. In a stream the cells are limited in number: when there are more, confidences
-are put on a scale and its last bit is dropped, and another, until they fit. The scale is even in the fourth root of the
-distance to 0 or to 1, whichever is nearer, plus a little of its logarithm, so that a confidence that float32 rounds to
-1 still has its place; and data that lie close together keep more bits. How many are dropped depends on all rows
-together and not on their order: cells add up in any order to the same.
+A bin holds the rows of one confidence. The histogram of a stream has a limit: when there are more confidences, they are
+rounded to a scale, whose last bits are dropped until they fit. The scale is even in the fourth root of the distance to
+0 or to 1, whichever is nearer, plus a small multiple of its logarithm: a confidence that float32 rounds to 1 keeps its
+position, and data that lie close together keep more bits. The number of dropped bits depends on the set of all rows and
+not on their order, so histograms can be added in any order.
 """
 
 from dataclasses import dataclass
@@ -26,19 +26,19 @@ _TOP = int(0.5**0.25 * _SCALE) + (_HALF >> 4) + 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FineHistogram:
-    """Occupied cells in the order of confidence."""
+    """Bins that are not empty, in the order of confidence."""
 
     key: Tensor  # (m,) int64, increasing
-    sums: BinSums  # of m cells
-    limit: int | None  # the most cells there may be
-    dropped: int = 0  # bits of the scale, to keep that limit; 0 where every cell holds one confidence only
+    sums: BinSums  # of m bins
+    limit: int | None  # of the number of bins
+    dropped: int = 0  # bits of the scale; 0 where every bin holds one confidence only
 
     @property
     def exact(self) -> bool:
         return self.dropped == 0
 
     def width(self) -> Tensor:
-        """(m,) how far apart the confidences of a cell may be: 4 u³ du, where u is the fourth root of the distance."""
+        """(m,) the widths of the bins: 4 u³ du, where u is the fourth root of the distance."""
         confidence = self.sums.mean_confidence
         root = torch.minimum(confidence, 1 - confidence).clamp_min(0) ** 0.25
         step = 2.0**self.dropped / _SCALE
@@ -46,25 +46,25 @@ class FineHistogram:
 
     def __add__(self, other: Self) -> Self:
         dropped = max(self.dropped, other.dropped)
-        keys = torch.cat([cells.key_without(dropped) for cells in (self, other)])
+        keys = torch.cat([histogram.rounded_key(dropped) for histogram in (self, other)])
         both = BinSums(*(torch.cat([getattr(self.sums, n), getattr(other.sums, n)]) for n in BinSums.__slots__))
         limit = min((limit for limit in (self.limit, other.limit) if limit is not None), default=None)
-        key, into = keys.unique(return_inverse=True)
-        return type(self)(key, both.merged(into, len(key)), limit, dropped).limited()
+        key, number = keys.unique(return_inverse=True)
+        return type(self)(key, both.merge(number, len(key)), limit, dropped).reduce()
 
-    def limited(self) -> Self:
-        """The same rows in no more cells than the limit."""
+    def reduce(self) -> Self:
+        """The same rows in at most ``limit`` bins."""
         if self.limit is None or len(self.key) <= self.limit:
             return self
         dropped, key = self.dropped, self.key
         while len(key) > self.limit:
             dropped += 1
-            key = self.key_without(dropped).unique_consecutive()
-        key, into = self.key_without(dropped).unique_consecutive(return_inverse=True)
-        return type(self)(key, self.sums.runs(into, len(key)), self.limit, dropped)
+            key = self.rounded_key(dropped).unique_consecutive()
+        key, number = self.rounded_key(dropped).unique_consecutive(return_inverse=True)
+        return type(self)(key, self.sums.merge_neighbours(number, len(key)), self.limit, dropped)
 
-    def key_without(self, dropped: int) -> Tensor:
-        """The keys with so many bits of the scale dropped; exact ones for none."""
+    def rounded_key(self, dropped: int) -> Tensor:
+        """The keys with so many bits of the scale dropped; exact ones for 0."""
         if dropped == 0:
             return self.key
         on_scale = _on_scale(self.key) if self.exact else self.key
@@ -72,12 +72,11 @@ class FineHistogram:
 
 
 def _on_scale(key: Tensor) -> Tensor:
-    """Exact keys as whole numbers on the scale."""
+    """Exact keys as integers on the scale."""
     low = key <= _HALF
     distance = torch.where(low, key, 2 * _HALF - key).view(torch.float64)
-    side = (distance.sqrt().sqrt() * _SCALE).long() + (
-        distance.view(torch.int64) >> 4
-    )  # an octave is 2^-12 of the root
+    octaves = distance.view(torch.int64) >> 4  # an octave is 2^-12 of the root
+    side = (distance.sqrt().sqrt() * _SCALE).long() + octaves
     return torch.where(low, side, 2 * _TOP - side)
 
 
@@ -90,14 +89,14 @@ def fine_histogram(
     tie_bits: int | None = None,
     limit: int | None = None,
 ) -> FineHistogram:
-    """A cell for each distinct confidence, or for those that agree to this many bits of confidence and complement."""
+    """A bin for each distinct confidence; equal are those that agree to ``tie_bits``, by default to all bits."""
     keys, order = confidence_keys(confidence, complement, tie_bits).sort()
     starts = torch.ones_like(keys, dtype=torch.bool)
     starts[1:] = keys[1:] != keys[:-1]
-    cell = starts.cumsum(0) - 1
+    number = starts.cumsum(0) - 1
     key = keys[starts]
     ordered = (confidence[order], correct[order], None if weights is None else weights[order])
-    return FineHistogram(key, bin_sums(cell, len(key), *ordered), limit).limited()
+    return FineHistogram(key, bin_sums(number, len(key), *ordered), limit).reduce()
 
 
 def confidence_keys(confidence: Tensor, complement: Tensor, tie_bits: int | None = None) -> Tensor:
@@ -111,30 +110,27 @@ def confidence_keys(confidence: Tensor, complement: Tensor, tie_bits: int | None
     return torch.where(low, bits, 2 * _HALF - bits)
 
 
-def equal_mass(cells: BinSums, n_bins: int) -> BinSums:
-    """Bins of equal mass of sorted cells, which stay whole.
-
-    A cell goes by the weight i of all cells below it, to bin ⌈i·n_bins/n⌉ − 1, and the least to the first: the bins of
-    the published code, which drops the least sample.
-    """
-    return cells.runs(equal_mass_bin_numbers(cells, n_bins), n_bins)
+def equal_mass_bins(histogram: BinSums, n_bins: int) -> BinSums:
+    """Bins of equal mass; rows of one confidence stay together."""
+    return histogram.merge_neighbours(equal_mass_bin_numbers(histogram, n_bins), n_bins)
 
 
-def equal_mass_bin_numbers(cells: BinSums, n_bins: int) -> Tensor:
-    ends = cells.total.cumsum(0)
-    below = ends - cells.total
+def equal_mass_bin_numbers(histogram: BinSums, n_bins: int) -> Tensor:
+    """The bins of the published code: ⌈i·n_bins/n⌉ − 1, at least 0, where i is the weight of all lower confidences."""
+    ends = histogram.total.cumsum(0)
+    below = ends - histogram.total
     position = below * n_bins / ends[-1]
     return (position - 1e-9).ceil().long().sub_(1).clamp_(0, n_bins - 1)
 
 
-def strata(cells: BinSums, n_strata: int) -> BinSums:
-    """At most this many neighbouring groups of cells, of about equal mass."""
-    if len(cells.total) <= n_strata:
-        return cells
-    merged = cells.runs(strata_numbers(cells, n_strata), n_strata)
+def strata(histogram: BinSums, n_strata: int) -> BinSums:
+    """At most this many strata of neighbouring bins, of about equal mass."""
+    if len(histogram.total) <= n_strata:
+        return histogram
+    merged = histogram.merge_neighbours(strata_numbers(histogram, n_strata), n_strata)
     return merged[merged.total > 0]
 
 
-def strata_numbers(cells: BinSums, n_strata: int) -> Tensor:
-    middle = cells.total.cumsum(0) - cells.total / 2
-    return (middle * n_strata / cells.total.sum()).long().clamp_(0, n_strata - 1)
+def strata_numbers(histogram: BinSums, n_strata: int) -> Tensor:
+    middle = histogram.total.cumsum(0) - histogram.total / 2
+    return (middle * n_strata / histogram.total.sum()).long().clamp_(0, n_strata - 1)

@@ -1,7 +1,7 @@
-"""The rows of one model, and how they move a metric: the gap that each adds to, or its influence on a mean."""
+"""How the rows of one model move a metric: the gap that each adds to, or its influence on a mean."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -19,7 +19,7 @@ from calibrant.metrics.intervals import (
     SIGNIFICANT,
     Norm,
     bandwidth_response,
-    kernel,
+    kernel_weights,
 )
 from calibrant.metrics.ranking import aurc_influence
 from calibrant.metrics.sample_scores import SampleScores, softmax_rounding
@@ -29,112 +29,112 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True)
 class ScoredPredictions:
-    """Predictions with the outcome and the weight of each."""
+    """Predictions with the scores and the weight of each row."""
 
     predictions: Predictions
-    outcomes: SampleScores
+    scores: SampleScores
     weights: Tensor
 
     def __getitem__(self, index: Tensor) -> Self:
-        outcomes = SampleScores(*(getattr(self.outcomes, name)[index] for name in SampleScores.__slots__))
-        return type(self)(self.predictions[index], outcomes, self.weights[index])
+        scores = SampleScores(*(getattr(self.scores, name)[index] for name in SampleScores.__slots__))
+        return type(self)(self.predictions[index], scores, self.weights[index])
 
     @cached_property
-    def cells(self) -> tuple[Tensor, BinSums]:
-        """The cell of each row, one for every confidence, and their tally."""
-        rows = self.outcomes
-        keys, cell = confidence_keys(rows.confidence, rows.complement, TIE_BITS[rows.confidence.dtype]).unique(
-            return_inverse=True
-        )
-        return cell, bin_sums(cell, len(keys), rows.confidence, rows.correct, self.weights)
+    def histogram(self) -> tuple[Tensor, BinSums]:
+        """The bin of each row, one for every distinct confidence, and the sums of the bins."""
+        confidence = self.scores.confidence
+        keys = confidence_keys(confidence, self.scores.complement, TIE_BITS[confidence.dtype])
+        distinct, number = keys.unique(return_inverse=True)
+        return number, bin_sums(number, len(distinct), confidence, self.scores.correct, self.weights)
 
 
 @dataclass(frozen=True)
 class BinnedResiduals:
-    """The cell and the residual of each row, and a metric as a function of the gaps of the cells."""
+    """The bin and the residual of each row, and a metric as a function of the gaps of the bins."""
 
-    cell: Tensor  # (n,)
+    number: Tensor  # (n,) the bin of each row
     residual: Tensor  # (n,) weight times (confidence − correct)
-    n_cells: int
+    n_bins: int
     total: float  # of the weights
-    linear: Callable[[Float64Array], Float64Array]  # of the gaps
-    norm: Norm  # of that: the metric
-    share: float = 1.0  # of a change of the norm that is left where the metric's own width follows
+    linear: Callable[[Float64Array], Float64Array]  # a map of the gaps,
+    norm: Norm  # whose norm is the metric
+    response: float = 1.0  # derivative of the metric by that norm; below 1 where its bandwidth follows its value
 
-    def without(self, noise: Float64Array) -> tuple[Float64Array, float]:
-        """The metric when noise (b, n_cells) is subtracted from the gaps, and what noise adds to it.
+    def subtract(self, noise: Float64Array) -> tuple[Float64Array, float]:
+        """The metric after noise (b, n_bins) is subtracted from the gaps, and the expected part of it that is noise.
 
-        For the latter, gaps that are no more than noise are taken for none.
+        The latter takes gaps that are not significant to be 0.
         """
-        observed = np.bincount(self.cell.numpy(), self.residual.numpy(), self.n_cells) / self.total
+        observed = np.bincount(self.number.numpy(), self.residual.numpy(), self.n_bins) / self.total
         gap, drawn = self.linear(observed), self.linear(noise)
         base = np.where(np.abs(gap) > SIGNIFICANT * drawn.std(0), gap, 0.0)
         added = float(self.norm(base - drawn).mean() - self.norm(base))
-        return self.share * self.norm(gap - drawn), added
+        return self.response * self.norm(gap - drawn), added
 
 
 def bin_gaps(rows: ScoredPredictions, n_bins: int, *, norm: Norm) -> BinnedResiduals:
-    confidence = rows.outcomes.confidence
+    confidence = rows.scores.confidence
     return _binned(rows, bin_numbers(confidence, n_bins, softmax_rounding(confidence.dtype)), n_bins, norm)
 
 
 def equal_mass_gaps(rows: ScoredPredictions, n_bins: int, *, norm: Norm) -> BinnedResiduals:
-    cell, cells = rows.cells
-    return _binned(rows, equal_mass_bin_numbers(cells, n_bins)[cell], n_bins, norm)
+    number, histogram = rows.histogram
+    return _binned(rows, equal_mass_bin_numbers(histogram, n_bins)[number], n_bins, norm)
 
 
-def ks_gaps(rows: ScoredPredictions, _: int) -> BinnedResiduals:
-    cell, groups = _strata(rows)
-    return _gaps(rows, cell, len(groups.total), lambda gap: np.cumsum(gap, -1), LARGEST)
+def ks_gaps(rows: ScoredPredictions, _n_bins: int) -> BinnedResiduals:
+    number, strata = _strata(rows)
+    return _residuals(rows, number, len(strata.total), linear=lambda gap: np.cumsum(gap, -1), norm=LARGEST)
 
 
-def smooth_gaps(rows: ScoredPredictions, _: int) -> BinnedResiduals:
-    cell, groups = _strata(rows)
-    cells = rows.cells[1]
-    width = float(smooth(cells))
-    if width == 0:
-        return _gaps(rows, cell, len(groups.total), lambda gap: gap, ABSOLUTE_SUM)
-    weights = kernel(groups, width)
-    share = bandwidth_response(cells, width)
-    return _gaps(rows, cell, len(groups.total), lambda gap: gap @ weights, ABSOLUTE_SUM, share)
+def smooth_gaps(rows: ScoredPredictions, _n_bins: int) -> BinnedResiduals:
+    number, strata = _strata(rows)
+    histogram = rows.histogram[1]
+    bandwidth = float(smooth(histogram))
+    if bandwidth == 0:
+        return _residuals(rows, number, len(strata.total), linear=lambda gap: gap, norm=ABSOLUTE_SUM)
+    weights = kernel_weights(strata, bandwidth)
+    response = bandwidth_response(histogram, bandwidth)
+    residuals = _residuals(rows, number, len(strata.total), linear=lambda gap: gap @ weights, norm=ABSOLUTE_SUM)
+    return replace(residuals, response=response)
 
 
-def _binned(rows: ScoredPredictions, cell: Tensor, n_bins: int, norm: Norm) -> BinnedResiduals:
-    mass = torch.bincount(cell, rows.weights, n_bins).numpy() / float(rows.weights.sum())
+def _binned(rows: ScoredPredictions, number: Tensor, n_bins: int, norm: Norm) -> BinnedResiduals:
+    mass = torch.bincount(number, rows.weights, n_bins).numpy() / float(rows.weights.sum())
     scale = norm.scale(mass)
-    return _gaps(rows, cell, n_bins, lambda gap: gap / scale, norm)
+    return _residuals(rows, number, n_bins, linear=lambda gap: gap / scale, norm=norm)
 
 
-def _gaps(
+def _residuals(
     rows: ScoredPredictions,
-    cell: Tensor,
-    n_cells: int,
+    number: Tensor,
+    n_bins: int,
+    *,
     linear: Callable[[Float64Array], Float64Array],
     norm: Norm,
-    share: float = 1.0,
 ) -> BinnedResiduals:
-    residual = rows.weights * (rows.outcomes.confidence.double() - rows.outcomes.correct.double())
-    return BinnedResiduals(cell, residual, n_cells, float(rows.weights.sum()), linear, norm, share)
+    residual = rows.weights * (rows.scores.confidence.double() - rows.scores.correct.double())
+    return BinnedResiduals(number, residual, n_bins, float(rows.weights.sum()), linear, norm)
 
 
 def _strata(rows: ScoredPredictions) -> tuple[Tensor, BinSums]:
-    """The stratum of each row, and the strata."""
-    cell, cells = rows.cells
-    _, number = strata_numbers(cells, N_STRATA).unique(return_inverse=True)
-    return number[cell], cells.merged(number, int(number.max()) + 1)
+    """The stratum of each row, and the sums of the strata."""
+    number, histogram = rows.histogram
+    _, stratum = strata_numbers(histogram, N_STRATA).unique(return_inverse=True)
+    return stratum[number], histogram.merge(stratum, int(stratum.max()) + 1)
 
 
 def mean_influence(rows: ScoredPredictions, column: str, value: float, *, errors: bool = False) -> Tensor:
-    """What each row contributes to n times the mean of a column, over all rows or over the errors, less its value."""
-    deviation: Tensor = getattr(rows.outcomes, column).double() - value
+    """Influence of each row on the mean of a column, over all rows or over the errors."""
+    deviation: Tensor = getattr(rows.scores, column).double() - value
     if not errors:
         return deviation
-    incorrect = (~rows.outcomes.correct).double()
+    incorrect = (~rows.scores.correct).double()
     return incorrect * deviation * rows.weights.sum() / (rows.weights @ incorrect)
 
 
-def area_influence(rows: ScoredPredictions) -> Tensor:
-    """What each row contributes to n times the AURC, less its value."""
-    cell, cells = rows.cells
-    correct, incorrect = aurc_influence(cells)
-    return torch.where(rows.outcomes.correct, correct[cell], incorrect[cell])
+def aurc_row_influence(rows: ScoredPredictions) -> Tensor:
+    """Influence of each row on the AURC."""
+    number, histogram = rows.histogram
+    correct, incorrect = aurc_influence(histogram)
+    return torch.where(rows.scores.correct, correct[number], incorrect[number])

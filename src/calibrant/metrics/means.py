@@ -29,7 +29,7 @@ class Means:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def value(self, column: str, *, errors: bool = False) -> float:
-        """Mean of a column. Raises: UndefinedMetricError where there is no error to average over."""
+        """Mean of a column; UndefinedMetricError where there is no error to average over."""
         if errors and self.weight[1] == 0:
             raise UndefinedMetricError(
                 f"{column}_on_errors is undefined: none of {int(self.count[0]):,} rows is an error"
@@ -38,7 +38,7 @@ class Means:
         return float(self.sums[which, MEAN_COLUMNS.index(column), 0] / self.weight[which])
 
     def interval(self, column: str, level: float, *, errors: bool = False) -> tuple[float, float]:
-        """Student's interval of a mean; Clopper and Pearson's of a share."""
+        """Student's interval of a mean; Clopper and Pearson's of an accuracy."""
         mean, which = self.value(column, errors=errors), int(errors)
         if not math.isfinite(mean):
             return mean, mean
@@ -48,10 +48,10 @@ class Means:
         if effective <= 1 + 1e-9:
             return (0.0, 1.0) if column == "confidence" else (0.0, math.inf)
         _, first, second = self.sums[which, MEAN_COLUMNS.index(column)].tolist()
-        spread = second - 2 * mean * first + mean**2 * float(self.squared[which])
-        error = math.sqrt(max(spread, 0.0) * effective / (effective - 1)) / float(self.weight[which])
-        reach = float(stdtrit(effective - 1, 0.5 + level / 2)) * error
-        return max(mean - reach, 0.0), min(mean + reach, 1.0) if column == "confidence" else mean + reach
+        squares = second - 2 * mean * first + mean**2 * float(self.squared[which])
+        error = math.sqrt(max(squares, 0.0) * effective / (effective - 1)) / float(self.weight[which])
+        margin = float(stdtrit(effective - 1, 0.5 + level / 2)) * error
+        return max(mean - margin, 0.0), min(mean + margin, 1.0) if column == "confidence" else mean + margin
 
 
 def means(rows: SampleScores, weights: Tensor | None) -> Means:
@@ -69,12 +69,12 @@ def means(rows: SampleScores, weights: Tensor | None) -> Means:
 
 def _powers(columns: list[Tensor], weights: Tensor | None = None) -> Tensor:
     """(columns, 3): Σwx, Σw²x and Σw²x² of each."""
-    found = []
+    powers = []
     for x in columns:
         wx = x if weights is None else weights * x
         total = wx.sum()
-        found.append(torch.stack([total, total if weights is None else wx @ weights, wx @ wx]))
-    return torch.stack(found)
+        powers.append(torch.stack([total, total if weights is None else wx @ weights, wx @ wx]))
+    return torch.stack(powers)
 
 
 def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None, *, errors: bool = False) -> Tensor:
@@ -84,7 +84,18 @@ def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None
 
 
 def accuracy(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """Share of rows whose likeliest class, the first of equal ones, is the label.
+    """Proportion of rows whose predicted class, the first of the largest logits, is the label.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
 
     >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 0.0]]), torch.tensor([0, 1]))
     tensor(0.5000, dtype=torch.float64)
@@ -93,12 +104,35 @@ def accuracy(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -
 
 
 def mean_confidence(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """Mean of the largest probability."""
+    """Mean of the largest probability.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+    """
     return _mean_of("confidence", logits, labels, weights)
 
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    r"""NLL: the mean of :math:`-\log p_y`; infinite where a label has probability 0.
+    r"""Negative log-likelihood (NLL): the mean of :math:`-\log p_y`; infinite where a label has probability 0.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
 
     >>> negative_log_likelihood(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.6931, dtype=torch.float64)
@@ -109,6 +143,17 @@ def negative_log_likelihood(logits: Tensor, labels: Tensor, *, weights: Tensor |
 def brier_score(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
     r"""Brier score: the mean of :math:`\sum_k (1[k = y] - p_k)^2`, a sum over the classes.
 
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+
     >>> brier_score(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.5000, dtype=torch.float64)
     """
@@ -116,17 +161,54 @@ def brier_score(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None
 
 
 def nll_on_errors(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """NLL of the misclassified rows, as in the paper's appendix. Raises: UndefinedMetricError where there is none."""
+    """NLL of the misclassified rows, as in the paper's appendix.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+        UndefinedMetricError: There is no error.
+    """
     return _mean_of("nll", logits, labels, weights, errors=True)
 
 
 def brier_on_errors(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """Brier score of the misclassified rows. Raises: UndefinedMetricError where there is none."""
+    """Brier score of the misclassified rows.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+        UndefinedMetricError: There is no error.
+    """
     return _mean_of("brier", logits, labels, weights, errors=True)
 
 
 def mean_entropy(logits: Tensor, labels: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    r"""Mean of :math:`-\sum_k p_k \log p_k`, in nats; the labels only say how many rows there are.
+    r"""Mean of the entropy :math:`-\sum_k p_k \log p_k`, in nats; the values of the labels do not matter.
+
+    Args:
+        logits: (n, k) logits.
+        labels: (n,) classes.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
 
     >>> mean_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.6931, dtype=torch.float64)

@@ -1,7 +1,6 @@
 """Metrics of the order of the confidences: the Kolmogorov-Smirnov error and the risk-coverage curve.
 
-Each comes with a rigorous bound of what it may be off by when the cells of a stream, which hold more than one
-confidence, stand for the rows.
+Each has a rigorous bound of its error when it is computed from a fine histogram whose bins hold several confidences.
 """
 
 import math
@@ -14,125 +13,168 @@ from torch import Tensor
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased
 from calibrant.metrics.checks import check_outcomes
-from calibrant.metrics.histogram import FineHistogram, equal_mass, equal_mass_bin_numbers, fine_histogram
+from calibrant.metrics.histogram import FineHistogram, equal_mass_bin_numbers, equal_mass_bins, fine_histogram
 
 
 def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    r"""Largest gap between cumulative accuracy and cumulative confidence (Gupta et al., ICLR 2021).
+    r"""Kolmogorov-Smirnov error: the largest cumulative gap (Gupta et al., ICLR 2021).
 
     .. math:: \mathrm{KS} = \max_t \Bigl| \frac1n \sum_{i : r_i \le t} (r_i - c_i) \Bigr|
 
-    Samples of equal confidence enter the sum together, so the value does not depend on their order.
+    Samples of equal confidence enter the sum together: the value does not depend on their order.
+
+    Args:
+        confidence: (n,) probabilities of the predicted classes, in [0, 1].
+        correct: (n,) whether each prediction is correct.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
 
     >>> ks_error(torch.tensor([0.9, 0.6, 0.6]), torch.tensor([True, False, True]))
     tensor(0.0667, dtype=torch.float64)
     """
+    return ks(_sorted_sums(confidence, correct, weights))
+
+
+def _sorted_sums(confidence: Tensor, correct: Tensor, weights: Tensor | None) -> BinSums:
     confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return ks(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
+    return fine_histogram(confidence, 1 - confidence, correct, weights).sums
 
 
-def ks(cells: BinSums) -> Tensor:
-    return cells.gap.cumsum(0).abs().amax()
+def ks(histogram: BinSums) -> Tensor:
+    return histogram.gap.cumsum(0).abs().amax()
 
 
-def ks_bound(cells: FineHistogram) -> float:
-    """Inside a cell the sum can rise or fall by the lesser of all its rises and all its falls, beyond both its ends."""
-    rise, fall = _rise_and_fall(cells)
+def ks_bound(histogram: FineHistogram, _n_bins: int) -> float:
+    """Inside a bin the sum exceeds its ends by at most the smaller of the bin's total rise and total fall."""
+    rise, fall = _rise_and_fall(histogram)
     return float(torch.minimum(rise, fall).amax())
 
 
-def _rise_and_fall(cells: FineHistogram) -> tuple[Tensor, Tensor]:
-    """By how much the incorrect rows of each cell raise the sum of gaps, and the correct ones lower it."""
-    share = cells.sums.weight / cells.sums.weight.sum()
-    return share[:, 0] * cells.sums.mean_confidence, share[:, 1] * (1 - cells.sums.mean_confidence)
+def _rise_and_fall(histogram: FineHistogram) -> tuple[Tensor, Tensor]:
+    """By how much the incorrect rows of each bin raise the sum of gaps, and the correct ones lower it."""
+    sums = histogram.sums
+    mass = sums.weight / sums.weight.sum()
+    return mass[:, 0] * sums.mean_confidence, mass[:, 1] * (1 - sums.mean_confidence)
 
 
-def adaptive_bound(cells: FineHistogram, n_bins: int) -> float:
-    """A bin that ends inside a cell could take or leave its rows: twice all that they rise and fall."""
-    rise, fall = _rise_and_fall(cells)
-    return 2 * float((rise + fall)[_split_by_bins(cells, n_bins)].sum())
+def adaptive_bound(histogram: FineHistogram, n_bins: int) -> float:
+    """Bins of equal mass that end inside a bin of the histogram: twice its total rise and fall."""
+    rise, fall = _rise_and_fall(histogram)
+    return 2 * float((rise + fall)[_is_split(histogram, n_bins)].sum())
 
 
-def debiased_bound(cells: FineHistogram, n_bins: int) -> float:
-    """The same for the root of Σ g²/m less chance, whose slope in g is at most 2, and in the mass m at most 1."""
-    split, value = _split_by_bins(cells, n_bins), float(debiased(equal_mass(cells.sums, n_bins)))
-    rise, fall = _rise_and_fall(cells)
-    moved = float((4 * (rise + fall) + 2 * cells.sums.mass)[split].sum())
+def debiased_bound(histogram: FineHistogram, n_bins: int) -> float:
+    """The same for the root of Σ g²/m minus bias, whose slope in g is at most 2, and in the mass m at most 1."""
+    split, value = _is_split(histogram, n_bins), float(debiased(equal_mass_bins(histogram.sums, n_bins)))
+    rise, fall = _rise_and_fall(histogram)
+    moved = float((4 * (rise + fall) + 2 * histogram.sums.mass)[split].sum())
     if moved == 0:
         return 0.0
-    moved += n_bins / float(cells.sums.rows.sum())
+    moved += n_bins / float(histogram.sums.rows.sum())
     return min(math.sqrt(moved), moved / value if value > 0 else math.inf)
 
 
-def _split_by_bins(cells: FineHistogram, n_bins: int) -> Tensor:
-    """FineHistogram of several rows whose first and last place are in different bins of equal mass."""
-    ends = cells.sums.total.cumsum(0)
-    count = cells.sums.count.sum(-1)
-    last = ends - cells.sums.total / count  # where the last of equal rows would begin
+def _is_split(histogram: FineHistogram, n_bins: int) -> Tensor:
+    """Which bins have their first and their last row in different bins of equal mass."""
+    sums = histogram.sums
+    ends = sums.total.cumsum(0)
+    count = sums.count.sum(-1)
+    last = ends - sums.total / count  # the weight below the last row, if all have the same
     last_bin = (last * n_bins / ends[-1]).ceil().long() - 1
-    return (count > 1) & (last_bin.clamp(0, n_bins - 1) != equal_mass_bin_numbers(cells.sums, n_bins))
+    return (count > 1) & (last_bin.clamp(0, n_bins - 1) != equal_mass_bin_numbers(sums, n_bins))
 
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Share of errors among the most confident, against their share of all rows; one point for each confidence."""
+    """Error rate among the most confident rows; one point for each distinct confidence.
+
+    Args:
+        coverage: The proportion of rows with at least this confidence.
+        risk: The error rate among these rows.
+    """
 
     coverage: Tensor
     risk: Tensor
 
 
-def risk_coverage(cells: BinSums) -> RiskCoverageCurve:
-    total, errors = cells.total.flip(0).cumsum(0), cells.weight[:, 0].flip(0).cumsum(0)
+def risk_coverage(histogram: BinSums) -> RiskCoverageCurve:
+    total, errors = histogram.total.flip(0).cumsum(0), histogram.weight[:, 0].flip(0).cumsum(0)
     return RiskCoverageCurve(total / total[-1], errors / total)
 
 
 def risk_coverage_curve(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> RiskCoverageCurve:
-    """Error rate among the most confident, for every share of the rows that a confidence separates."""
-    confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return risk_coverage(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
+    """Error rate among the most confident rows, for every coverage that a threshold of the confidence gives.
+
+    Args:
+        confidence: (n,) probabilities of the predicted classes, in [0, 1].
+        correct: (n,) whether each prediction is correct.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        The curve.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+    """
+    return risk_coverage(_sorted_sums(confidence, correct, weights))
 
 
 def area_under_risk_coverage(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    r"""AURC: the mean over :math:`i = 1, …, n` of the error rate among the i most confident samples.
+    r"""Area under the risk-coverage curve (AURC): the mean over i of the error rate among the i most confident samples.
 
     Samples of equal confidence come in random order: the value is the mean over all orders. A sample of weight 2 is
     two samples.
 
+    Args:
+        confidence: (n,) probabilities of the predicted classes, in [0, 1].
+        correct: (n,) whether each prediction is correct.
+        weights: (n,) row weights; 1 by default.
+
+    Returns:
+        A float64 scalar.
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
+
     >>> area_under_risk_coverage(torch.tensor([0.9, 0.8]), torch.tensor([True, False]))
     tensor(0.2500, dtype=torch.float64)
     """
-    confidence, correct, weights = check_outcomes(confidence, correct, weights)
-    return aurc(fine_histogram(confidence, 1 - confidence, correct, weights).sums)
+    return aurc(_sorted_sums(confidence, correct, weights))
 
 
-def aurc(cells: BinSums) -> Tensor:
-    """Errors spread evenly over the places of their cell: a sum of 1/i over these places, by harmonic numbers."""
-    places, ends, errors, harmonic = _from_most_confident(cells)
-    rate = errors / places
-    area = errors + (errors.cumsum(0) - errors - rate * (ends - places)) * harmonic
+def aurc(histogram: BinSums) -> Tensor:
+    """Errors spread evenly over the ranks of their bin: a sum of 1/i over these ranks, by harmonic numbers."""
+    n_rows, ends, errors, harmonic = _from_most_confident(histogram)
+    rate = errors / n_rows
+    area = errors + (errors.cumsum(0) - errors - rate * (ends - n_rows)) * harmonic
     return area.sum() / ends[-1]
 
 
-def aurc_bound(cells: FineHistogram) -> float:
-    """The errors of a cell may all come first or last: at most correct·incorrect/all away from even."""
-    places, ends, errors, harmonic = _from_most_confident(cells.sums)
-    away = errors * (places - errors) / places
+def aurc_bound(histogram: FineHistogram, _n_bins: int) -> float:
+    """The errors of a bin may all come first or last: at most correct·incorrect/all away from even."""
+    n_rows, ends, errors, harmonic = _from_most_confident(histogram.sums)
+    away = errors * (n_rows - errors) / n_rows
     return float((away * harmonic).sum() / ends[-1])
 
 
-def _from_most_confident(cells: BinSums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Number of places of each cell, the last of them, the errors in it, and the sum of 1/i over its places."""
-    errors, correct = cells.rows.flip(0).unbind(1)
-    places = errors + correct
-    ends = places.cumsum(0)
+def _from_most_confident(histogram: BinSums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Number of rows of each bin, rank of the last, number of errors, and the sum of 1/i over the ranks of the bin."""
+    errors, correct = histogram.rows.flip(0).unbind(1)
+    n_rows = errors + correct
+    ends = n_rows.cumsum(0)
     harmonic = _harmonic(ends)
     harmonic[1:] -= harmonic[:-1].clone()
     harmonic[0] -= torch.digamma(torch.ones((), dtype=torch.float64))
-    return places, ends, errors, harmonic
+    return n_rows, ends, errors, harmonic
 
 
 def _harmonic(x: Tensor) -> Tensor:
-    """1 + 1/2 + … + 1/x, less Euler's constant: the digamma function at x + 1, by its series where that converges."""
+    """1 + 1/2 + … + 1/x minus Euler's constant: the digamma function at x + 1, by its series where that converges."""
     inverse = 1 / x.clamp_min(32)
     series = x.clamp_min(32).log() + inverse * (1 / 2 - inverse * (1 / 12 - inverse**2 * (1 / 120 - inverse**2 / 252)))
     few = x < 32
@@ -140,29 +182,29 @@ def _harmonic(x: Tensor) -> Tensor:
     return series
 
 
-def aurc_influence(cells: BinSums) -> tuple[Tensor, Tensor]:
-    r"""What one more correct or incorrect row of each cell adds to n·AURC.
+def aurc_influence(histogram: BinSums) -> tuple[Tensor, Tensor]:
+    r"""Influence of a correct and of an incorrect row of each bin on the AURC.
 
     With u the coverage at which a row enters and e(u) the error rate there, AURC = −∫ e ln u du, and a row with
     outcome e contributes :math:`-e \ln u - \int_u^1 e(v)/v\, dv + \bar e - \mathrm{AURC}`.
     """
-    total, errors = cells.total.flip(0), cells.weight[:, 0].flip(0)
+    total, errors = histogram.total.flip(0), histogram.weight[:, 0].flip(0)
     ends = total.cumsum(0) / total.sum()
     middle = ends - total / total.sum() / 2
     beyond = (errors / total.sum() / middle).flip(0).cumsum(0).flip(0) - errors / total.sum() / middle / 2
-    shared = -beyond + errors.sum() / total.sum() - aurc(cells)
+    shared = -beyond + errors.sum() / total.sum() - aurc(histogram)
     return shared.flip(0), (shared - middle.log()).flip(0)
 
 
-def aurc_interval(cells: BinSums, level: float) -> tuple[float, float]:
-    """Normal limits, from the variance of the influence of a row; with half a row more of either outcome.
+def aurc_interval(histogram: BinSums, level: float) -> tuple[float, float]:
+    """Normal limits from the variance of the influence, with half a row more of either outcome.
 
-    Without that, rows that are all correct would seem to know their error rate for certain.
+    Without that, the interval of rows that are all correct would have no width.
     """
-    correct, incorrect = aurc_influence(cells)
-    unit = cells.squared / cells.total
-    half = cells.mass * unit / 2
-    squares = (cells.weight[:, 1] + half) * correct**2 + (cells.weight[:, 0] + half) * incorrect**2
-    variance = (squares * unit).sum() / cells.total.sum() ** 2
-    value, reach = float(aurc(cells)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
-    return max(value - reach, 0.0), min(value + reach, 1.0)
+    correct, incorrect = aurc_influence(histogram)
+    unit = histogram.squared / histogram.total
+    half = histogram.mass * unit / 2
+    squares = (histogram.weight[:, 1] + half) * correct**2 + (histogram.weight[:, 0] + half) * incorrect**2
+    variance = (squares * unit).sum() / histogram.total.sum() ** 2
+    value, margin = float(aurc(histogram)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
+    return max(value - margin, 0.0), min(value + margin, 1.0)

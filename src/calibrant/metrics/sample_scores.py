@@ -1,4 +1,4 @@
-"""From logits and labels to what every metric needs, in one pass: numbers of each row, and the bins of every class."""
+"""From logits and labels to what every metric needs, in one pass: scores of each row, and the bins of every class."""
 
 from dataclasses import dataclass, fields
 
@@ -12,10 +12,10 @@ from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_labelled
 
-BLOCK_NUMBERS = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
-LANES = 32  # rows come in multiples of the processor's lanes, so that a row's last bit does not depend on its place
+SOFTMAX_BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
+LANES = 32  # rows come in multiples of the vector width: the last bit of a row does not depend on its position
 PENDING = 2**20  # probabilities that are counted together
-FEW_CLASSES = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
+TRANSPOSED_CLASSES = 32  # with fewer classes, reductions run faster over the first dimension of a transposed block
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,36 @@ def by_class(values: Tensor) -> Tensor:
 
 
 def softmax_rounding(dtype: torch.dtype) -> float:
-    """By how much a probability may be off after a softmax."""
+    """Largest rounding error of a probability after a softmax."""
     return 16 * torch.finfo(dtype).eps
 
 
 def sample_scores(
     logits: Tensor, labels: Tensor, *, n_bins: int | None = None, weights: Tensor | None = None
 ) -> tuple[SampleScores, BinSums | None]:
-    """The outcomes of logits (n, k) with labels (n,), and the tally (k, n_bins) of every class's probability."""
+    """The scores of logits (n, k) with labels (n,), and the sums (k, n_bins) of every class's probability."""
     n, n_classes = logits.shape
     columns = {
         f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(SampleScores)
     }
     classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
-    step = max(LANES, BLOCK_NUMBERS // n_classes // LANES * LANES)
+    step = max(LANES, SOFTMAX_BLOCK // n_classes // LANES * LANES)
     for rows in blocks(n, 1, size=step):
-        shares = _fill({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
+        shares = _score_block({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
         if classes is not None:
             classes.add(shares, rows)
     return SampleScores(**columns), None if classes is None else classes.finish()
 
 
-def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
-    """Write the outcomes of a block; its probabilities, (k, rows) where the classes are few, else (rows, k)."""
-    n, dim = len(logits), 0 if logits.shape[1] < FEW_CLASSES else 1
+def _score_block(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+    """Write the scores of a block; return its probabilities, (k, rows) where the classes are few, else (rows, k)."""
+    n, dim = len(logits), 0 if logits.shape[1] < TRANSPOSED_CLASSES else 1
     if n % LANES:
-        whole = {name: column.new_empty(n + -n % LANES) for name, column in out.items()}
+        padded = {name: column.new_empty(n + -n % LANES) for name, column in out.items()}
         padding = (logits[-1:].expand(-n % LANES, -1), labels[-1:].expand(-n % LANES))
-        shares = _fill(whole, torch.cat([logits, padding[0]]), torch.cat([labels, padding[1]]))
+        shares = _score_block(padded, torch.cat([logits, padding[0]]), torch.cat([labels, padding[1]]))
         for name, column in out.items():
-            column.copy_(whole[name][:n])
+            column.copy_(padded[name][:n])
         return shares.narrow(1 - dim, 0, n).contiguous()
     top = top_class(logits)
     highest = logits.gather(1, top.unsqueeze(1)).squeeze(1)
@@ -78,7 +78,9 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     below = (by_class(logits) if dim == 0 else logits) - highest.unsqueeze(dim)
     below.clamp_(min=-1000.0)  # e^-1000 is 0, and 0 · -1000 is no NaN as 0 · -inf would be
     share = below.exp()
-    others = share.scatter_(dim, top.unsqueeze(dim), 0.0).sum(dim)  # without the 1 of the top, beside which they vanish
+    others = share.scatter_(dim, top.unsqueeze(dim), 0.0).sum(
+        dim
+    )  # without the 1 of the top, which would round them off
     total = 1 + others
     squares = torch.linalg.vecdot(share, share, dim=dim).div_(total * total)
     entropy_part = (share * below).sum(dim)
@@ -89,22 +91,32 @@ def _fill(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     log_total = others.log1p()
     torch.sub(log_total, label_logit, out=out["nll"])
     torch.sub(log_total, entropy_part.div_(total), out=out["entropy"])
-    # (1 − p_y)² is (1 − r)² where the top is right; where it is wrong, r² is added and p_y² replaced by (1 − p_y)².
-    wrong = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
-    torch.add(squares, torch.where(out["correct"], out["complement"] ** 2, wrong), out=out["brier"])
+    # (1 − p_y)² is (1 − r)² for a correct row; for an incorrect one r² is added and p_y² replaced by (1 − p_y)².
+    incorrect = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
+    torch.add(squares, torch.where(out["correct"], out["complement"] ** 2, incorrect), out=out["brier"])
     return share
 
 
 def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row of probabilities (n, k), and whether its class, the first of equal ones, is the label.
+    """Confidence and correctness of each row of probabilities; of equal probabilities the first class is predicted.
+
+    Args:
+        probs: (n, k) probabilities.
+        labels: (n,) classes.
+
+    Returns:
+        The largest probability of each row, (n,), and whether its class is the label, (n,).
+
+    Raises:
+        InvalidInputError: An argument has a wrong shape, type or value.
 
     >>> top_label(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
     (tensor([0.7500, 0.5000]), tensor([ True, False]))
     """
     probs, labels = check_labelled("probs", probs, labels)
     confidence, correct = probs.new_empty(len(probs)), torch.empty_like(labels, dtype=torch.bool)
-    find = _top_of_few if probs.shape[1] < FEW_CLASSES else _top_of_many
-    for rows in blocks(*probs.shape, size=4 * BLOCK_NUMBERS):
+    find = _top_of_few if probs.shape[1] < TRANSPOSED_CLASSES else _top_of_many
+    for rows in blocks(*probs.shape, size=4 * SOFTMAX_BLOCK):
         confidence[rows], correct[rows] = find(probs[rows], labels[rows], rows.start)
     return confidence, correct
 
@@ -129,10 +141,10 @@ def _top_of_few(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, 
 
 
 class _ClassBins:
-    """Collects the tally of every class's probability.
+    """Collects the sums of the bins of every class's probability.
 
-    Most of n·k probabilities are in the first bin. Only the others are counted one by one; what the first bin holds
-    is what they leave over of all rows, of all labels and of the sums over the rows.
+    Most of n·k probabilities are in the first bin. Only the others are counted one by one; the first bin is the total
+    minus these.
     """
 
     def __init__(self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None) -> None:
@@ -146,7 +158,7 @@ class _ClassBins:
         self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
 
     def add(self, probs: Tensor, rows: slice) -> None:
-        transposed = self.n_classes < FEW_CLASSES
+        transposed = self.n_classes < TRANSPOSED_CLASSES
         slack = softmax_rounding(probs.dtype)
         large = np.flatnonzero((probs > 1 / self.n_bins + slack).numpy()).astype(np.int32)
         first = large // np.int32(probs.shape[1])  # numpy divides by one number fast
@@ -167,7 +179,7 @@ class _ClassBins:
             self._count()
 
     def _count(self) -> None:
-        """Add up what is pending: together, since a count costs as much as there are bins of all classes."""
+        """Add up what is pending: at once, since each count takes time proportional to the bins of all classes."""
         slot, cell, values = (torch.cat([part[i] for part in self.pending]) for i in range(3))  # type: ignore[misc]
         self.count += torch.bincount(slot, minlength=len(self.count))
         if self.weights is None:
@@ -184,19 +196,19 @@ class _ClassBins:
             self._count()
         shape = (self.n_classes, self.n_bins)
         count, sums = self.count.view(*shape, 2), self.sums.view(shape)
-        _fill_first(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))
+        _add_rest(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))
         sums[:, 0] += self.all_probs - sums.sum(1)
         if self.weights is None:
             return BinSums(count, count.double(), sums, count.sum(-1).double())
         weight, squared = self.weight.view(*shape, 2), self.squared.view(shape)
         labelled = torch.bincount(self.labels, weights=self.weights, minlength=self.n_classes)
-        _fill_first(weight, float(self.weights.sum()), labelled)
+        _add_rest(weight, float(self.weights.sum()), labelled)
         squared[:, 0] += self.weights.square().sum() - squared.sum(1)
         return BinSums(count, weight, sums, squared)
 
 
-def _fill_first(cells: Tensor, rows: float, labelled: Tensor) -> None:
-    """Give the first bin of (k, n_bins, 2) what is missing: of all rows, and of those with the class's label."""
-    seen = cells.sum(1)
-    cells[:, 0, 1] += labelled - seen[:, 1]
-    cells[:, 0, 0] += rows - labelled - seen[:, 0]
+def _add_rest(bins: Tensor, rows: float, labelled: Tensor) -> None:
+    """Add what is missing to the first bin of (k, n_bins, 2): of all rows, and of those with the class's label."""
+    seen = bins.sum(1)
+    bins[:, 0, 1] += labelled - seen[:, 1]
+    bins[:, 0, 0] += rows - labelled - seen[:, 0]

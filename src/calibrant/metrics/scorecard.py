@@ -1,8 +1,8 @@
 """The scorecard: every metric of a set of predictions from one pass, with intervals and noise floors."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -11,36 +11,41 @@ from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled, check_integer, check_level
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
-from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.bins import ReliabilityCurve, reliability
+from calibrant.metrics.bin_sums import BinSums, bin_sums
+from calibrant.metrics.bins import ReliabilityCurve, bin_numbers, reliability
 from calibrant.metrics.checks import check_nonzero_weights, check_row_weights
-from calibrant.metrics.events import Events, events, plus
+from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import Means, means
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.sample_scores import SampleScores, sample_scores
+from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
-PartT = TypeVar("PartT")
+POSITIVE = "positive_"  # begins the parts that describe the probability of class 1
 
 
 @dataclass(frozen=True, eq=False)
 class Scorecard:
-    """Sums over rows from which every metric is read; ``a + b`` is the scorecard of both sets of rows.
+    """Sums over rows, from which every metric is computed; ``a + b`` is the scorecard of both sets of rows.
 
-    ``card.ece`` or ``card["ece"]`` is a value, `interval`, `noise_floor` and `error_bound` say what it is worth.
+    ``card.ece`` and ``card["ece"]`` are the value of a metric.
+
+    Args:
+        names: The metrics.
+        n_rows: The number of rows.
+        n_classes: The number of classes.
+        n_bins: The number of bins of the binned calibration errors.
+        sums: The parts that the metrics need, see `calibrant.metrics.table`.
+        multilabel: Whether a row may have several classes.
     """
 
-    names: tuple[str, ...]  # the metrics asked for
+    names: tuple[str, ...]
     n_rows: int
     n_classes: int
     n_bins: int
-    means: Means | None = None
-    top: Events = field(default_factory=Events)  # the largest probability, and whether its class is the label
-    positive: Events | None = None  # with two classes: the probability of class 1, and whether it is the label
-    classes: BinSums | None = None  # (n_classes, n_bins)
-    multilabel: bool = False  # whether a row may have several classes
+    sums: Mapping[str, Any]
+    multilabel: bool = False
 
     @classmethod
     def of(
@@ -53,9 +58,22 @@ class Scorecard:
         max_histogram_bins: int | None = None,
         scored: tuple[SampleScores, BinSums | None] | None = None,
     ) -> Self:
-        """The scorecard of predictions in memory; with ``max_histogram_bins``, of bounded size.
+        """The scorecard of predictions in memory.
 
-        scored: their outcomes and class bins, where these are known and all rows count.
+        Args:
+            predictions: Labelled predictions.
+            metrics: Names in `METRICS`; all of them by default.
+            n_bins: The number of bins of the binned calibration errors.
+            weights: A column of row weights.
+            max_histogram_bins: A limit of the size of the fine histogram; none by default.
+            scored: What `sample_scores` returns for these rows, if it is known and no row has weight 0.
+
+        Returns:
+            The scorecard.
+
+        Raises:
+            InvalidInputError: There is no row, a row has no label, all weights are 0, or an argument is invalid.
+            UnknownNameError: A metric does not exist.
         """
         names = check_metrics(metrics, predictions.n_classes)
         check_integer("n_bins", n_bins, 1)
@@ -68,38 +86,31 @@ class Scorecard:
             counts = check_nonzero_weights(w)
             predictions, w = predictions[counts], w[counts]
         parts = {part for name in names for part in METRICS[name].parts}
-        rows, classes = scored or sample_scores(
-            predictions.logits, predictions.labels, n_bins=n_bins if "classes" in parts else None, weights=w
-        )
-        return cls(
-            names,
-            len(predictions),
-            predictions.n_classes,
-            n_bins,
-            means(rows, w) if "means" in parts else None,
-            events(rows.confidence, rows.complement, rows.correct, w, n_bins, parts, max_histogram_bins),
-            events(*positive(rows, predictions.labels == 1), w, n_bins, parts, max_histogram_bins)
-            if is_binary(names)
-            else None,
-            classes,
-        )
+        class_bins = n_bins if "classes" in parts else None
+        rows, classes = scored or sample_scores(predictions.logits, predictions.labels, n_bins=class_bins, weights=w)
+        sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
+        if classes is not None:
+            sums["classes"] = classes
+        top = rows.confidence, rows.complement, rows.correct
+        sums |= _confidence_sums(*top, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins)
+        if is_binary(names):
+            positive = _positive_class(rows, predictions.labels == 1)
+            more = _confidence_sums(
+                *positive, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins
+            )
+            sums |= {f"{POSITIVE}{part}": part_sums for part, part_sums in more.items()}
+        return cls(names, len(predictions), predictions.n_classes, n_bins, sums)
 
     def __add__(self, other: Self) -> Self:
         for name in ("n_classes", "n_bins", "names", "multilabel"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
-                raise InvalidInputError(f"scorecards must agree in {name} to be added, got {got}")
-        return replace(
-            self,
-            n_rows=self.n_rows + other.n_rows,
-            means=plus(self.means, other.means),
-            top=self.top + other.top,
-            positive=plus(self.positive, other.positive),
-            classes=plus(self.classes, other.classes),
-        )
+                raise InvalidInputError(f"scorecards must have the same {name} to be added, got {got}")
+        sums = {part: own + other.sums[part] for part, own in self.sums.items()}
+        return replace(self, n_rows=self.n_rows + other.n_rows, sums=sums)
 
     def __radd__(self, other: int) -> Self:
-        return self if other == 0 else NotImplemented  # so that sum() adds scorecards
+        return self if other == 0 else NotImplemented  # sum() starts with 0
 
     def __getitem__(self, name: str) -> float:
         return self._metric(name).value(self)
@@ -113,45 +124,74 @@ class Scorecard:
         return [*super().__dir__(), *self.names]
 
     def values(self) -> dict[str, float | None]:
-        """Every metric; None where it is undefined, as the NLL of the errors where there is none."""
+        """Every metric by name; None where it is undefined, such as `nll_on_errors` without errors."""
         return {name: self.get(name) for name in self.names}
 
     def get(self, name: str) -> float | None:
+        """A metric by name; None where it is undefined."""
         try:
             return self[name]
         except UndefinedMetricError:
             return None
 
     def interval(self, name: str, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-        """Limits between which the metric's true value lies, `level` of the time. Raises: UndefinedMetricError."""
+        """Confidence interval of a metric.
+
+        Args:
+            name: The metric.
+            level: The probability that the interval covers the true value.
+            seed: The seed of the draws.
+
+        Returns:
+            The lower and the upper limit.
+
+        Raises:
+            UndefinedMetricError: The metric is undefined on these rows.
+        """
         check_level(level)
         return self._metric(name).interval(self, level, check_integer("seed", seed, 0))
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
 
-        Raises: InvalidInputError for a metric that is no calibration error.
+        Args:
+            name: A calibration error.
+            seed: The seed of the draws.
+
+        Returns:
+            The mean over draws.
+
+        Raises:
+            InvalidInputError: The metric is not a calibration error.
         """
         floor = self._metric(name).floor
         if floor is None:
-            raise InvalidInputError(f"{name} has no noise floor: it is no calibration error")
+            raise InvalidInputError(f"{name} has no noise floor: it is not a calibration error")
         return floor(self, check_integer("seed", seed, 0))
 
     def error_bound(self, name: str) -> float:
-        """How far a value that comes from a stream's histogram may be from the exact one; 0.0 where it is exact.
+        """Largest possible error of a metric that was computed from the fine histogram of a stream.
 
-        Exact up to the rounding of a softmax: confidences that agree to 18 bits (float32; 42 in float64) are equal.
+        Confidences that agree to 18 bits (float32; 42 in float64) are equal up to the rounding of a softmax.
+
+        Args:
+            name: The metric.
+
+        Returns:
+            The bound; 0.0 where the value is exact.
         """
         metric = self._metric(name)
-        cells = (self.positive_class if metric.binary else self).top.cells
-        return 0.0 if metric.bound is None or cells is None or cells.exact else metric.bound(cells, self.n_bins)
+        histogram = (self.positive_class if metric.binary else self).sums.get("histogram")
+        if metric.bound is None or histogram is None or histogram.exact:
+            return 0.0
+        return metric.bound(histogram, self.n_bins)
 
     def reliability(self) -> ReliabilityCurve:
-        """Accuracy against confidence of the top label, bin by bin, with bin strengths."""
+        """Accuracy against mean confidence of the predicted class, for each bin that is not empty."""
         return reliability(self.top_bins)
 
     def risk_coverage(self) -> RiskCoverageCurve:
-        """Error rate among the most confident rows against their share."""
+        """Error rate among the most confident rows against their share of all rows."""
         return risk_coverage(self.top_histogram)
 
     def _metric(self, name: str) -> Metric:
@@ -159,47 +199,75 @@ class Scorecard:
         if METRICS[name].binary and self.n_classes != 2:
             raise InvalidInputError(f"{name} is for two classes, these predictions have {self.n_classes}")
         if name not in self.names:
-            raise InvalidInputError(f"{name} was not asked for; this scorecard has {', '.join(self.names)}")
+            raise InvalidInputError(f"this scorecard has no {name}, only {', '.join(self.names)}")
         return METRICS[name]
+
+    def _part(self, name: str) -> Any:
+        if name not in self.sums:
+            raise InvalidInputError(f"the metrics of this scorecard need no {name}, so it has none")
+        return self.sums[name]
+
+    @property
+    def means(self) -> Means:
+        """Sums behind the means over rows."""
+        return self._part("means")  # type: ignore[no-any-return]
 
     @property
     def top_bins(self) -> BinSums:
-        return _needed(self.top.bins, "bins")
+        """Sums over equal-width bins of the confidence in the predicted class."""
+        return self._part("bins")  # type: ignore[no-any-return]
 
     @property
     def top_histogram(self) -> BinSums:
-        return _needed(self.top.cells, "cells").sums
+        """Sums over the fine histogram of the confidence in the predicted class, sorted."""
+        return self._part("histogram").sums  # type: ignore[no-any-return]
 
     @property
     def class_bins(self) -> BinSums:
-        return _needed(self.classes, "classes")
+        """Sums over equal-width bins of the probability of each class, (n_classes, n_bins)."""
+        return self._part("classes")  # type: ignore[no-any-return]
 
     @property
     def positive_class(self) -> Self:
-        """The scorecard with the probability of class 1 in the place of the largest probability."""
-        return replace(self, top=_needed(self.positive, "probability of class 1"))
+        """The same scorecard with the probability of class 1 instead of the confidence in the predicted class."""
+        positive = {part.removeprefix(POSITIVE): s for part, s in self.sums.items() if part.startswith(POSITIVE)}
+        return replace(self, sums={**self.sums, **positive})
 
     def __repr__(self) -> str:
-        return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(self._short())})"
-
-    def _short(self) -> Iterator[str]:
-        for name, value in list(self.values().items())[:3]:
-            yield f"{name} –" if value is None else f"{name} {value:.4g}"
+        first = [f"{name} –" if value is None else f"{name} {value:.4g}" for name, value in self.values().items()][:3]
+        return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(first)})"
 
 
-def _needed(part: PartT | None, name: str) -> PartT:
-    if part is None:
-        raise InvalidInputError(f"this scorecard was made for metrics that need no {name}")
-    return part
+def _confidence_sums(
+    confidence: Tensor,
+    complement: Tensor,
+    correct: Tensor,
+    *,
+    weights: Tensor | None,
+    n_bins: int,
+    parts: set[str],
+    max_histogram_bins: int | None,
+) -> dict[str, Any]:
+    """Bins and fine histogram of probabilities that a softmax has rounded."""
+    sums: dict[str, Any] = {}
+    if "bins" in parts:
+        numbers = bin_numbers(confidence, n_bins, softmax_rounding(confidence.dtype))
+        sums["bins"] = bin_sums(numbers, n_bins, confidence, correct, weights)
+    if "histogram" in parts:
+        tie_bits = TIE_BITS[confidence.dtype]
+        sums["histogram"] = fine_histogram(
+            confidence, complement, correct, weights, tie_bits=tie_bits, limit=max_histogram_bins
+        )
+    return sums
 
 
-def positive(rows: SampleScores, happened: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of two classes: the probability of class 1, of class 0, and whether it was class 1."""
-    likelier = rows.correct == happened  # class 1 is the likelier one where it is rightly or wrongly predicted
+def _positive_class(rows: SampleScores, is_positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of two classes: the probability of class 1, of class 0, and whether the label is 1."""
+    predicted = rows.correct == is_positive
     return (
-        torch.where(likelier, rows.confidence, rows.complement),
-        torch.where(likelier, rows.complement, rows.confidence),
-        happened,
+        torch.where(predicted, rows.confidence, rows.complement),
+        torch.where(predicted, rows.complement, rows.confidence),
+        is_positive,
     )
 
 

@@ -20,7 +20,13 @@ from calibrant.scan import Scan
 
 @dataclass(frozen=True, eq=False)
 class Groups(Mapping[Any, Scorecard]):
-    """One scorecard for each value of a column, in the order of the values, and one of all rows."""
+    """One scorecard for each value of a column, sorted by value, and one of all rows.
+
+    Args:
+        by: The column.
+        cards: The scorecards by value.
+        overall: The scorecard of all rows.
+    """
 
     by: str
     cards: dict[Any, Scorecard]
@@ -36,13 +42,23 @@ class Groups(Mapping[Any, Scorecard]):
         return len(self.cards)
 
     def worst(self, metric: str) -> tuple[Any, Scorecard]:
-        """The group with the worst value, and its scorecard. Raises: UndefinedMetricError where no group has one."""
+        """The group with the worst value of a metric.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            The group and its scorecard.
+
+        Raises:
+            UndefinedMetricError: The metric is undefined in every group.
+        """
         check_choice("metric", metric, METRICS)
         sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-        known = [(sign * value, group) for group, card in self.items() if (value := card.get(metric)) is not None]
-        if not known:
+        defined = [(sign * value, group) for group, card in self.items() if (value := card.get(metric)) is not None]
+        if not defined:
             raise UndefinedMetricError(f"{metric} is undefined in every group of {self.by}")
-        worst = max(known, key=lambda pair: pair[0])[1]
+        worst = max(defined, key=lambda pair: pair[0])[1]
         return worst, self.cards[worst]
 
     def __add__(self, other: Self) -> Self:
@@ -93,12 +109,25 @@ def score(
     n_bins: int = 15,
     weights: str | None = None,
 ) -> Scorecard | Groups:
-    """The scorecard of predictions; with ``by``, `Groups`: one for each value of that column.
+    """The scorecard of predictions.
 
     Predictions in memory are scored exactly. A scan, or any iterable of Predictions, is scored in one pass and bounded
-    memory: adaece, l2ce, kse, smece and aurc then come from a fine histogram, which is exact up to 2^18 different
-    confidences (2^15 in each group); `Scorecard.error_bound` says how good they are beyond. weights: the name of a
-    column of row weights.
+    memory: adaece, l2ce, kse, smece and aurc are then computed from a fine histogram, which is exact up to 2^18
+    distinct confidences (2^15 in each group). `Scorecard.error_bound` bounds the error beyond that.
+
+    Args:
+        predictions: Labelled predictions, a scan of files, or batches of predictions.
+        by: A column; the result then has a scorecard for each of its values.
+        metrics: Names in `METRICS`; all of them by default.
+        n_bins: The number of bins of the binned calibration errors.
+        weights: A column of row weights.
+
+    Returns:
+        The scorecard; with ``by``, `Groups` of scorecards.
+
+    Raises:
+        InvalidInputError: There is no row, a row has no label, all weights are 0, or an argument is invalid.
+        UnknownNameError: A metric or a column does not exist.
 
     >>> predictions = Predictions.from_probs([[0.75, 0.25], [0.25, 0.75]], [0, 0])
     >>> score(predictions).accuracy
@@ -110,21 +139,21 @@ def score(
     if isinstance(predictions, Scan):
         batches = predictions.batches([column for column in (by, weights) if column is not None])
     total: Scorecard | Groups = merge(
-        score_batch(_checked(batch), by, names, n_bins, weights, stream=stream) for batch in batches
+        score_batch(_check_batch(batch), by=by, metrics=names, n_bins=n_bins, weights=weights, stream=stream)
+        for batch in batches
     )
     return total
 
 
-def _checked(batch: object) -> Predictions:
+def _check_batch(batch: object) -> Predictions:
     if isinstance(batch, Predictions):
         return batch
-    what = type(batch).__name__
     hint = "build them with Predictions.from_logits(logits, labels), or read files with Predictions.scan(path)"
-    raise InvalidInputError(f"predictions must be Predictions, or several of them, got {what}; {hint}")
+    raise InvalidInputError(f"predictions must be Predictions, or several of them, got {type(batch).__name__}; {hint}")
 
 
 def merge(cards: Iterable[Any]) -> Any:
-    """The sum of scorecards, or of groups of them, from left to right; None counts nothing."""
+    """The sum of scorecards, or of groups of them, from left to right, without those that are None."""
     counted = (card for card in cards if card is not None)
     first = next(counted, None)
     if first is None:
@@ -134,15 +163,15 @@ def merge(cards: Iterable[Any]) -> Any:
 
 def score_batch(
     predictions: Predictions,
+    *,
     by: str | None,
     metrics: tuple[str, ...] | None,
     n_bins: int,
     weights: str | None,
-    *,
     stream: bool,
     overall: Scorecard | None = None,
 ) -> Any:
-    """Scorecard or groups of one batch; None where no row of it has a weight. overall: its scorecard, if known."""
+    """Scorecard or groups of one batch, whose ``overall`` scorecard may be known; None where all weights are 0."""
     if weights is not None:
         counts = row_weights(predictions, weights) > 0
         if not counts.any():

@@ -1,6 +1,7 @@
-"""The table of metrics: for each its names, a formula over a part of a scorecard, its interval and its noise floor.
+"""The table of metrics: for each its names, its value, interval and noise floor as functions of a scorecard.
 
-A part is sums that merge by addition: means, bins, classes (the bins of every class) and cells (the fine histogram).
+A scorecard holds parts, sums that merge by addition: ``means`` (over rows), ``bins`` (equal-width bins of the
+confidence), ``histogram`` (the fine histogram of the confidence) and ``classes`` (the bins of every class).
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from calibrant.errors import InvalidInputError
 from calibrant.metrics import classwise, influence, intervals, ranking
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased, ece, mce, over, rmsce, under
-from calibrant.metrics.histogram import FineHistogram, equal_mass
+from calibrant.metrics.histogram import FineHistogram, equal_mass_bins
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.intervals import Limits, Norm
 from calibrant.metrics.smooth import smooth, smooth_bound
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quantity:
-    """How a number is called and shown; ``Quantity(name, name, name, in_percent=False, better=None)`` if unknown."""
+    """How a number is named and formatted.
 
-    key: str  # in files, flags and Python: "ece"
-    heading: str  # in tables and figures: "ECE"
-    title: str  # in full: "expected calibration error"
+    Args:
+        key: The name in files, options and Python: "ece".
+        heading: The name in tables and figures: "ECE".
+        title: The full name: "expected calibration error".
+        in_percent: Whether it is shown in percent.
+        better: Which values are better; None where the number only describes a model.
+    """
+
+    key: str
+    heading: str
+    title: str
     in_percent: bool = True
-    better: Literal["higher", "lower"] | None = "lower"  # None: it only describes a model
+    better: Literal["higher", "lower"] | None = "lower"
 
     @property
     def higher_is_better(self) -> bool:
@@ -41,18 +50,31 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Quantity):
-    """A row of the table: how to read a metric from a scorecard, and what it is worth."""
+    """An entry of the table: a number that is computed from a scorecard.
+
+    `compare` needs either gaps or influence.
+
+    Args:
+        parts: The parts of a scorecard that it needs.
+        value: The metric of a scorecard.
+        interval: The confidence interval, from a scorecard, a level and a seed.
+        floor: The noise floor, from a scorecard and a seed; None where it is not a calibration error.
+        bound: The error bound, from a fine histogram and n_bins; None where the value of a stream is exact.
+        binary: Whether it measures the probability of class 1.
+        gaps: The binned residuals of a model's rows, from these and n_bins.
+        influence: The influence of each row on the value.
+        noise: The expected part of the value that is noise; 0 by default.
+    """
 
     parts: tuple[str, ...]
     value: Callable[["Scorecard"], float]
-    interval: Callable[["Scorecard", float, int], Limits]  # level, seed
-    floor: Callable[["Scorecard", int], float] | None = None  # seed; None where it is no calibration error
-    bound: Callable[[FineHistogram, int], float] | None = None  # n_bins; None where a stream has the exact value
-    binary: bool = False  # whether it asks for the probability of class 1
-    # for `compare`, one of two: the gaps of a model's rows (with n_bins), or the influence of each row on the value
+    interval: Callable[["Scorecard", float, int], Limits]
+    floor: Callable[["Scorecard", int], float] | None = None
+    bound: Callable[[FineHistogram, int], float] | None = None
+    binary: bool = False
     gaps: Callable[[ScoredPredictions, int], BinnedResiduals] | None = None
     influence: Callable[[ScoredPredictions, "Scorecard"], Tensor] | None = None
-    noise: Callable[["Scorecard"], float] | None = None  # that it holds; gaps tell it themselves
+    noise: Callable[["Scorecard"], float] | None = None
 
     @property
     def comparable(self) -> bool:
@@ -67,60 +89,80 @@ def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = Fal
         title,
         **shown,
         parts=("means",),
-        value=lambda card: card.means.value(column, errors=errors),  # type: ignore[union-attr]
-        interval=lambda card, level, _: card.means.interval(column, level, errors=errors),  # type: ignore[union-attr]
+        value=lambda card: card.means.value(column, errors=errors),
+        interval=lambda card, level, _: card.means.interval(column, level, errors=errors),
         influence=lambda model, card: influence.mean_influence(model, column, card[key], errors=errors),
     )
 
 
-def _error(
+def _calibration_error(
     key: str,
     heading: str,
     title: str,
+    *,
     part: str,
-    read: Callable[["Scorecard"], BinSums],
+    sums: Callable[["Scorecard"], BinSums],
     formula: Callable[[BinSums], Tensor],
     interval: Callable[[BinSums, float, int], Limits],
     floor: Callable[[BinSums, int], float],
     gaps: Callable[[ScoredPredictions, int], BinnedResiduals],
     bound: Callable[[FineHistogram, int], float] | None = None,
 ) -> Metric:
-    """A calibration error of the top label, from functions of the tally that it reads."""
+    """A calibration error of the predicted class, from functions of the sums of a scorecard."""
 
     def limits(card: "Scorecard", level: float, seed: int) -> Limits:
-        tally = read(card)
-        (low, high), value = interval(tally, level, seed), float(formula(tally))
-        return min(low, value), max(high, value)  # a value without what chance adds may lie below
+        observed = sums(card)
+        (low, high), value = interval(observed, level, seed), float(formula(observed))
+        return min(low, value), max(high, value)  # a debiased value may lie below the interval
 
     return Metric(
         key,
         heading,
         title,
         parts=(part,),
-        value=lambda card: float(formula(read(card))),
+        value=lambda card: float(formula(sums(card))),
         interval=limits,
-        floor=lambda card, seed: floor(read(card), seed),
+        floor=lambda card, seed: floor(sums(card), seed),
         bound=bound,
         gaps=gaps,
     )
 
 
-def _binned(key: str, heading: str, title: str, formula: Callable[[BinSums], Tensor], norm: Norm) -> Metric:
-    """Over bins of equal width."""
-    return _error(
+def _equal_width(key: str, heading: str, title: str, formula: Callable[[BinSums], Tensor], norm: Norm) -> Metric:
+    """A calibration error over bins of equal width."""
+    return _calibration_error(
         key,
         heading,
         title,
-        "bins",
-        lambda card: card.top_bins,
-        formula,
-        partial(intervals.binned_interval, norm=norm),
-        partial(intervals.binned_floor, norm=norm),
-        partial(influence.bin_gaps, norm=norm),
+        part="bins",
+        sums=lambda card: card.top_bins,
+        formula=formula,
+        interval=partial(intervals.binned_interval, norm=norm),
+        floor=partial(intervals.binned_floor, norm=norm),
+        gaps=partial(influence.bin_gaps, norm=norm),
     )
 
 
-def _of_positive(metric: Metric) -> Metric:
+def _equal_mass(key: str, heading: str, title: str, norm: Norm, **functions: Any) -> Metric:
+    """A calibration error over bins of equal mass."""
+    return _calibration_error(
+        key,
+        heading,
+        title,
+        part="histogram",
+        sums=lambda card: equal_mass_bins(card.top_histogram, card.n_bins),
+        interval=partial(intervals.binned_interval, norm=norm),
+        gaps=partial(influence.equal_mass_gaps, norm=norm),
+        **functions,
+    )
+
+
+def _binless(key: str, heading: str, title: str, **functions: Any) -> Metric:
+    """A calibration error without bins."""
+    return _calibration_error(key, heading, title, part="histogram", sums=lambda card: card.top_histogram, **functions)
+
+
+def _of_positive_class(metric: Metric) -> Metric:
     """The same calibration error of the probability of class 1."""
     value, interval, floor = metric.value, metric.interval, metric.floor
     assert floor is not None
@@ -137,66 +179,56 @@ def _of_positive(metric: Metric) -> Metric:
     )
 
 
-SUM, ROOT = intervals.ABSOLUTE_SUM, intervals.ROOT_MEAN_SQUARE
-_ERRORS = (
-    _binned("ece", "ECE", "expected calibration error", ece, SUM),
-    _binned("mce", "MCE", "maximum calibration error", mce, intervals.LARGEST_PER_MASS),
-    _binned("rmsce", "RMS-CE", "root mean square calibration error", rmsce, ROOT),
-    _error(
+_SUM, _ROOT = intervals.ABSOLUTE_SUM, intervals.ROOT_MEAN_SQUARE
+_CALIBRATION_ERRORS = (
+    _equal_width("ece", "ECE", "expected calibration error", ece, _SUM),
+    _equal_width("mce", "MCE", "maximum calibration error", mce, intervals.LARGEST_PER_MASS),
+    _equal_width("rmsce", "RMS-CE", "root mean square calibration error", rmsce, _ROOT),
+    _equal_mass(
         "adaece",
         "AdaECE",
         "adaptive ECE",
-        "cells",
-        lambda card: equal_mass(card.top_histogram, card.n_bins),
-        ece,
-        partial(intervals.binned_interval, norm=SUM),
-        partial(intervals.binned_floor, norm=SUM),
-        partial(influence.equal_mass_gaps, norm=SUM),
-        ranking.adaptive_bound,
+        _SUM,
+        formula=ece,
+        floor=partial(intervals.binned_floor, norm=_SUM),
+        bound=ranking.adaptive_bound,
     ),
-    _error(
+    _equal_mass(
         "l2ce",
         "L2-CE",
         "debiased L2 calibration error",
-        "cells",
-        lambda card: equal_mass(card.top_histogram, card.n_bins),
-        debiased,
-        partial(intervals.binned_interval, norm=ROOT),
-        intervals.debiased_floor,
-        partial(influence.equal_mass_gaps, norm=ROOT),
-        ranking.debiased_bound,
+        _ROOT,
+        formula=debiased,
+        floor=intervals.debiased_floor,
+        bound=ranking.debiased_bound,
     ),
-    _error(
+    _binless(
         "kse",
         "KSE",
         "Kolmogorov-Smirnov error",
-        "cells",
-        lambda card: card.top_histogram,
-        ranking.ks,
-        intervals.ks_interval,
-        intervals.ks_floor,
-        influence.ks_gaps,
-        lambda cells, _: ranking.ks_bound(cells),
+        formula=ranking.ks,
+        interval=intervals.ks_interval,
+        floor=intervals.ks_floor,
+        gaps=influence.ks_gaps,
+        bound=ranking.ks_bound,
     ),
-    _error(
+    _binless(
         "smece",
         "smECE",
         "smooth ECE",
-        "cells",
-        lambda card: card.top_histogram,
-        smooth,
-        intervals.smooth_interval,
-        intervals.smooth_floor,
-        influence.smooth_gaps,
-        lambda cells, _: smooth_bound(cells),
+        formula=smooth,
+        interval=intervals.smooth_interval,
+        floor=intervals.smooth_floor,
+        gaps=influence.smooth_gaps,
+        bound=smooth_bound,
     ),
 )
 _METRICS = (
     _mean("accuracy", "Accuracy", "accuracy", "correct", better="higher"),
     _mean("confidence", "Confidence", "mean confidence", "confidence", better=None),
-    *_ERRORS,
-    _binned("overconfidence", "Overconfidence", "overconfident part of the ECE", over, intervals.POSITIVE_SUM),
-    _binned("underconfidence", "Underconfidence", "underconfident part of the ECE", under, intervals.NEGATIVE_SUM),
+    *_CALIBRATION_ERRORS,
+    _equal_width("overconfidence", "Overconfidence", "overconfident part of the ECE", over, intervals.POSITIVE_SUM),
+    _equal_width("underconfidence", "Underconfidence", "underconfident part of the ECE", under, intervals.NEGATIVE_SUM),
     Metric(
         "cece",
         "CECE",
@@ -219,19 +251,19 @@ _METRICS = (
         "aurc",
         "AURC",
         "area under the risk-coverage curve",
-        parts=("cells",),
+        parts=("histogram",),
         value=lambda card: float(ranking.aurc(card.top_histogram)),
         interval=lambda card, level, _: ranking.aurc_interval(card.top_histogram, level),
-        bound=lambda cells, _: ranking.aurc_bound(cells),
-        influence=lambda model, _: influence.area_influence(model),
+        bound=ranking.aurc_bound,
+        influence=lambda model, _: influence.aurc_row_influence(model),
     ),
-    *map(_of_positive, _ERRORS),
+    *map(_of_positive_class, _CALIBRATION_ERRORS),
 )
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _METRICS}
 
 
 def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:
-    """The metrics asked for, in the order of the table; by default all that two, or more, classes have."""
+    """Names of metrics in the order of the table; by default all that apply to so many classes."""
     wanted = set(METRICS) if metrics is None else set([metrics] if isinstance(metrics, str) else metrics)
     for name in sorted(wanted):
         check_choice("metric", name, METRICS)
@@ -243,5 +275,5 @@ def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, .
 
 
 def is_binary(names: Iterable[str]) -> bool:
-    """Whether one of the metrics asks for the probability of class 1."""
+    """Whether one of the metrics measures the probability of class 1."""
     return any(METRICS[name].binary for name in names)

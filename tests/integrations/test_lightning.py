@@ -12,20 +12,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, TensorDataset
 
 import calibrant
-from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import InvalidInputError, ResourceError, UnknownNameError
 from calibrant.predictions import Predictions
 
 lightning = pytest.importorskip("lightning.pytorch", reason="lightning comes with the extra integrations")
 
 from calibrant.integrations.lightning import (  # noqa: E402
     CalibrationCallback,
-    Collected,
-    Shard,
-    callback_classes,
-    in_order,
-    shard_of,
+    ShardRows,
+    _callback_classes,
+    merge_shards,
+    open_shard,
 )
-from calibrant.integrations.transformers import HEADLINE  # noqa: E402
+from calibrant.integrations.transformers import LOGGED_METRICS  # noqa: E402
 
 PACKAGES = ["lightning.pytorch", "pytorch_lightning"]
 pytestmark = [  # what Lightning says of itself and of small examples
@@ -125,7 +124,7 @@ def test_a_test_epoch_is_written_and_logged(package: str, form: str, tmp_path: P
     found = Predictions.load(tmp_path / "new" / "folder" / "test.parquet")
     assert_rows(found, wanted)
     assert found.metadata == {"stage": "test", "epoch": 0, "step": 0}
-    scores = calibrant.score(wanted, metrics=HEADLINE).values()
+    scores = calibrant.score(wanted, metrics=LOGGED_METRICS).values()
     assert logged == pytest.approx({f"test/{name}": value for name, value in scores.items()}, rel=1e-6)
 
 
@@ -199,7 +198,7 @@ class Looking(CalibrationCallback):
     """Notes the types of the rows that are kept."""
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self.kept = {part.logits.dtype for part in self._seen[0].parts}
+        self.kept = {part.logits.dtype for part in self._shards[0].parts}
         super().on_test_epoch_end(trainer, pl_module)
 
 
@@ -208,7 +207,7 @@ def test_rows_are_kept_in_float32_until_the_epoch_ends(form: str) -> None:
     callback = Looking()
     trainer(callback).test(model(form), loader(), verbose=False)
     assert callback.kept == {torch.float32}
-    assert not callback._seen
+    assert not callback._shards
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
@@ -272,17 +271,17 @@ def test_shards_give_each_row_once_and_in_order(n_items: int, n_shards: int, rep
     for rank in reversed(range(n_shards)):
         sampler = DistributedSampler(data, n_shards, rank, shuffle=False)  # type: ignore[arg-type]
         seen = list(sampler) if repeats else list(range(rank, n_items, n_shards))
-        collected = Collected(Shard(rank, n_shards, n_items))
+        collected = ShardRows(rank, n_shards, n_items)
         for start in range(0, len(seen), 2):
             items = torch.tensor(seen[start : start + 2])
-            columns = {"number": items, "_position": collected.positions(len(items))}
+            columns = {"number": items, "_position": collected.next_positions(len(items))}
             logits = items[:, None, None].expand(-1, 2, 3).float()  # three rows for each item
             labels = torch.zeros(len(items), 3, dtype=torch.int64)
             collected.parts.append(Predictions.from_logits(logits, labels, columns=columns))
-            collected.n_items += len(items)
+            collected.n_seen += len(items)
         shards += [collected, collected]  # two processes with one shard
-    assert in_order([]) is in_order([Collected(Shard())]) is None
-    found = in_order(shards)
+    assert merge_shards([]) is merge_shards([ShardRows()]) is None
+    found = merge_shards(shards)
     assert found is not None
     assert found.column("number").to_pylist() == [item for item in range(n_items) for _ in range(3)]
     assert found.columns.column_names == ["number"]
@@ -301,7 +300,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         logged[devices] = first
         runner.predict(module, data, return_predictions=False)
     assert logged[1] == pytest.approx(logged[2], rel=1e-6)
-    assert len(logged[1]) == 2 * len(HEADLINE)
+    assert len(logged[1]) == 2 * len(LOGGED_METRICS)
     for name in ("val-0", "val-1", "predict-0", "predict-1"):
         one, two = (Predictions.load(tmp_path / str(devices) / f"{name}.parquet") for devices in (1, 2))
         assert_rows(two, one)
@@ -349,20 +348,20 @@ def test_bad_options_of_the_callback_are_refused(options: dict[str, Any], error:
 def test_without_lightning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibrant.integrations.lightning.find_spec", lambda package: None)
     with pytest.raises(ImportError, match=r"calibrant\[integrations\]"):
-        callback_classes()
+        _callback_classes()
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    with pytest.raises(NoDataError, match="taken cannot be made a folder"):
+    with pytest.raises(ResourceError, match="taken cannot be created"):
         trainer(CalibrationCallback(tmp_path / "taken")).test(model(), loader(), verbose=False)
 
 
 def test_loaders_that_may_repeat_rows_are_refused() -> None:
     data, process = rows(5), SimpleNamespace(world_size=2, global_rank=1)
     with pytest.raises(InvalidInputError, match=r"of 2 processes must have a DistributedSampler, .* got RandomSampler"):
-        shard_of(process, DataLoader(data, sampler=RandomSampler(data)))
+        open_shard(process, DataLoader(data, sampler=RandomSampler(data)))
     sampler = DistributedSampler(data, 2, 1)  # type: ignore[arg-type]
     for options in ({"sampler": sampler}, {"sampler": sampler, "batch_size": None}):
-        assert shard_of(process, DataLoader(data, **options)) == Shard(1, 2, 5)
-    assert shard_of(process, iter([])) == Shard(1, 2)
+        assert open_shard(process, DataLoader(data, **options)) == ShardRows(1, 2, 5)
+    assert open_shard(process, iter([])) == ShardRows(1, 2)

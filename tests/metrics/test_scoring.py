@@ -138,9 +138,7 @@ def test_worst() -> None:
 
 
 def counts_of(card: Scorecard) -> list[list[int]]:
-    assert card.means is not None
-    assert card.classes is not None
-    return [card.means.count.tolist(), card.top_bins.count.flatten().tolist(), card.classes.count.flatten().tolist()]
+    return [card.means.count.tolist(), card.top_bins.count.flatten().tolist(), card.class_bins.count.flatten().tolist()]
 
 
 @pytest.mark.parametrize("size", [1, 37, 100])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import calibrant
 from calibrant.errors import InvalidInputError, UnknownNameError
-from calibrant.integrations.transformers import HEADLINE, compute_metrics, loss_func, predictions
+from calibrant.integrations.transformers import LOGGED_METRICS, compute_metrics, loss_func, predictions
 from calibrant.losses import LOSSES, MaxEntLoss
 from calibrant.losses.modules import AvUCLoss, CrossEntropyLoss
 from calibrant.predictions import Predictions
@@ -194,8 +194,8 @@ def test_metrics_and_predictions_are_those_of_the_rows(kind: str, tmp_path: Path
         logits = runner.model(input_ids=torch.stack([item["input_ids"] for item in data])).logits
     kept = labels != -100
     rows = Predictions.from_logits(logits.reshape(-1, N_CLASSES)[kept], labels[kept])
-    expected = calibrant.score(rows, metrics=HEADLINE).values()
-    assert {name: reported[f"eval_{name}"] for name in HEADLINE} == pytest.approx(expected, rel=1e-5)
+    expected = calibrant.score(rows, metrics=LOGGED_METRICS).values()
+    assert {name: reported[f"eval_{name}"] for name in LOGGED_METRICS} == pytest.approx(expected, rel=1e-5)
     path = tmp_path / "test.parquet"
     predictions(runner.predict(data), class_names=list("abcd"), metadata={"seed": 0}).save(path)
     found = Predictions.load(path)
