@@ -56,7 +56,7 @@ def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[TrainingLoo
     )
 
     def epoch() -> None:
-        fit.progress = TrainingState(fit.train.digest)
+        fit.state = TrainingState(fit.train.digest)
         fit._train_epoch()
 
     return fit, epoch
@@ -108,7 +108,7 @@ def images(folder: Path, n_images: int) -> DataSet:
 
 
 def waiting(fit: TrainingLoop) -> str:
-    return f"{fit.progress.waiting / fit.progress.seconds:.1%}"
+    return f"{fit.state.waiting / fit.state.seconds:.1%}"
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     console.print(f"waiting for data (goal: under 3 %): {waiting(fit)} in memory, {waiting(streamed)} from JPEG files")
-    console.print(f"images per second: {fit.progress.n_seen / fit.progress.seconds:,.0f}")
+    console.print(f"images per second: {fit.state.n_seen / fit.state.seconds:,.0f}")
 
 
 if __name__ == "__main__":

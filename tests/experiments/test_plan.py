@@ -80,7 +80,7 @@ def test_a_folder_of_another_configuration_is_refused_before_anything_is_trained
     before = {path: path.stat().st_mtime_ns for path in short.rglob("*")}
     file = write_sweep(tmp_path / "other.toml", {"loss": ["maxent_mean", "cross_entropy"]}, settings={"epochs": 2})
     for only in (None, {"loss": "maxent_mean"}):  # also where that run is not chosen
-        with pytest.raises(InvalidInputError, match=r"was begun with epochs = 1, not 2") as refused:
+        with pytest.raises(InvalidInputError, match=r"was started with epochs = 1, not 2") as refused:
             run_experiment(file, output=short, only=only)
         message = str(refused.value)
         assert len(message.splitlines()) == 1

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from calibrant.data import ImageFiles, open_dataset
-from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CalibrantError, InvalidInputError, ResourceError, UnknownNameError
 from calibrant.models import MLP, MODELS, read_tensors
 from calibrant.training import Settings, predict, predict_run, train
 from calibrant.training.batches import read_batches
@@ -44,7 +44,7 @@ def test_old_files_never_pass_for_a_new_run(run: Path, left: str) -> None:
     (run / "weights.safetensors").unlink()
     if left == "predictions":
         (run / "DONE").unlink()
-    with pytest.raises(InvalidInputError, match="was begun with seed = 0, not 1"):
+    with pytest.raises(InvalidInputError, match="was started with seed = 0, not 1"):
         train(quick(seed=1), run)
     (run / "config.json").unlink()
     with pytest.raises(InvalidInputError, match=r"has files of a run, but no config\.json"):
@@ -142,7 +142,7 @@ def test_image_files_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "one"))
     train(settings, tmp_path / "run")
     monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "two"))
-    with pytest.raises(InvalidInputError, match=r"was begun with root = .*one.*, not .*two"):
+    with pytest.raises(InvalidInputError, match=r"was started with root = .*one.*, not .*two"):
         train(settings, tmp_path / "run")
 
 
@@ -320,7 +320,7 @@ def test_a_worker_that_is_killed_is_one_line(tmp_path: Path) -> None:
     write_images(tmp_path, "train")
     names = [f"train/a/{number}.png" for number in (0, 2)]
     images = Deadly(tmp_path, ImageFiles.of(tmp_path, names, 8).names, 8)
-    with pytest.raises(NoDataError, match=r"a process that decodes images has ended \(.*\): try fewer workers"):
+    with pytest.raises(ResourceError, match=r"a worker that decodes images died \(.*\): try fewer workers"):
         list(read_batches(images, torch.arange(2).split(1), 1))
 
 

@@ -1,4 +1,4 @@
-"""The engine under the loop, Lightning Fabric: device, precision, processes, loggers; and what asks a run to stop."""
+"""Lightning Fabric for the training loop: device, precision, processes, loggers; and signals that stop a run."""
 
 import logging
 import os
@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric import Fabric
 
 from calibrant._files import make_folder
 from calibrant._names import check_choice
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
+
+if TYPE_CHECKING:  # importing it takes seconds, which a plan or an evaluation need not wait
+    from lightning_fabric import Fabric
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
@@ -28,15 +30,19 @@ PRECISIONS: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
 
 def new_fabric(
     device: str = "auto", *, precision: str = "32", logger: str | None = None, folder: Path | None = None
-) -> Fabric:
-    """One process on the device, or as many as torchrun has started; a logger writes in the folder."""
+) -> "Fabric":
+    """A Fabric of one process on the device, or of all processes that torchrun started; the logger writes to folder."""
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:
+        raise MissingExtraError("training", "train") from None
     device = _device(check_choice("device", device, DEVICES))
     if precision == "16" and device != "cuda":
         raise InvalidInputError("precision must be 32 or bf16 without a CUDA device, got 16")
     world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # which process has joined is no news
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # hides a line for every process that joins
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its advice on other devices and launchers is not for our users
+        warnings.simplefilter("ignore")  # Lightning's advice on devices and launchers
         fabric = Fabric(
             accelerator=device,
             devices=local,
@@ -50,15 +56,15 @@ def new_fabric(
 
 
 def is_main_process() -> bool:
-    """Whether this process speaks and writes for all that torchrun has started."""
+    """Whether this process prints and writes for all that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _device(wanted: str) -> str:
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":
-        return next(name for name, is_there in there.items() if is_there)
-    if not there[wanted]:
+        return next(name for name, is_available in available.items() if is_available)
+    if not available[wanted]:
         raise InvalidInputError(f"device {wanted} is not on this machine")
     return wanted
 
@@ -77,12 +83,12 @@ def _logger(name: str, folder: Path) -> Any:
         uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.absolute() / 'mlflow.db'}")
         return loggers.MLFlowLogger("calibrant", run_name=folder.name, tracking_uri=uri)
     except ImportError as error:  # ModuleNotFoundError among them
-        raise NoDataError(f"logger {name} needs a package that is not installed: {error}") from None
+        raise ResourceError(f"logger {name} needs a package that is not installed: {error}") from None
 
 
 @contextmanager
 def reproducible_torch() -> Iterator[None]:
-    """Gradients, float32 and repeatable algorithms, whatever the caller has set, and that again afterwards."""
+    """Enable gradients, float32 and deterministic algorithms; the settings of the caller are restored at the end."""
     cudnn, dtype = torch.backends.cudnn, torch.get_default_dtype()
     flags = cudnn.deterministic, cudnn.benchmark
     try:
@@ -96,7 +102,7 @@ def reproducible_torch() -> Iterator[None]:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed what the device draws from; torch.manual_seed takes milliseconds for devices that are not there."""
+    """Seed the generator of the device; torch.manual_seed takes milliseconds for devices that do not exist."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -111,14 +117,14 @@ class StopRequest:
         self.asked = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:  # who asks twice does not want to wait for a checkpoint
+        if self.asked:  # a second signal does not wait for a checkpoint
             raise KeyboardInterrupt
         self.asked = True
 
 
 @contextmanager
 def handle_signals() -> Iterator[StopRequest]:
-    """Ctrl-C and SIGTERM ask to stop at the next step; where signals cannot be had, as in threads, nothing does."""
+    """SIGINT and SIGTERM request a stop at the next step; outside the main thread there are no handlers."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -129,5 +135,5 @@ def handle_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-            if request.asked and isinstance(handler, StopRequest):  # of many runs: the next one must not begin
+            if request.asked and isinstance(handler, StopRequest):  # in a sweep: the next run must not start
                 handler.asked = True

@@ -1,4 +1,4 @@
-"""Working in the folder of a run: one process at a time, with the same settings as before."""
+"""The folder of a run: one process at a time, always with the same settings."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import calibrant
-from calibrant._files import atomic_write, hold_lock, make_folder
+from calibrant._files import atomic_write, hold_lock, make_folder, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.runs import RunFolder
 from calibrant.training.settings import Settings, validate_settings
@@ -20,10 +20,10 @@ from calibrant.training.settings import Settings, validate_settings
 
 @contextmanager
 def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
-    """Work in the folder of a run, alone; it is made, or its settings must be the same.
+    """Create the folder of a run, or check that it has the same settings, and lock it.
 
-    Raises: NoDataError where it cannot be written; InvalidInputError where another process works in it, or it
-    is the folder of another run.
+    Raises: ResourceError where it cannot be written or another process uses it; InvalidInputError where it belongs to
+    a run of other settings.
     """
     folders = (run.path, run.last.parent, run.predictions)
     for folder in folders:
@@ -31,15 +31,15 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     with hold_lock(run.lock, f"{run.path} is in use by another process"):
         _check_config(run, settings)
         for folder in folders:
-            for left in folder.glob(".*.tmp"):
-                left.unlink()  # what a process was writing when it was killed
+            for temporary in folder.glob(".*.tmp"):
+                temporary.unlink()  # of a process that was killed
         yield
 
 
 def _check_config(run: RunFolder, settings: Settings) -> None:
     if not run.is_started:
         if run.config.exists():
-            read_run_settings(run)  # lest it is another program's
+            read_run_settings(run)  # refuses the config.json of another program
         write_json(run.config, settings.model_dump(mode="json") | settings.identity)
     if not run.config.exists():
         raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
@@ -49,14 +49,14 @@ def _check_config(run: RunFolder, settings: Settings) -> None:
 
 
 def check_same_settings(run: RunFolder, settings: Settings) -> None:
-    """That the run in the folder, if any is begun, has these settings."""
+    """Raises: InvalidInputError where the folder has a run of other settings."""
     if not run.is_started:
         return
-    begun = read_json(run.config)
+    config = read_json(run.config)
     for name, value in settings.identity.items():
-        if begun.get(name) != value:
-            was = f"{run.path} was begun with {name} = {begun.get(name)!r}, not {value!r}"
-            theirs = config_digest({key: begun.get(key) for key in settings.identity})
+        if config.get(name) != value:
+            was = f"{run.path} was started with {name} = {config.get(name)!r}, not {value!r}"
+            theirs = config_digest({key: config.get(key) for key in settings.identity})
             hashes = f"configurations {theirs} and {config_digest(settings.identity)}"
             raise InvalidInputError(f"{was} ({hashes}): choose another folder")
 
@@ -77,7 +77,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+        raise read_error(path, error) from None
     except ValueError as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from None
     if not isinstance(record, dict):
@@ -91,7 +91,7 @@ def config_digest(record: dict[str, Any]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What the run is computed with; the same bytes can be expected where all of it is the same."""
+    """Versions and hardware; results are bit-for-bit the same only where all of these are."""
     return {
         "calibrant": calibrant.__version__,
         "torch": torch.__version__,

@@ -1,10 +1,9 @@
-"""What a model says of every row of a split: logits, and the features that its last layer sees."""
+"""Logits and penultimate features of a model for every row of a split."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from calibrant.data import DataSet, Split
@@ -12,24 +11,18 @@ from calibrant.errors import InvalidInputError
 from calibrant.models import Classifier
 from calibrant.training.batches import normalise, read_batches
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 PREDICT_BATCH = 256
 
 ModelLike = nn.Module | Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Logits (n, k), the norm of the features (n,), and these (n, f) in float16, of each row."""
-
-    logits: Tensor
-    feature_norm: Tensor | None = None
-    features: Tensor | None = None
-
-
 class FeatureExtractor(nn.Module):
-    """Images to logits and penultimate features, of any model that ends in a linear layer.
+    """Images to logits and penultimate features: the input of the linear layer whose output the model returns.
 
-    The features are what that layer is given; there are none where what it returns is not what the model returns.
+    The features are None where the model does not end in a linear layer.
     """
 
     def __init__(self, model: ModelLike) -> None:
@@ -43,51 +36,54 @@ class FeatureExtractor(nn.Module):
         if isinstance(self.model, Classifier):
             features = self.model.embed(images)
             return self.model.head(features), features
-        calls: list[tuple[Tensor, Tensor]] = []
+        last: list[Tensor] = []  # input and output of the last linear layer that was called
 
-        def see(layer: nn.Module, given: tuple[Tensor, ...], returned: Tensor) -> None:
-            calls[:] = [(given[0], returned)]  # only the last one counts
+        def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            last[:] = [inputs[0], output]
 
-        hooks = [part.register_forward_hook(see) for part in self.parts if isinstance(part, nn.Linear)]
+        hooks = [part.register_forward_hook(hook) for part in self.parts if isinstance(part, nn.Linear)]
         logits = self.model(images.to(self.dtype))
-        for hook in hooks:
-            hook.remove()
+        for handle in hooks:
+            handle.remove()
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise InvalidInputError(f"the model must return logits ({len(images)}, classes) for a batch, got {got}")
-        ends_so = bool(calls) and calls[0][1] is logits and calls[0][0].ndim == 2
-        return logits, calls[0][0] if ends_so else None
+        return logits, last[0] if last and last[1] is logits and last[0].ndim == 2 else None
 
 
 @torch.inference_mode()
-def outputs(
-    fabric: Fabric, model: ModelLike, split: Split, data: DataSet, *, workers: int, features: bool = False
-) -> Outputs:
-    """What the model says of every row of a split, in their order, on every process."""
-    embedding = FeatureExtractor(model)
-    modules = [module for module in embedding.modules() if module.training]
-    embedding.eval()
+def model_outputs(
+    fabric: "Fabric", model: ModelLike, split: Split, data: DataSet, *, workers: int, features: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Logits (n, k), the norms of the features (n,) and, if asked for, the features (n, f) in float16.
+
+    The rows are in the order of the split, and the same in every process.
+    """
+    extractor = FeatureExtractor(model)
+    modules = [module for module in extractor.modules() if module.training]
+    extractor.eval()
     rows = torch.arange(len(split))[fabric.global_rank :: fabric.world_size]
-    parts: list[tuple[Tensor, ...]] = []
+    batches: list[tuple[Tensor, ...]] = []
     for images in read_batches(split.images, rows.split(PREDICT_BATCH), workers):
         with fabric.autocast():
-            logits, seen = embedding(normalise(images.to(fabric.device), data.mean, data.std))
-        if features and seen is None:
+            logits, embedded = extractor(normalise(images.to(fabric.device), data.mean, data.std))
+        if features and embedded is None:
             raise InvalidInputError("the model has no features to store: it does not end in a linear layer")
-        kept = () if seen is None else (seen.float().norm(dim=1), *((seen.half(),) if features else ()))
-        parts.append((logits.float().cpu(), *(tensor.cpu() for tensor in kept)))
+        kept = () if embedded is None else (embedded.float().norm(dim=1), *((embedded.half(),) if features else ()))
+        batches.append((logits.float().cpu(), *(tensor.cpu() for tensor in kept)))
     for module in modules:
         module.training = True
-    return Outputs(*(_in_order(fabric, torch.cat(column), len(split)) for column in zip(*parts, strict=True)))
+    columns = [_gather_rows(fabric, torch.cat(column), len(split)) for column in zip(*batches, strict=True)]
+    return columns[0], columns[1] if len(columns) > 1 else None, columns[2] if len(columns) > 2 else None
 
 
-def _in_order(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
-    """The rows of all processes, of which each has every world-th."""
+def _gather_rows(fabric: "Fabric", mine: Tensor, n_rows: int) -> Tensor:
+    """The rows of all processes in order; process r of w has the rows r, r + w, r + 2 w, …"""
     world = fabric.world_size
     if world == 1:
         return mine
-    most = -(-n_rows // world)
-    padded = torch.cat([mine, mine.new_zeros(most - len(mine), *mine.shape[1:])]).to(fabric.device)
-    shares = [torch.empty_like(padded) for _ in range(world)]
-    torch.distributed.all_gather(shares, padded)
-    return torch.stack(shares, dim=1).flatten(0, 1)[:n_rows].cpu()
+    padding = mine.new_zeros(-(-n_rows // world) - len(mine), *mine.shape[1:])
+    padded = torch.cat([mine, padding]).to(fabric.device)
+    gathered = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(gathered, padded)
+    return torch.stack(gathered, dim=1).flatten(0, 1)[:n_rows].cpu()

@@ -1,13 +1,12 @@
-"""From weights and a data set to files of predictions, with the norms of features and logits."""
+"""Predictions of a model on the splits and shifted tests of a data set, in memory and as files."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant._files import make_folder
@@ -22,49 +21,89 @@ from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
 from calibrant.training.folder import read_run_settings
-from calibrant.training.outputs import ModelLike, outputs
+from calibrant.training.outputs import ModelLike, model_outputs
 from calibrant.training.settings import Settings
 
-PredictProgress = Callable[[str, int, int], None]  # the next split, its number, and how many there are
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PredictProgress = Callable[[str, int, int], None]  # the next split, its number from 0, and how many there are
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model and its data set, ready to predict any split or shifted test.
+    """Predicts any split or shifted test of a data set with a model.
 
-    model: a module, or a function, from images, float (n, c, h, w), normalised as the data set says, to logits.
+    Args:
+        model: A module or function from images, float (n, c, h, w), normalised by the mean and std of the data set, to
+            logits (n, k).
+        data: The data set.
+        fabric: The device and processes; see `new_fabric`.
+        features: Whether the penultimate features are stored with the predictions.
+        workers: Processes that decode image files; by default one per core, at most 8.
+        metadata: Stored in every file.
+        sample: Predict only this many rows of each test.
     """
 
     model: ModelLike
     data: DataSet
-    fabric: Fabric
+    fabric: "Fabric"
     features: bool = False
     workers: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    sample: int | None = None  # of the rows of each test
+    sample: int | None = None
 
     @classmethod
     def of_run(
         cls, path: str | os.PathLike[str], *, root: str | None = None, features: bool = False, device: str = "auto"
     ) -> "Predictor":
-        """The trained model of a run."""
+        """The trained model of a run.
+
+        Args:
+            path: The folder of the run.
+            root: The folder of the data sets; by default that of the settings of the run.
+            features: Store features, even where the settings of the run do not.
+            device: auto, cpu, cuda or mps.
+
+        Returns:
+            The predictor.
+
+        Raises:
+            NoDataError: The run has no weights, or the data set is missing.
+            InvalidInputError: The data set has other classes.
+        """
         run = RunFolder(Path(path))
         settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
         model = new_model(settings, data)
-        trained_on = load_weights(model, run.weights).get("class_names")
-        if trained_on != list(data.class_names):
+        if load_weights(model, run.weights).get("class_names") != list(data.class_names):
             raise InvalidInputError(f"{data.root} has other classes than {path} was trained on")
         fabric = new_fabric(device, precision=settings.precision)
-        features = features or settings.features
-        return cls(model, data, fabric, features, settings.workers, model_metadata(settings), settings.test_sample)
+        return cls(
+            model,
+            data,
+            fabric,
+            features=features or settings.features,
+            workers=settings.workers,
+            metadata=model_metadata(settings),
+            sample=settings.test_sample,
+        )
 
     def predict(self, name: str) -> Predictions:
-        """The columns are those of the split, its name, the norm of the logits, and that of the features, if any.
+        """Predict a split or shifted test.
 
-        Clean rows have the corruption "none" of severity 0, so that they can be joined with the others.
+        Args:
+            name: The split or test, as test or fog-3.
+
+        Returns:
+            Predictions with the columns of the split, ``split``, ``logit_norm`` and, if the model has features,
+            ``feature_norm``. Clean rows have the corruption "none" of severity 0.
+
+        Raises:
+            NoDataError: The split has no rows.
+            InvalidInputError: The model has another number of classes.
         """
         split = self.data.split(name)
         if self.sample is not None and name not in (self.data.splits[0], self.data.validation):
@@ -74,13 +113,15 @@ class Predictor:
         if isinstance(self.model, nn.Module):
             self.model.to(self.fabric.device)
         workers = default_workers(self.fabric.world_size) if self.workers is None else self.workers
-        found = outputs(self.fabric, self.model, split, self.data, workers=workers, features=self.features)
-        if found.logits.shape[1] != self.data.n_classes:
-            got = f"{found.logits.shape[1]} classes, and {self.data.name} has {self.data.n_classes}"
+        logits, feature_norm, features = model_outputs(
+            self.fabric, self.model, split, self.data, workers=workers, features=self.features
+        )
+        if logits.shape[1] != self.data.n_classes:
+            got = f"{logits.shape[1]} classes, and {self.data.name} has {self.data.n_classes}"
             raise InvalidInputError(f"the model has {got}")
-        norms = {"logit_norm": found.logits.norm(dim=1), "feature_norm": found.feature_norm}
+        norms = {"logit_norm": logits.norm(dim=1)} | ({} if feature_norm is None else {"feature_norm": feature_norm})
         return Predictions.from_logits(
-            found.logits,
+            logits,
             split.labels,
             columns={
                 "corruption": ["none"] * len(split),
@@ -88,9 +129,9 @@ class Predictor:
                 "origin": ["published"] * len(split),
                 **split.columns,
                 "split": [name] * len(split),
-                **{column: norm for column, norm in norms.items() if norm is not None},
+                **norms,
             },
-            features=found.features,
+            features=features,
             class_names=self.data.class_names,
             metadata={"data": self.data.name, **self.metadata},
         )
@@ -98,7 +139,17 @@ class Predictor:
     def write(
         self, names: Iterable[str], folder: Path, *, skip: bool = False, progress: PredictProgress | None = None
     ) -> list[Path]:
-        """A file for each name, all of which are returned; with skip, those that are there already stay."""
+        """Write a file for each split or test.
+
+        Args:
+            names: The splits and tests.
+            folder: Where to write NAME.parquet.
+            skip: Whether files that exist are kept.
+            progress: Called before each one with its name, its number and the total.
+
+        Returns:
+            The files, including those that were skipped.
+        """
         make_folder(folder)
         paths = {name: folder / f"{name}.parquet" for name in names}
         for number, (name, path) in enumerate(paths.items()):
@@ -106,15 +157,29 @@ class Predictor:
                 continue
             if progress is not None:
                 progress(name, number, len(paths))
-            found = self.predict(name)
+            predictions = self.predict(name)
             if self.fabric.is_global_zero:
-                found.save(path)
+                predictions.save(path)
         self.fabric.barrier()
         return list(paths.values())
 
 
 def predict(model: ModelLike, data: DataSet, name: str, *, features: bool = False, device: str = "auto") -> Predictions:
-    """The predictions of a model on a split or shifted test of a data set; see :class:`Predictor`.
+    """Predict a split or shifted test of a data set.
+
+    Args:
+        model: A module or function from images to logits, as in :class:`Predictor`.
+        data: The data set.
+        name: The split or test, as test or fog-3.
+        features: Store the penultimate features.
+        device: auto, cpu, cuda or mps.
+
+    Returns:
+        The predictions, with the columns that `Predictor.predict` describes.
+
+    Raises:
+        NoDataError: The split has no rows.
+        InvalidInputError: The model has another number of classes.
 
     >>> digits = open_dataset("digits")
     >>> predict(build_model("mlp", 10, image_size=8, channels=1), digits, "fog-3", device="cpu").column("severity")[0]
@@ -133,7 +198,7 @@ def predict_run(
     device: str = "auto",
     bar: ProgressBar = no_bar,
 ) -> list[Path]:
-    """Write the predictions of a trained run on splits and shifted tests.
+    """Write the predictions of a trained run on splits and shifted tests of its data set.
 
     Args:
         path: The folder of the run.
@@ -141,19 +206,20 @@ def predict_run(
         output: The folder to write to; by default that of the run's predictions.
         root: The folder of the data sets; by default that of the run's settings.
         features: Store the penultimate features.
-        device: Where to compute: auto, cpu, cuda or mps.
+        device: auto, cpu, cuda or mps.
         bar: Opens a progress bar.
 
     Returns:
         The files that were written.
 
     Raises:
-        NoDataError: the run has no weights.
-        InvalidInputError: the run is not finished, and no output is given.
+        NoDataError: The run has no weights.
+        InvalidInputError: The run is not finished and no output is given.
+        UnknownNameError: The data set has no such split or test.
     """
     predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
     if output is None and not run.is_done:
-        raise InvalidInputError(f"{path} is not finished: say where else the predictions are to go")
+        raise InvalidInputError(f"{path} is not finished: give another folder as output")
     return _write(predictor, names, run.predictions if output is None else Path(output), bar)
 
 
@@ -169,61 +235,71 @@ def predict_model(
     device: str = "auto",
     bar: ProgressBar = no_bar,
 ) -> list[Path]:
-    """Write the predictions of a model of one's own on splits and shifted tests of a data set.
+    """Write the predictions of your own model on splits and shifted tests of a data set.
 
     Args:
         model: A model, or module:name of one; see :func:`calibrant.models.import_model`.
         data: The name of the data set.
-        image_size: The side in pixels to which images in files are brought.
-        names, output, root, features, device, bar: As for :func:`predict_run`.
+        names: As in :func:`predict_run`.
+        output: The folder to write to.
+        root: The folder of the data sets; by default CALIBRANT_DATA or data.
+        image_size: The side in pixels to which image files are resized.
+        features: Store the penultimate features.
+        device: auto, cpu, cuda or mps.
+        bar: Opens a progress bar.
 
     Returns:
         The files that were written.
+
+    Raises:
+        NoDataError: The data set is missing.
+        InvalidInputError: The model does not return logits for the classes of the data set.
+        UnknownNameError: There is no such data set, split, test or model.
     """
-    opened = open_dataset(data, root, image_size=image_size)
+    dataset = open_dataset(data, root, image_size=image_size)
     metadata = {"model": model} if isinstance(model, str) else {}
     loaded = import_model(model) if isinstance(model, str) else model
-    predictor = Predictor(loaded, opened, new_fabric(device), features, metadata=metadata)
+    predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata)
     return _write(predictor, names, Path(output), bar)
 
 
 def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:
-    chosen = select_splits(predictor.data, names)
-    with bar("predicting", len(chosen)) as advance:
-        return predictor.write(chosen, folder, progress=lambda _name, number, _total: advance(1 if number else 0))
+    selected = select_splits(predictor.data, names)
+    with bar("predicting", len(selected)) as advance:
+        return predictor.write(selected, folder, progress=lambda _name, number, _total: advance(1 if number else 0))
 
 
 def select_splits(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:
     """Splits and shifted tests by name; by default all but the training split.
 
-    fog is all of its severities, val+fog the validation split under them, and all every shifted test.
+    "fog" means all of its severities, "val+fog" the validation split under them, "all" every shifted test.
     """
-    chosen: list[str] = []
+    selected: list[str] = []
     for word in list(wanted) or [*data.splits[1:], "all"]:
         if word in ("all", "none"):
-            chosen += data.shifts if word == "all" else ()
+            selected += data.shifts if word == "all" else ()
         elif word in (*data.splits, *data.shifts):
-            chosen.append(word)
+            selected.append(word)
         else:
-            chosen += _family(data, word, what)
-    return list(dict.fromkeys(chosen))
+            selected += _expand_name(data, word, what)
+    return list(dict.fromkeys(selected))
 
 
-def _family(data: DataSet, word: str, what: str) -> list[str]:
-    """What is meant by fog, val+fog or val+fog-3."""
+def _expand_name(data: DataSet, word: str, what: str) -> list[str]:
+    """The tests that fog, val+fog or val+fog-3 stand for."""
     part, plus, shift = word.rpartition("+")
     shifts = corruption_shifts() if plus else data.shifts
-    families = sorted({_family_of(name) for name in shifts})
+    corruptions = sorted({_corruption(name) for name in shifts})
     if plus:
         check_choice(what, part, data.clean)
-        check_choice("corruption", shift, ("all", *families, *shifts))
+        check_choice("corruption", shift, ("all", *corruptions, *shifts))
     else:
-        check_choice(what, shift, dict.fromkeys([*data.splits, *families, *shifts]))
-    return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, _family_of(name))]
+        check_choice(what, shift, dict.fromkeys([*data.splits, *corruptions, *shifts]))
+    return [f"{part}{plus}{name}" for name in shifts if shift in ("all", name, _corruption(name))]
 
 
-def _family_of(name: str) -> str:
-    """The corruption of a shifted test; a test of the user's own is alone in its family."""
+def _corruption(name: str) -> str:
+    """The corruption of a shifted test; the name of a test that is no corruption."""
     return Shift.parse(name).corruption if name in corruption_shifts() else name
 
 
@@ -234,5 +310,5 @@ def new_model(settings: Settings, data: DataSet) -> Classifier:
 
 
 def model_metadata(settings: Settings) -> dict[str, Any]:
-    """What a file of predictions says of the model that made them."""
+    """What weights and predictions store about the model."""
     return {"model": settings.model, "loss": settings.loss, "seed": settings.seed}

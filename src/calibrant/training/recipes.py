@@ -1,4 +1,4 @@
-"""How each data set is trained unless told otherwise: the paper's settings, and small ones for small sets."""
+"""The default training settings of each data set: those of the paper, and smaller ones for small data sets."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ PAPER_WILDS: dict[str, Any] = {
     "crop_padding": 0,
     "flip": False,
 }
-# Ours: what a core trains in a minute or two. A digit that is flipped is no digit.
+# Not from the paper: one core trains them in a minute or two. Digits are not flipped.
 SMALL_RECIPE: dict[str, Any] = PAPER_SYNTHETIC | {"epochs": 10, "batch_size": 128, "crop_padding": 2}
 DIGITS_RECIPE: dict[str, Any] = SMALL_RECIPE | {"flip": False}
 

@@ -1,4 +1,4 @@
-"""Scores in the columns of `ROWS`: a row per test, calibrator and metric."""
+"""The scores of a run as rows: one per test, calibrator and metric."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from calibrant.runs import RAW, ROWS, UNSHIFTED, RunFolder, RunKey
 
 
 def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunKey) -> None:
-    """Score the predictions of a run as the model made them, by every metric."""
+    """Score the uncalibrated predictions of a run by every metric."""
     rows: list[dict[str, Any]] = []
     for name in names:
         test = Predictions.load(run.prediction(name))
@@ -27,17 +27,18 @@ def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunK
 def write_rows(
     path: Path, rows: list[dict[str, Any]], schema: pa.Schema = ROWS, metadata: Mapping[bytes, bytes] | None = None
 ) -> None:
-    """Write rows, or curves; the file is replaced whole."""
+    """Write rows or curves; the file is replaced atomically."""
     write_table(path, pa.Table.from_pylist(rows, schema.with_metadata(metadata)))
 
 
 def split_columns(name: str, test: Predictions, data: DataSet) -> dict[str, Any]:
-    """Which test it is, and whether it belongs to the mean over shifted ones."""
+    """The columns that describe a test, and whether it counts in the mean over shifted tests."""
     corruption, severity, origin = (test.column(column)[0].as_py() for column in ("corruption", "severity", "origin"))
     shifted = name in data.shifts
     return {
         "split": name,
-        "corruption": name if shifted and corruption == UNSHIFTED else corruption,  # in the wild it has only a name
+        # of a natural shift, only the name is known
+        "corruption": name if shifted and corruption == UNSHIFTED else corruption,
         "severity": severity,
         "shifted": shifted,
         "origin": origin,
@@ -48,7 +49,7 @@ def split_columns(name: str, test: Predictions, data: DataSet) -> dict[str, Any]
 def score_rows(
     test: Predictions, metrics: Iterable[str] | None = None, intervals: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The columns metric, value, low and high of each metric, by default of all; an undefined value is None."""
+    """The columns metric, value, low and high for each metric, by default all; an undefined value is None."""
     card = score(test, metrics=metrics)
     rows = []
     for name, value in card.values().items():
@@ -58,11 +59,10 @@ def score_rows(
 
 
 def mean_scores(run: RunFolder) -> dict[str, dict[str, float | None]]:
-    """The scores of a run as its model predicts, by metric: of each split, and the mean over tests of each severity.
+    """Uncalibrated scores of a run: of each split, and means over the tests of each severity.
 
-    Returns:
-        By the name of the split, or as "severity 3"; `tests` is how many the mean is over. None where a score of any
-        of them is undefined.
+    The keys are the split, or as "severity 3", then the metric; "tests" is the number of tests. A mean is None where
+    the score of any test is undefined.
     """
     rows = read_table(run.metrics, ROWS)
     rows = rows.filter(pc.equal(rows["calibrator"], RAW))

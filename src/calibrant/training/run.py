@@ -1,12 +1,11 @@
-"""A training run from its settings to its last file: what is there already is not done again."""
+"""A training run from its settings to its last file; finished parts are not repeated."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-
-from lightning_fabric import Fabric
+from typing import TYPE_CHECKING
 
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
@@ -20,28 +19,34 @@ from calibrant.training.predicting import Predictor, PredictProgress, model_meta
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_settings, run_key
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 
 def train(
     settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, callback: TrainingCallback | None = None
 ) -> Path:
-    """Train a model and write its predictions of the clean and the shifted tests; returns the folder.
+    """Train a model and write its predictions of validation, test and shifted tests.
 
-    A run that was stopped, however, resumes from its last checkpoint, and ends with the same files bit-for-bit as one
-    that was not (on the same machine with as many threads and processes); one that is finished is left as it is.
-    Torch's generator is seeded.
+    A run that was stopped or killed resumes from its last checkpoint. Its files are bit-for-bit those of an
+    uninterrupted run on the same machine with the same numbers of threads and processes. A finished run is not
+    repeated. The global generator of torch is seeded.
 
     Args:
         settings: What is trained, on what, and how.
-        folder: Where the files of the run go.
-        scored: Whether the predictions are scored, into metrics.parquet; an experiment does that itself, with
-            calibrators.
-        callback: Told how far the run is.
+        folder: The folder of the run.
+        scored: Whether the predictions are scored into metrics.parquet; an experiment does that itself.
+        callback: Called as the run proceeds.
+
+    Returns:
+        The folder.
 
     Raises:
-        InvalidInputError: A setting is not possible, or the folder is that of another run.
-        NoDataError: The data set is not there, or the folder cannot be written.
+        InvalidInputError: A setting is not possible, or the folder has a run of other settings.
+        NoDataError: The data set is missing.
+        ResourceError: The folder cannot be written, or another process uses it.
         NotConvergedError: The loss is not finite.
-        InterruptedRunError: A signal asked to stop.
+        InterruptedRunError: A signal stopped the run.
     """
     run, callback = RunFolder(Path(folder)), callback or TrainingCallback()
     try:
@@ -52,11 +57,12 @@ def train(
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
         with _open_run(run, settings, fabric), handle_signals() as request, reproducible_torch():
             if not fabric.broadcast(run.is_done):
-                _check_splits(data, names)
+                for name in set(names) - set(corruption_shifts()):  # raises before the training, not after it
+                    data.split(name)
                 if not run.weights.is_file():
                     TrainingLoop(settings, data, run, fabric, callback=callback, request=request).run()
                     fabric.barrier()
-                _predict(settings, data, run, fabric, names, partial(_tell, callback, request))
+                _predict(settings, data, run, fabric, names=names, progress=partial(_on_predict, callback, request))
                 if fabric.is_global_zero:
                     if scored:
                         write_metrics(run, names, data, run_key(settings))
@@ -67,8 +73,8 @@ def train(
 
 
 @contextmanager
-def _open_run(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[None]:
-    """The folder, opened by the main process; where that fails, it fails in all of them, so that none waits."""
+def _open_run(run: RunFolder, settings: Settings, fabric: "Fabric") -> Iterator[None]:
+    """Open the folder in the main process; where that fails, every process raises instead of waiting."""
     with ExitStack() as stack:
         failure = None
         if fabric.is_global_zero:
@@ -82,27 +88,31 @@ def _open_run(run: RunFolder, settings: Settings, fabric: Fabric) -> Iterator[No
         yield
 
 
-def _check_splits(data: DataSet, names: Iterable[str]) -> None:
-    """What is wrong with a split is told before the training, not after it."""
-    corrupted = corruption_shifts()
-    for name in names:
-        if name not in corrupted:
-            data.split(name)
-
-
 def _predict(
-    settings: Settings, data: DataSet, run: RunFolder, fabric: Fabric, names: list[str], progress: PredictProgress
+    settings: Settings,
+    data: DataSet,
+    run: RunFolder,
+    fabric: "Fabric",
+    *,
+    names: list[str],
+    progress: PredictProgress,
 ) -> None:
-    """Write the predictions that are still missing."""
+    """Write the predictions that are missing."""
     model = new_model(settings, data)
     load_weights(model, run.weights)
     predictor = Predictor(
-        model, data, fabric, settings.features, settings.workers, model_metadata(settings), settings.test_sample
+        model,
+        data,
+        fabric,
+        features=settings.features,
+        workers=settings.workers,
+        metadata=model_metadata(settings),
+        sample=settings.test_sample,
     )
     predictor.write(names, run.predictions, skip=True, progress=progress)
 
 
-def _tell(callback: TrainingCallback, request: StopRequest, name: str, number: int, total: int) -> None:
+def _on_predict(callback: TrainingCallback, request: StopRequest, name: str, number: int, total: int) -> None:
     if request.asked:
         raise InterruptedRunError(f"stopped before predicting {name}; the same command resumes there")
     callback.on_predict(name, number, total)

@@ -1,4 +1,4 @@
-"""Every setting of a training run, as a TOML key, a flag and an argument; each is checked before anything is done."""
+"""The settings of a training run: keys of a TOML file, flags of `calibrant train`, fields of `Settings`."""
 
 import os
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from calibrant._files import data_folder, read_toml
 from calibrant._names import suggestion
-from calibrant.errors import CalibrantError, InvalidInputError, UnknownNameError
+from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.runs import RunKey
 from calibrant.training.recipes import RECIPES, SMALL_RECIPE
 from calibrant.training.toml import as_calibrant_error
@@ -17,12 +17,12 @@ PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-# What changes how a run is done and not what comes of it; all else is compared when a run is taken up again.
+# Settings that do not change the results; all others are compared when a run resumes.
 NOT_COMPARED = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
 
 
 class Settings(BaseModel):
-    """What a run is made of; the defaults from epochs to flip are those of the data set's recipe.
+    """The settings of a training run; the defaults from epochs to flip come from the recipe of the data set.
 
     >>> Settings(data="cifar10").epochs, Settings(data="cifar10", epochs=3).epochs, Settings(data="fmow").optimizer
     (100, 3, 'adam')
@@ -35,65 +35,65 @@ class Settings(BaseModel):
     root: str | None = None
     """The folder of the data sets, by default CALIBRANT_DATA or data."""
     image_size: Annotated[int, Field(ge=8)] | None = None
-    """The side in pixels to which images in files are brought."""
+    """The side in pixels to which image files are resized."""
     model: str = "small_resnet"
     """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, or timm:NAME."""
     weights: str | None = None
-    """A safetensors file to start from; a last layer for other classes is not taken."""
+    """A safetensors file to start from; a last layer for other classes is ignored."""
     loss: str = "cross_entropy"
-    """The loss, as maxent_mean; the prior of the training split goes into it by itself."""
+    """The loss, as maxent_mean; the class prior of the training split is passed to it."""
     loss_options: dict[str, float | bool | str] = Field(default_factory=dict)
     """Options of the loss, as gamma: --loss-options.gamma 3."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The share of each label that is spread over all classes."""
+    """The fraction of each label that is spread over all classes."""
     loss_warmup: Annotated[int, Field(ge=0)] | None = None
-    """Epochs of cross-entropy before the loss; by default a fifth of all for avuc, none for others."""
+    """Epochs of cross-entropy before the loss; by default a fifth of all epochs for avuc, none for others."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Fixes everything that is random."""
+    """The seed of everything random."""
     epochs: PositiveInt = SMALL_RECIPE["epochs"]
-    """Passes over the training images, by default as the data set's recipe says."""
+    """Passes over the training images, by default as in the recipe of the data set."""
     batch_size: PositiveInt = SMALL_RECIPE["batch_size"]
-    """Images per step over all processes, by default as the recipe says."""
+    """Images per step over all processes, by default as in the recipe."""
     optimizer: Literal["sgd", "adam", "adamw"] = SMALL_RECIPE["optimizer"]
-    """By default as the recipe says."""
+    """By default as in the recipe."""
     lr: PositiveFloat = SMALL_RECIPE["lr"]
-    """Learning rate, at its highest; by default as the recipe says."""
+    """The highest learning rate; by default as in the recipe."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = SMALL_RECIPE["momentum"]
-    """Of sgd."""
+    """The momentum of sgd."""
     weight_decay: NonNegativeFloat = SMALL_RECIPE["weight_decay"]
-    """By default as the recipe says."""
+    """By default as in the recipe."""
     schedule: Literal["cosine", "constant"] = SMALL_RECIPE["schedule"]
-    """Whether the learning rate falls to 0 along a cosine, step by step, or stays."""
+    """Cosine decay of the learning rate to 0, step by step, or a constant one."""
     crop_padding: Annotated[int, Field(ge=0)] = SMALL_RECIPE["crop_padding"]
-    """Training images are moved by up to so many pixels."""
+    """Training images are padded by this many pixels and cropped at random."""
     flip: bool = SMALL_RECIPE["flip"]
-    """Half of the training images are flipped."""
+    """Whether training images are flipped at random, with probability 1/2."""
     accumulate: PositiveInt = 1
-    """Into how many parts a step is divided, where a batch does not fit in memory."""
+    """The micro-batches of a step, where a batch does not fit in memory."""
     clip: PositiveFloat | None = None
-    """The largest norm of the gradient."""
+    """Gradients are clipped to this norm."""
     precision: Literal["32", "bf16", "16"] = "32"
-    """Floating-point type of the heavy arithmetic."""
+    """The floating-point precision of training and prediction."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Keep an average of the weights with this decay per step instead of the weights."""
+    """Save an exponential moving average of the weights, with this decay per step."""
     keep: Literal["last", "accuracy", "nll"] = "last"
-    """Whose weights are kept: of the last epoch, or of the one that is best on the validation split."""
+    """Which weights are saved: of the last epoch, or of the one with the best validation accuracy or NLL."""
     patience: PositiveInt | None = None
-    """Stop after so many epochs without a better validation NLL."""
+    """Stop after this many epochs without a better validation NLL."""
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
     test_sample: PositiveInt | None = None
-    """Predict only so many images of each test, and of validation under corruptions: the same ones in each."""
+    """Predict only this many images of each test and of corrupted validation images: the same ones in each."""
     features: bool = False
     """Store the penultimate features with the predictions."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute; auto takes a GPU where there is one."""
+    """Where to compute; auto uses a GPU if there is one."""
     workers: Annotated[int, Field(ge=0)] | None = None
-    """Processes that decode images, by default as many as there are cores, at most 8."""
+    """Processes that decode images, by default one per core, at most 8."""
     checkpoint_minutes: NonNegativeFloat = 10.0
-    """A checkpoint is written after each epoch, and within one after so many minutes."""
+    """A checkpoint is written after each epoch, and within an epoch after this many minutes."""
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
-    """A second log beside log.jsonl."""
+    """A logger in addition to log.jsonl."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,51 +105,62 @@ class Settings(BaseModel):
 
     @property
     def warmup_epochs(self) -> int:
-        """Epochs of cross-entropy alone: by default 20 of the paper's 100 for AvUC."""
+        """Epochs of cross-entropy before the loss: by default a fifth for AvUC, as the paper's 20 of 100."""
         if self.loss_warmup is not None:
             return self.loss_warmup
         return self.epochs // 5 if self.loss == "avuc" else 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides what comes of the run; of a user's own images, the folder too."""
-        decides = self.model_dump(mode="json", exclude=set(NOT_COMPARED))
-        return decides | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
+        """The settings that decide the results; of the data set image_folder, the folder too."""
+        compared = self.model_dump(mode="json", exclude=set(NOT_COMPARED))
+        return compared | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
 
 def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> Settings:
-    """The settings of a TOML file, where those that are given win; each is checked.
+    """Read and check the settings of a TOML file.
 
-    Raises: InvalidInputError, UnknownNameError, NoDataError, CorruptFileError.
+    Args:
+        path: The file; without one all settings come from the arguments and the defaults.
+        **given: Settings that override those of the file.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InvalidInputError: A setting has a wrong type or value.
+        UnknownNameError: There is no such setting, data set, model or loss.
+        NoDataError: The file does not exist.
+        CorruptFileError: The file is not TOML.
     """
     values = {} if path is None else read_toml(path)
     prefix = "" if path is None else f"{path}: "
     settings = validate_settings({**values, **given}, prefix, given)
     try:
         check_settings(settings)
-    except CalibrantError as error:
-        named = {"data", "model", "loss", "loss_options"} & given.keys()
-        raise type(error)(f"{error}" if named else f"{prefix}{error}") from None
+    except (InvalidInputError, UnknownNameError) as error:
+        from_flags = {"data", "model", "loss", "loss_options"} & given.keys()
+        raise type(error)(f"{error}" if from_flags else f"{prefix}{error}") from None
     return settings
 
 
 def validate_settings(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) -> Settings:
-    """Settings from what a file says; the prefix stands before what is wrong with it, but not with what was given."""
+    """Settings from the values of a file; the prefix stands before an error, unless it is in a value that was given."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        blamed = error.errors()[0]["loc"][:1]
-        given_by_hand = bool(blamed) and blamed[0] in list(given)
-        raise as_calibrant_error(error, "" if given_by_hand else prefix, {"": Settings.model_fields}) from None
+        location = error.errors()[0]["loc"][:1]
+        was_given = bool(location) and location[0] in list(given)
+        raise as_calibrant_error(error, "" if was_given else prefix, {"": Settings.model_fields}) from None
 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:
-    """The key of the run that has these settings."""
+    """The key of the run with these settings."""
     return RunKey(settings.data, settings.model, settings.loss, variant, settings.label_smoothing, settings.seed)
 
 
 def check_settings(settings: Settings) -> None:
-    """That data set, model and loss are ones there are, and that the loss takes its options."""
+    """Raises: UnknownNameError for an unknown data set, model, loss or option; InvalidInputError for its value."""
     import torch
 
     from calibrant._names import check_choice

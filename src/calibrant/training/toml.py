@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with settings, in one line."""
+"""Validation errors of pydantic as errors of calibrant, in one line."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -24,9 +24,9 @@ REWORDED = {
 def as_calibrant_error(
     error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]
 ) -> InvalidInputError | UnknownNameError:
-    """The first thing that is wrong, by its path; known: the keys of each table, of the whole file under ""."""
+    """The first error, with the path of its key; known: the keys of each table, those of the top level under ""."""
     first = error.errors()[0]
-    # of the members of a union, as float | bool | str, the path names those that were tried: they are no keys
+    # for a union, as float | bool | str, the path also names the members that were tried
     keys = [key for key in first["loc"] if isinstance(key, int) or not UNION_MEMBER.match(key)]
     path = _path(keys)
     if first["type"] == "extra_forbidden":
