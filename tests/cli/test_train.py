@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -236,14 +237,16 @@ def test_predict_refused_in_one_line(calibrant: Run, own: str, tmp_path: Path, c
     calibrant("predict", *(token.format(own=own) for token in tokens), "-o", tmp_path / "out").refused(message)
 
 
-@pytest.mark.parametrize("arguments", [["train"], ["predict", "run"], ["run", "x.toml"], ["schema"]], ids=lambda a: a[0])
+@pytest.mark.parametrize(
+    "arguments", [["train"], ["predict", "run"], ["run", "x.toml"], ["schema"]], ids=lambda a: a[0]
+)
 def test_a_missing_extra_is_named(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The library as it is loaded where pydantic cannot be imported."""
+    """The library as it is loaded where pydantic is missing."""
     for name in [name for name in sys.modules if name.split(".")[0] == "calibrant"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pydantic", None)
+    monkeypatch.setitem(sys.modules, "calibrant.training.settings", None)
     cli = importlib.import_module("calibrant.cli")
     app = cli.app
     monkeypatch.setattr(cli, "app", lambda **options: app(arguments, **options))

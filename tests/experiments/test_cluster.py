@@ -431,7 +431,7 @@ def test_a_gpu_where_there_are_any(there: dict[str, float], gpus: int) -> None:
     [
         ({"cpus": 0}, "cpus must be .* got 0"),
         ({"gpus": -1}, "gpus must be .* got -1"),
-        ({"gpus": 1.5}, r"gpus must be a share of one, or a whole number, got 1\.5"),
+        ({"gpus": 1.5}, r"gpus must be a fraction of one, or an integer, got 1\.5"),
         ({"retries": -1}, "retries must be an integer of at least 0, got -1"),
     ],
     ids=["cpus", "negative gpus", "shared gpus", "retries"],

@@ -71,7 +71,7 @@ REFUSED[InvalidInputError] = {
     "no run and no figure": ("", "grid must name at least one run"),
     "nothing to learn from": (
         "calibrators = ['set_temperature']\ncalibration_shifts = []\n[[grid]]",
-        "calibration_shifts must name the corruptions that set_temperature learns from, got none",
+        "calibration_shifts must name corruptions to fit set_temperature to, got none",
     ),
     "a calibrator twice": ("calibrators = ['temperature', 'temperature']", "calibrators must name each once"),
 }
@@ -108,8 +108,8 @@ def test_refused_in_one_line_with_the_file_and_the_key(tmp_path: Path, kind: typ
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises((NoDataError, ResourceError), match=r"there is no file|cannot be read") as refused:
+    for path, error in ((tmp_path / "none.toml", NoDataError), (tmp_path, ResourceError)):
+        with pytest.raises(error, match=r"there is no file|cannot be read") as refused:
             read_experiment(path)
         assert str(path) in str(refused.value)
 

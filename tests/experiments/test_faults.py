@@ -216,7 +216,7 @@ def test_a_second_sweep_in_a_folder_is_refused(short: Path) -> None:
     before = contents(short, "*.parquet", "*/*.parquet", "*.toml")
     with (
         FileLock(short / ".lock"),
-        pytest.raises(ResourceError, match="another sweep is at work in") as refused,
+        pytest.raises(ResourceError, match="another process runs an experiment in") as refused,
     ):
         sweep(short, TWO, settings=SHORT)
     assert str(short) in one_line(refused.value)

@@ -22,7 +22,7 @@ WITHOUT_LIBRARIES = """
 import sys
 from pathlib import Path
 sys.modules |= {"torch": None, "pydantic": None}
-from calibrant.errors import NoDataError
+from calibrant.errors import MissingExtraError
 from calibrant.experiments import ExperimentFolder
 folder = ExperimentFolder(Path(sys.argv[1]))
 names = folder.read_rows()["run"].unique().to_pylist()
@@ -31,7 +31,7 @@ assert (folder.read_title(), folder.read_figures(), folder.read_data_root()) == 
 assert all(environment["torch"] for environment in folder.read_environments(names).values())
 try:
     folder.read_plan()
-except NoDataError as error:
+except MissingExtraError as error:
     print(error)
 """
 
@@ -39,7 +39,7 @@ except NoDataError as error:
 def test_rows_log_and_environments_need_neither_torch_nor_pydantic(short: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_LIBRARIES, str(short)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    needs = f"the plan in {short / 'experiment.toml'} needs the extra train: pip install 'calibrant[train]'\n"
+    needs = f"reading {short / 'experiment.toml'} needs the extra train: pip install 'calibrant[train]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, needs, "")
 
 

@@ -1,4 +1,4 @@
-"""Plans: which runs are done, begun or to do, which of them are chosen, in which order, and where they are done."""
+"""Plans: which runs are done, started or to do, which of them are chosen, in which order, and where they are done."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def test_states_are_those_of_the_folders(short: Path, tmp_path: Path) -> None:
     begin(tmp_path / "sweep", "digits-mlp-poly-0", loss="poly", epochs=1)
     plan = plan_of(tmp_path / "sweep", {"loss": ["cross_entropy", "poly", "focal"]}, settings=SHORT)
     found = {key.loss: state for key, state in plan.states.items()}
-    assert found == {"cross_entropy": "done", "poly": "begun", "focal": "to do"}
+    assert found == {"cross_entropy": "done", "poly": "started", "focal": "to do"}
     assert [task.key.loss for task in plan.tasks()] == ["poly", "focal"]
     assert {task.key.loss for task in plan.tasks(redo=True)} == set(found)
 
@@ -55,7 +55,7 @@ def test_a_run_that_was_measured_by_something_else_is_not_done(short: Path) -> N
         {"intervals": []},
         {"calibration_shifts": ["fog"]},
     ):
-        assert states_of(short, TWO, settings=SHORT, **change) == ["begun", "begun"], change
+        assert states_of(short, TWO, settings=SHORT, **change) == ["started", "started"], change
     free = {**SHORT, "workers": 0, "checkpoint_minutes": 1.0, "device": "cpu"}
     assert states_of(short, TWO, settings=free, title="Other", figures=[]) == ["done", "done"]
 

@@ -22,7 +22,7 @@ from calibrant.cli.run import run
 from calibrant.cli.schema import schema
 from calibrant.cli.solve import solve
 from calibrant.cli.table import table
-from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunError, printable
+from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunError, MissingExtraError, printable
 
 app = App(
     name="calibrant",
@@ -54,7 +54,11 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(print_error=False, exit_on_error=False)
-    except (CalibrantError, CycloptsError) as error:
+    except (CalibrantError, CycloptsError, ImportError) as error:
+        if isinstance(error.__cause__, MissingExtraError):  # cyclopts wraps that of a command imported on demand
+            error = error.__cause__
+        elif not isinstance(error, CalibrantError | CycloptsError):
+            raise
         if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)

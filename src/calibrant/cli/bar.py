@@ -1,4 +1,4 @@
-"""What training shows: a bar on a terminal, and a line for each epoch of a run, or each run of an experiment."""
+"""Progress of training: a bar on a terminal, and a line for each epoch of a run or each run of an experiment."""
 
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ def _new_bar(console: Console) -> Progress:
 
 
 class TrainingBar(TrainingCallback):
-    """Loss, accuracy, validation ECE, images per second and the time left; without a terminal, the lines alone."""
+    """Loss, accuracy, validation ECE, images per second and the time left; without a terminal, a line per epoch."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -36,11 +36,13 @@ class TrainingBar(TrainingCallback):
 
     def on_epoch_end(self, record: dict[str, Any]) -> None:
         self.ece = f"{record['val_ece']:.4f}"
-        trained = f"loss {record['train_loss']:.4f}  accuracy {record['train_accuracy']:.4f}"
-        held_out = f"val accuracy {record['val_accuracy']:.4f}  ece {self.ece}  nll {record['val_nll']:.4f}"
+        training = f"loss {record['train_loss']:.4f}  accuracy {record['train_accuracy']:.4f}"
+        validation = f"val accuracy {record['val_accuracy']:.4f}  ece {self.ece}  nll {record['val_nll']:.4f}"
         pace = f"{record['images_per_second']:,.0f} images/s"
         self.console.print(
-            f"epoch {record['epoch']}/{self.n_epochs}  {trained}  {held_out}  {pace}", highlight=False, soft_wrap=True
+            f"epoch {record['epoch']}/{self.n_epochs}  {training}  {validation}  {pace}",
+            highlight=False,
+            soft_wrap=True,
         )
 
     def on_predict(self, name: str, number: int, total: int) -> None:
@@ -51,7 +53,7 @@ class TrainingBar(TrainingCallback):
 
 
 class SweepBar:
-    """A bar over all runs of an experiment on a terminal, and a line for each that has ended."""
+    """A bar over all runs of an experiment on a terminal, and a line for each run that ends."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total, self.n_ended = console, total, 0

@@ -1,11 +1,12 @@
-"""`calibrant predict`: predictions of a trained run, or of a user's own model, on any split or shifted test."""
+"""`calibrant predict`: predictions of a trained run, or of your own model, on any split or shifted test."""
 
 import json
 from pathlib import Path
 
+from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Json, Output, Switch
 from calibrant.cli.output import counting_bar
-from calibrant.errors import InvalidInputError, NoDataError, printable
+from calibrant.errors import InvalidInputError, printable
 
 
 def predict(
@@ -24,7 +25,7 @@ def predict(
     Parameters
     ----------
     source
-        The folder of a trained run; or module:name of a model of your own: a torch module, a function that returns one,
+        The folder of a trained run; or module:name of your own model: a torch module, a function that returns one,
         or a function from images (float, n x c x h x w, normalised with mean and std 0.5) to logits.
     splits
         What to predict: test, fog-3, fog for all of its severities, val+fog for the validation split under them; by
@@ -32,11 +33,11 @@ def predict(
     output
         The folder to write to, by default that of the run's predictions.
     data
-        The data set, for a model of your own.
+        The data set, for your own model.
     root
         The folder of the data sets, by default CALIBRANT_DATA or data.
     image_size
-        The side in pixels to which images in files are brought, for a model of your own.
+        The side in pixels to which image files are resized, for your own model.
     features
         Store the penultimate features.
     device
@@ -44,19 +45,17 @@ def predict(
     as_json
         Print JSON instead of the names of the files.
     """
-    try:
+    with needs_extras("predicting", "train"):
         from calibrant.training.predicting import predict_model, predict_run
-    except ImportError:
-        raise NoDataError("predicting needs the extra train: pip install 'calibrant[train]'") from None
 
     if ":" not in source or Path(source).exists():
         if data is not None or image_size is not None:
-            raise InvalidInputError(f"--data and --image-size are for models of your own; {source} has its config.json")
+            raise InvalidInputError(f"--data and --image-size are for your own models; {source} has its config.json")
         files = predict_run(
             source, splits, output=output, root=root, features=features, device=device, bar=counting_bar
         )
     elif data is None or output is None:
-        raise InvalidInputError("a model of your own needs --data and --output")
+        raise InvalidInputError("your own model needs --data and --output")
     else:
         files = predict_model(
             source,

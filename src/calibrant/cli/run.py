@@ -1,18 +1,22 @@
-"""`calibrant run`: an experiment file from its plan to its tables, figures and report."""
+"""`calibrant run`: train, evaluate and report the runs of an experiment file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Output, Switch
-from calibrant.cli.output import new_table, shown, working
+from calibrant.cli.output import shown, working
 from calibrant.cli.report import write_page
-from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError
+from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError, printable
+from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.experiments.folder import ExperimentFolder, RunOutcome
+    from calibrant.experiments.folder import RunOutcome
     from calibrant.experiments.run import ExperimentPlan, ExperimentResult
+
+PLAN_COLUMNS = ("data", "model", "loss", "smoothing", "seeds", "done", "left")
 
 
 def run(
@@ -25,17 +29,17 @@ def run(
     dry_run: Switch = False,
     redo: Switch = False,
 ) -> None:
-    """Train losses × seeds, measure them under shift, and show the tables: an experiment from one file.
+    """Train losses × seeds, evaluate them under shift, and print the table: an experiment from one file.
 
-    Runs that are done are not done again; the same command goes on after Ctrl-C, a crash or a full disk. A run that
-    fails does not stop the others.
+    Finished runs are not repeated; the same command resumes after Ctrl-C, a crash or a full disk. A run that fails does
+    not stop the others.
 
     Parameters
     ----------
     file
-        The experiment, as a TOML file; by default the demonstration that comes with the package.
+        The experiment, as a TOML file; by default the demo that comes with the package.
     output
-        The folder of all that comes of it, where not that of the file.
+        The folder of all results, by default that of the file.
     jobs
         Processes that train at the same time, by default one for each GPU, or else one for each core, at most 8.
     ray
@@ -43,29 +47,27 @@ def run(
     only
         Some of the runs, as loss=maxent_mean,seed=0.
     dry_run
-        Show the plan and stop.
+        Print the plan and stop.
     redo
-        Look at every file of predictions, and make those that are damaged again.
+        Check every file of predictions, and predict damaged ones again.
     """
+    with needs_extras("running an experiment", "report", "train"):
+        from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan
+        from calibrant.report.experiment import live_page
     from rich.console import Console
 
-    try:
-        from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan
-    except ImportError:
-        raise NoDataError(
-            "experiments need the extras report and train: pip install 'calibrant[report,train]'"
-        ) from None
     from calibrant.cli.bar import SweepBar
-    from calibrant.report.experiment import live_page
     from calibrant.report.figures import check_figures
+    from calibrant.report.formats import as_text
 
-    console = Console()
-    source = demo_file() if file is None else Path(file)
+    console, source = Console(), demo_file() if file is None else Path(file)
     with working("reading the plan"):
         plan = plan_experiment(source, output=output, only=_axes(only))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
-    check_figures(plan.experiment.figures)  # and that they can be drawn, before hours of training
-    _show_plan(console, plan)
+    check_figures(plan.experiment.figures)  # fails before hours of training
+    if plan.chosen:
+        print(as_text(_plan_table(plan), console.width))
+    print(printable(plan.summary()))
     if dry_run:
         return
     draw_page = live_page(plan.folder)
@@ -76,7 +78,7 @@ def run(
             draw_page()
 
         result = run_plan(plan, source, redo=redo, backend=backend, progress=bar.progress, on_run_end=on_run_end)
-    _show_result(console, plan, result)
+    _print_result(console, plan, result)
 
 
 def _axes(only: str) -> dict[str, str]:
@@ -89,51 +91,40 @@ def _axes(only: str) -> dict[str, str]:
     return axes
 
 
-def _show_plan(console: "Console", plan: "ExperimentPlan") -> None:
-    """The runs by data set, model and loss, and what is done of them."""
-    names = ("data", "model", "loss", "smoothing", "seeds", "done", "left")
-    table = new_table(plan.experiment.title or str(plan.folder.path), names, n_left=3)
-    kinds: dict[tuple[str, ...], list[str]] = {}
+def _plan_table(plan: "ExperimentPlan") -> Table:
+    """The runs by data set, model and loss, and how many of them are done."""
+    states: dict[tuple[str, ...], list[str]] = {}
     for key in plan.chosen:
         loss = f"{key.loss} ({key.variant})" if key.variant else key.loss
-        kinds.setdefault((key.data, key.model, loss, f"{key.label_smoothing:g}"), []).append(plan.states[key])
-    for words, states in kinds.items():
-        n_done = states.count("done")
-        table.add_row(*map(shown, words), *map(str, (len(states), n_done, len(states) - n_done)))
-    if kinds:
-        console.print(table)
-    states = [plan.states[key] for key in plan.chosen]
-    n_done, n_begun = states.count("done"), states.count("begun")
-    begun = f" ({n_begun} begun)" if n_begun else ""
-    summary = f"{len(states)} runs in {plan.folder.path}: {n_done} done, {len(states) - n_done} left{begun}"
-    console.print(shown(summary), soft_wrap=True)
+        states.setdefault((key.data, key.model, loss, f"{key.label_smoothing:g}"), []).append(plan.states[key])
+    rows = []
+    for names, found in states.items():
+        n_done = found.count("done")
+        rows.append([Cell(str(value)) for value in (*names, len(found), n_done, len(found) - n_done)])
+    columns = [Column(name, numeric=name not in PLAN_COLUMNS[:3]) for name in PLAN_COLUMNS]
+    return Table(plan.experiment.title or str(plan.folder.path), columns, rows)
 
 
-def _show_result(console: "Console", plan: "ExperimentPlan", result: "ExperimentResult") -> None:
-    """Table 1, the page of all tables and figures, and what is missing or failed."""
+def _print_result(console: "Console", plan: "ExperimentPlan", result: "ExperimentResult") -> None:
+    """Table 1, what is missing or failed, and where the page is."""
+    from calibrant.report.formats import as_text
+    from calibrant.report.paper import make_table
+
     folder = result.folder
     if result.n_done:
-        console.print(_table(folder, console.width), soft_wrap=True, markup=False, highlight=False, end="")
+        try:
+            print(as_text(make_table(folder.read_rows(), "1"), console.width), end="")
+        except NoDataError as error:
+            print(printable(f"no table: {error}"))
     if result.missing:
-        console.print(shown(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table"))
+        print(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table")
     for outcome in result.failures:
         run = folder.run(outcome.run)
         log = run.error_log if run.error_log.is_file() else run.output_log
         console.print(shown(f"{outcome.run} failed: {outcome.failure} ({log})"), style="red", soft_wrap=True)
     if result.n_done or "all" not in plan.experiment.figures:
         page = write_page(folder.path)
-        console.print(shown(f"rows are in {folder.rows_file}, figures in {folder.figures_folder}"))
-        console.print(shown(f"open {page} in a browser: {page.absolute().as_uri()}"), soft_wrap=True)
+        print(printable(f"rows are in {folder.rows_file}, figures in {folder.figures_folder}"))
+        print(printable(f"open {page} in a browser: {page.absolute().as_uri()}"))
     if result.failures:
         raise FailedRunsError(f"{len(result.failures)} of {len(plan.chosen)} runs failed; the same command tries again")
-
-
-def _table(folder: "ExperimentFolder", width: int) -> str:
-    """Table 1, or why there is none."""
-    from calibrant.report.formats import render
-    from calibrant.report.paper import make_table
-
-    try:
-        return render(make_table(folder.read_rows(), "1"), "text", width=width)
-    except NoDataError as error:
-        return f"no table: {error}\n"

@@ -1,9 +1,9 @@
-"""`calibrant schema`: what may stand in an experiment file, for editors that complete and check it."""
+"""`calibrant schema`: the JSON schema of experiment files, for editors that complete and check them."""
 
 import json
 
+from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import Output
-from calibrant.errors import NoDataError
 
 
 def schema(*, output: Output | None = None) -> None:
@@ -17,10 +17,8 @@ def schema(*, output: Output | None = None) -> None:
     output
         A file to write it to.
     """
-    try:
+    with needs_extras("reading experiment files", "train"):
         from calibrant.experiments.config import Experiment
-    except ImportError:
-        raise NoDataError("experiments need the extra train: pip install 'calibrant[train]'") from None
 
     text = json.dumps(Experiment.model_json_schema(), indent=2) + "\n"
     if output is None:

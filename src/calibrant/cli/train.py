@@ -1,4 +1,4 @@
-"""`calibrant train`: from a data set's name to weights, and predictions of the clean and every shifted test."""
+"""`calibrant train`: train a classifier and predict its validation split, its test and every shifted test."""
 
 import json
 from pathlib import Path
@@ -7,28 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, ge
 
 from cyclopts import Parameter
 
+from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Json, Output, integer
-from calibrant.cli.output import finite, new_table, shown
+from calibrant.cli.output import finite
+from calibrant.report.formats import as_text
 from calibrant.report.numbers import number
+from calibrant.report.table import Cell, Column, Table, number_cell
 from calibrant.runs import RunFolder
 
-try:
+with needs_extras("training", "train"):
     from pydantic_core import PydanticUndefined
 
     from calibrant.training.recipes import SMALL_RECIPE
     from calibrant.training.settings import Settings, read_settings, run_key
-except ImportError:
-    from calibrant.errors import NoDataError
-
-    raise NoDataError("training needs the extra train: pip install 'calibrant[train]'") from None
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
-    from rich.console import Console
 
 
 def flag(name: str, field: "FieldInfo") -> Any:
-    """The flag of a setting: its type without the rules, which Settings knows, and its description."""
+    """The flag of a setting: its type without the constraints, which Settings checks, and its description."""
     kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(field.annotation)]
     is_union = get_origin(field.annotation) in (Union, UnionType)
     options: dict[str, Any] = {"help": field.description}
@@ -42,7 +40,7 @@ def flag(name: str, field: "FieldInfo") -> Any:
     return Annotated[Union[tuple(kinds)] if is_union else field.annotation, Parameter(**options)]  # noqa: UP007
 
 
-# Every setting is a flag; those that are not given are not there.
+# Every setting is a flag.
 Flags = TypedDict(  # type: ignore[misc]
     "Flags",
     {name: flag(name, field) for name, field in Settings.model_fields.items()},
@@ -73,30 +71,31 @@ def train(
     """
     from rich.console import Console
 
-    chosen = read_settings(file, **settings)
-    run = RunFolder(Path(output or f"runs/{run_key(chosen).name}"))
+    checked = read_settings(file, **settings)
+    run = RunFolder(Path(output or f"runs/{run_key(checked).name}"))
 
     from calibrant.cli.bar import TrainingBar
     from calibrant.training.callback import TrainingCallback
     from calibrant.training.engine import is_main_process
+    from calibrant.training.results import mean_scores
     from calibrant.training.run import train as train_run
 
     console = Console(stderr=as_json)
     quiet = not is_main_process() or (as_json and not console.is_terminal)
-    train_run(chosen, run.path, callback=TrainingCallback() if quiet else TrainingBar(console))
-    if is_main_process():
-        _show(console, run, as_json=as_json)
-
-
-def _show(console: "Console", run: RunFolder, *, as_json: bool) -> None:
-    """The scores of a finished run."""
-    from calibrant.training.results import mean_scores
-
+    train_run(checked, run.path, callback=TrainingCallback() if quiet else TrainingBar(console))
+    if not is_main_process():
+        return
     scores = mean_scores(run)
     if as_json:
         print(json.dumps(finite({"folder": str(run.path), "scores": scores}), indent=2, allow_nan=False))
         return
-    table = new_table(str(run.path), ("", "tests", *SHOWN_METRICS), n_left=1)
-    for name, found in scores.items():
-        table.add_row(shown(name), str(found["tests"]), *(number(found.get(metric)) for metric in SHOWN_METRICS))
-    console.print(table)
+    columns = [Column("", numeric=False), *map(Column, ("tests", *SHOWN_METRICS))]
+    rows = [
+        [
+            Cell(name),
+            Cell(str(means["tests"])),
+            *(number_cell(means.get(m), number(means.get(m))) for m in SHOWN_METRICS),
+        ]
+        for name, means in scores.items()
+    ]
+    print(as_text(Table(str(run.path), columns, rows), console.width), end="")

@@ -1,4 +1,4 @@
-"""Experiments: losses × seeds × data sets from one file, run here or on a cluster, and what they have found."""
+"""Experiments: losses × seeds × data sets from one file, on this machine or a cluster, and their results."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # loaded on first use: tables and figures need the folder alone, and neither torch nor the training code
+    # on first use: tables and figures need the folder alone, and neither torch nor the training code
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Experiment files: grids of training runs, what they are measured by, and where it all goes."""
+"""Experiment files: grids of training runs, their evaluation, and the folder of the results."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibrant._files import read_toml
 from calibrant._names import check_choice
-from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments.folder import EXPERIMENT
 from calibrant.runs import RunKey
 from calibrant.training.settings import Settings, check_settings, run_key, validate_settings
 from calibrant.training.toml import as_calibrant_error
 
-AXES = ("data", "model", "loss", "label_smoothing", "seed")  # what a grid may have lists of
+AXES = ("data", "model", "loss", "label_smoothing", "seed")  # settings of a grid that may be lists
 PAPER_METRICS = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll", "brier", "nll_on_errors", "brier_on_errors")
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class StrictModel(BaseModel):
-    """A table of an experiment file."""
+    """Base of the tables of an experiment file: no unknown keys, no conversion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
@@ -34,7 +34,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _optional(name: str, many: bool) -> Any:
-    """The key of a training setting, with its rule; nothing where it is not given."""
+    """A training setting as an optional key, with the same constraints; many: or a list of values."""
     field = Settings.model_fields[name]
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     if many:
@@ -57,42 +57,42 @@ class Grid(_settings_table("OneOrManyOfEach", AXES)):  # type: ignore[misc]
     """Training settings of some runs: one for each combination of data, model, loss, label_smoothing and seed."""
 
     variant: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]*$", max_length=40)] = ""
-    """A name for runs that differ from others in something else, as global; it becomes part of the folder's name."""
+    """A name for runs that differ in another setting, as global; part of the name of the folder."""
 
     def settings(self, common: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The settings of every run, those of the grid over the common ones."""
+        """The settings of every run; those of the grid override the common ones."""
         given = {**common, **self.model_dump(exclude_unset=True, exclude={"variant"})}
         axes = {name: _as_list(given[name]) for name in AXES if name in given}
         return [{**given, **dict(zip(axes, values, strict=True))} for values in product(*axes.values())]
 
 
 class Resources(StrictModel):
-    """What Ray keeps free for each run."""
+    """What each run reserves on a Ray cluster."""
 
     cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Processor cores; so many threads compute."""
+    """CPU cores, and threads of torch."""
     gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """By default one where the cluster has any."""
+    """GPUs, by default one if the cluster has any."""
 
 
 class Experiment(StrictModel):
-    """Which models are trained, and how they are measured."""
+    """An experiment: which models are trained, and how they are evaluated."""
 
     title: str = ""
-    """What tables and the report call it."""
+    """The title of tables and the report."""
     output: str | None = None
-    """The folder of all that comes of it, by default runs/ and the name of the file."""
+    """The folder of all results, by default runs/ and the name of the file."""
     calibrators: Names = ("temperature",)
-    """What mends the predictions, beside none: names as temperature, or temperature_grid for the paper's."""
+    """Calibrators in addition to none: names as temperature, or temperature_grid for that of the paper."""
     calibration_shifts: Names = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-    """The corruptions of validation images for calibrators that learn from shifted rows; on a test under one of them
+    """Corruptions of validation images for calibrators that are fitted to shifted rows; for a test under one of them
     the calibrator is fitted without it."""
     metrics: Names = PAPER_METRICS
-    """What is measured on every test."""
+    """The metrics of every test."""
     intervals: Names = ("accuracy", "ece")
-    """The metrics whose rows have a 95 % interval; each takes time."""
+    """The metrics with a 95 % confidence interval; each takes time."""
     figures: Names = ("all",)
-    """The figures of the report; all makes those that the rows suffice for."""
+    """The figures of the report; all draws every figure that the rows allow."""
     settings: CommonSettings = Field(default_factory=CommonSettings)
     """Training settings of every run."""
     grid: list[Grid] = Field(default_factory=list)
@@ -101,10 +101,11 @@ class Experiment(StrictModel):
 
     @cached_property
     def runs(self) -> dict[RunKey, Settings]:
-        """The runs of all grids, each once; they are expanded and checked on first use.
+        """The settings of the runs of all grids by key, checked on first use.
 
         Raises:
             InvalidInputError: Two runs of different settings would have the same folder.
+            UnknownNameError: There is no such data set, model or loss.
         """
         return _expand_grids(self)
 
@@ -118,9 +119,19 @@ KNOWN_KEYS = {
 
 
 def read_experiment(path: str | os.PathLike[str]) -> Experiment:
-    """The experiment in a TOML file; every name and every run in it is checked.
+    """Read an experiment file; every name and every run in it is checked.
 
-    Raises: NoDataError, CorruptFileError, InvalidInputError, UnknownNameError; each names the file and the key.
+    Args:
+        path: The TOML file.
+
+    Returns:
+        The experiment, with its output folder.
+
+    Raises:
+        NoDataError: The file does not exist.
+        CorruptFileError: The file is not TOML.
+        InvalidInputError: A value has a wrong type or is not possible; the message names the file and the key.
+        UnknownNameError: An unknown key or name.
     """
     prefix = f"{path}: "
     try:
@@ -130,11 +141,11 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
     try:
         _check_names(experiment)
         experiment.runs  # noqa: B018  (they are checked)
-    except CalibrantError as error:
+    except (InvalidInputError, UnknownNameError) as error:
         raise type(error)(f"{prefix}{error}") from None
     if not experiment.grid and "figures" not in experiment.model_fields_set:
         raise InvalidInputError(f"{prefix}grid must name at least one run, or figures at least one figure")
-    # the copy in the folder of an experiment belongs to that folder
+    # of the copy in the folder of an experiment, that folder
     default = Path(path).parent if Path(path).name == EXPERIMENT else Path("runs") / Path(path).stem
     return experiment if experiment.output else experiment.model_copy(update={"output": str(default)})
 
@@ -151,23 +162,21 @@ def _check_names(experiment: Experiment) -> None:
         "intervals": experiment.metrics if "intervals" in experiment.model_fields_set else METRICS,
     }
     for key, names in known.items():
-        words: tuple[str, ...] = getattr(experiment, key)
-        for word in words:
-            check_choice(f"name in {key}", word, names)
-        if len(set(words)) < len(words):
-            raise InvalidInputError(f"{key} must name each once, got {', '.join(words)}")
-    learning = [name for name in experiment.calibrators if CALIBRATORS[name].fits_shifts]
-    if learning and not experiment.calibration_shifts:
-        raise InvalidInputError(
-            f"calibration_shifts must name the corruptions that {learning[0]} learns from, got none"
-        )
+        given: tuple[str, ...] = getattr(experiment, key)
+        for name in given:
+            check_choice(f"name in {key}", name, names)
+        if len(set(given)) < len(given):
+            raise InvalidInputError(f"{key} must name each once, got {', '.join(given)}")
+    fit_shifts = [name for name in experiment.calibrators if CALIBRATORS[name].fits_shifts]
+    if fit_shifts and not experiment.calibration_shifts:
+        raise InvalidInputError(f"calibration_shifts must name corruptions to fit {fit_shifts[0]} to, got none")
 
 
 def _expand_grids(experiment: Experiment) -> dict[RunKey, Settings]:
     common = experiment.settings.model_dump(exclude_unset=True)
-    runs: dict[str, tuple[RunKey, Settings]] = {}  # by name: two keys may spell the same
+    runs: dict[str, tuple[RunKey, Settings]] = {}  # by name: two keys may have the same one
     for number, grid in enumerate(experiment.grid):
-        checked: set[tuple[object, ...]] = set()  # the check builds the loss, which is the same for every seed
+        checked: set[tuple[object, ...]] = set()  # the check builds the loss, the same for every seed
         for values in grid.settings(common):
             settings = validate_settings(values, f"grid[{number}].")
             key = run_key(settings, grid.variant)

@@ -1,4 +1,4 @@
-"""Scoring a finished run: every test, as predicted and as calibrated, into rows and curves."""
+"""Evaluation of a trained run: rows and curves of every test, uncalibrated and with each calibrator."""
 
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -27,13 +27,13 @@ from calibrant.training.settings import Settings
 
 RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
-FORMAT = 3  # of the files, to be raised when what stands in them changes
-DIGEST = b"measures"  # in the metadata of the files: what they were measured by
+FORMAT = 4  # of the files: raise it when their content changes
+DIGEST = b"evaluation"  # the key of the digest in the metadata of the files
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What runs are measured by; see :class:`Experiment`."""
+    """How runs are evaluated; see :class:`Experiment`."""
 
     calibrators: tuple[str, ...]
     calibration_shifts: tuple[str, ...]
@@ -46,20 +46,20 @@ class EvaluationConfig:
         return cls(experiment.calibrators, experiment.calibration_shifts, experiment.metrics, intervals)
 
     def digest(self, key: RunKey) -> bytes:
-        """A hash that tells files of another run, or measured by something else or by another version, apart."""
+        """A hash of run, configuration and version: files with another one are evaluated again."""
         content = dumps([calibrant.__version__, FORMAT, asdict(self), key]).encode()
         return blake2b(content, digest_size=8).hexdigest().encode()
 
     @property
     def corrupted_validation(self) -> list[str]:
-        """The corruptions of validation images that any of the calibrators learns from."""
-        learns = any(CALIBRATORS[name].fits_shifts for name in self.calibrators)
-        wanted = self.calibration_shifts if learns else ()
+        """The corruptions of validation images that the calibrators are fitted to."""
+        fits_shifts = any(CALIBRATORS[name].fits_shifts for name in self.calibrators)
+        wanted = self.calibration_shifts if fits_shifts else ()
         return [shift for shift in corruption_shifts() if Shift.parse(shift).corruption in wanted]
 
 
-def is_evaluated(key: RunKey, run: RunFolder, measures: EvaluationConfig) -> bool:
-    """Whether the files of the run are there and were measured by the same."""
+def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig) -> bool:
+    """Whether the run has rows and curves of this configuration."""
     for path in (run.metrics, run.curves):
         if not path.is_file():
             return False
@@ -67,20 +67,19 @@ def is_evaluated(key: RunKey, run: RunFolder, measures: EvaluationConfig) -> boo
             metadata = pq.read_schema(path).metadata or {}
         except (pa.ArrowException, OSError):
             return False
-        if metadata.get(DIGEST) != measures.digest(key):
+        if metadata.get(DIGEST) != config.digest(key):
             return False
     return True
 
 
-def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: EvaluationConfig) -> tuple[str, ...]:
-    """Measure every test of a finished run, and write its rows and curves; returns what could not be fitted, and why.
+def evaluate(key: RunKey, settings: Settings, run: RunFolder, config: EvaluationConfig) -> tuple[str, ...]:
+    """Score every test of a trained run, and write its rows and curves; returns why calibrators could not be fitted.
 
-    The rows of a calibrator that has no fit, as a temperature where every validation row is correct, have no values.
-
-    Raises: CorruptFileError where a file of predictions is damaged.
+    The rows of a calibrator that cannot be fitted, as a temperature where every validation row is correct, have no
+    values. Raises: CorruptFileError where a file of predictions is damaged.
     """
     data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
-    validation = [data.validation, *(f"{data.validation}+{shift}" for shift in measures.corrupted_validation)]
+    validation = [data.validation, *(f"{data.validation}+{shift}" for shift in config.corrupted_validation)]
     tests = evaluated_tests(data, settings)
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
@@ -91,26 +90,26 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, measures: Evaluati
     curves: list[dict[str, Any]] = []
     for name in tests:
         test = Predictions.load(run.prediction(name))
-        for calibrator in (RAW, *measures.calibrators):
+        for calibrator in (RAW, *config.calibrators):
             calibrated = test if calibrator == RAW else _calibrate(fits, calibrator, test, failures)
             shared = key.columns() | split_columns(name, test, data) | {"calibrator": calibrator}
-            rows += [shared | found for found in _values(calibrated, measures, raw=calibrator == RAW)]
+            rows += [shared | found for found in _values(calibrated, config, raw=calibrator == RAW)]
             curves += [] if calibrated is None else [shared | point for point in _points(calibrated)]
-    metadata = {DIGEST: measures.digest(key)}
+    metadata = {DIGEST: config.digest(key)}
     write_rows(run.metrics, rows, ROWS, metadata)
     write_rows(run.curves, curves, CURVES, metadata)
     return tuple(failures)
 
 
 def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:
-    """The test that is like the training images, which is the last of the splits, and the shifted ones."""
+    """The unshifted test, which is the last of the splits, and the shifted tests."""
     shifts = select_splits(data, settings.shifts) if settings.shifts else []
     names = dict.fromkeys([data.splits[-1], *(name for name in shifts if name in data.shifts)])
     return [name for name in names if name not in (data.splits[0], data.validation)]
 
 
 def _calibrate(fits: LeaveOneShiftOut, name: str, test: Predictions, failures: dict[str, None]) -> Predictions | None:
-    """A test, calibrated by what has not seen its type of corruption; None, and the reason kept, where nothing fits."""
+    """Calibrate a test without having seen its corruption; None, and the reason kept, where that cannot be fitted."""
     fits.check_disjoint(test)
     try:
         return fits.calibrate(name, test)
@@ -119,13 +118,13 @@ def _calibrate(fits: LeaveOneShiftOut, name: str, test: Predictions, failures: d
         return None
 
 
-def _values(test: Predictions | None, measures: EvaluationConfig, *, raw: bool) -> list[dict[str, Any]]:
-    metrics = dict.fromkeys((*measures.metrics, "confidence"))
+def _values(test: Predictions | None, config: EvaluationConfig, *, raw: bool) -> list[dict[str, Any]]:
+    metrics = dict.fromkeys((*config.metrics, "confidence"))
     if test is None:
         return [{"metric": name, "value": None} for name in metrics]
     norms = [name for name in ("feature_norm", "logit_norm") if raw and name in test.columns.column_names]
     means = [{"metric": name, "value": pc.mean(test.column(name)).as_py()} for name in norms]
-    return score_rows(test, metrics, measures.intervals) + means
+    return score_rows(test, metrics, config.intervals) + means
 
 
 def _points(test: Predictions) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The folder of an experiment: every file in it is named, read and written here; no torch is needed to read it."""
+"""The folder of an experiment: the names of its files, reading and writing them; none of it needs torch."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
 from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_json_line, read_json_lines, run_keys
 
 __all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "run_keys"]
@@ -24,15 +24,15 @@ class RunOutcome:
     run: str
     failure: str | None = None  # one line
     seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # what could not be measured of a run that is done
+    notes: tuple[str, ...] = ()  # why calibrators could not be fitted
 
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """All that comes of an experiment; a folder that somebody copied is as good as the first.
+    """The files of an experiment.
 
-    Rows, curves and log can be read with pyarrow alone, title, figures and data root as well; only `read_plan` needs
-    the extra train. Nothing is cached: a sweep may be at work in the folder.
+    Only `read_plan` needs the extra train, the other methods need pyarrow alone. Nothing is cached: the experiment may
+    be running.
 
     Args:
         path: The folder; it need not exist yet.
@@ -42,22 +42,22 @@ class ExperimentFolder:
 
     @property
     def experiment_file(self) -> Path:
-        """The copy of the experiment file; a folder of rows from elsewhere may have none."""
+        """The copy of the experiment file."""
         return self.path / EXPERIMENT
 
     @property
     def rows_file(self) -> Path:
-        """The rows of all runs that are done, in the columns of `ROWS`."""
+        """The rows of all finished runs, in the columns of `ROWS`."""
         return self.path / "rows.parquet"
 
     @property
     def curves_file(self) -> Path:
-        """The curves of all runs that are done, in the columns of `CURVES`."""
+        """The curves of all finished runs, in the columns of `CURVES`."""
         return self.path / "curves.parquet"
 
     @property
     def log_file(self) -> Path:
-        """A line of JSON for every run that ended, see `RunOutcome`."""
+        """A line of JSON for every run that ended; see `read_log`."""
         return self.path / "log.jsonl"
 
     @property
@@ -72,14 +72,20 @@ class ExperimentFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Held by the sweep that is at work in the folder."""
+        """Locked while the experiment runs."""
         return self.path / ".lock"
 
     def run(self, name: str) -> RunFolder:
-        """The folder of a run, by its name; it need not exist.
+        """The folder of a run; it need not exist.
+
+        Args:
+            name: The name of the run.
+
+        Returns:
+            The folder.
 
         Raises:
-            InvalidInputError: The name is not that of a folder: rows from elsewhere must not lead anywhere.
+            InvalidInputError: The name leads out of the folder of the experiment.
         """
         if name in ("", ".", "..") or set(name) & set("/\\\0"):
             raise InvalidInputError(f"run must be the name of a folder in {self.path}, got {name!r}")
@@ -88,7 +94,10 @@ class ExperimentFolder:
     # Rows and curves
 
     def read_rows(self) -> pa.Table:
-        """The rows of the experiment: one per run, test, calibrator and metric.
+        """Read the rows of the experiment.
+
+        Returns:
+            A row per run, test, calibrator and metric, in the columns of `ROWS`.
 
         Raises:
             NoDataError: The experiment has not been run.
@@ -97,7 +106,15 @@ class ExperimentFolder:
         return self._read(self.rows_file, ROWS)
 
     def read_curves(self) -> pa.Table:
-        """The curves behind reliability and risk-coverage figures; raises as `read_rows` does."""
+        """Read the reliability and risk-coverage curves of the experiment.
+
+        Returns:
+            A row per run, test, calibrator and point, in the columns of `CURVES`.
+
+        Raises:
+            NoDataError: The experiment has not been run.
+            CorruptFileError: The file is damaged, or has other columns.
+        """
         return self._read(self.curves_file, CURVES)
 
     def _read(self, path: Path, schema: pa.Schema) -> pa.Table:
@@ -108,61 +125,80 @@ class ExperimentFolder:
         return read_table(path, schema)
 
     def write_tables(self, rows: pa.Table, curves: pa.Table) -> None:
-        """Replace rows and curves, each file whole."""
+        """Replace rows and curves atomically.
+
+        Args:
+            rows: In the columns of `ROWS`.
+            curves: In the columns of `CURVES`.
+        """
         write_table(self.rows_file, rows)
         write_table(self.curves_file, curves)
 
     # The log
 
     def read_log(self) -> tuple[list[RunOutcome], int]:
-        """How runs ended, in the order in which they did, and how many lines are broken; no log has no lines."""
+        """Read how the runs ended.
+
+        Returns:
+            The outcomes in the order of the log, and the number of broken lines.
+
+        Raises:
+            ResourceError: The log cannot be read.
+        """
         records, n_broken = read_json_lines(self.log_file)
         outcomes = [outcome for record in records if (outcome := _outcome(record)) is not None]
         return outcomes, n_broken + len(records) - len(outcomes)
 
     def append_log(self, outcome: RunOutcome) -> None:
-        """Add how a run ended."""
+        """Append a line to the log.
+
+        Args:
+            outcome: How a run ended.
+        """
         append_json_line(self.log_file, asdict(outcome) | {"seconds": round(outcome.seconds, 3)})
 
     # The plan
 
     @property
     def has_plan(self) -> bool:
-        """Whether there is an experiment file to read a plan from."""
+        """Whether the folder has an experiment file."""
         return self.experiment_file.is_file()
 
     def read_plan(self) -> list[RunKey]:
-        """The runs that the experiment file asks for, in its order; the name of each is that of its folder.
+        """Read the runs of the experiment file.
+
+        Returns:
+            The keys of the runs, in the order of the file.
 
         Raises:
-            NoDataError: There is no experiment file, or the extra train, which reads it, is not installed.
-            CorruptFileError: It is not TOML.
-            InvalidInputError: It asks for something that is not possible; UnknownNameError likewise.
+            NoDataError: There is no experiment file.
+            MissingExtraError: The extra train is not installed.
+            CorruptFileError: The file is not TOML.
+            InvalidInputError: A value is not possible.
+            UnknownNameError: An unknown key or name.
         """
         if not self.has_plan:
-            raise NoDataError(f"{self.path} has no {EXPERIMENT}: it is not the folder of an experiment that has begun")
+            raise NoDataError(f"{self.path} has no {EXPERIMENT}: it is not the folder of an experiment")
         try:
             from calibrant.experiments.config import read_experiment
         except ImportError:
-            raise NoDataError(
-                f"the plan in {self.experiment_file} needs the extra train: pip install 'calibrant[train]'"
-            ) from None
+            raise MissingExtraError(f"reading {self.experiment_file}", "train") from None
         return list(read_experiment(self.experiment_file).runs)
 
     def read_title(self) -> str:
-        """The title that the experiment file gives; empty where it gives none, or there is no file."""
+        """The title of the experiment file; empty where it has none or there is no file."""
         title = self._read_file().get("title", "")
         return title if isinstance(title, str) else self._refuse("title must be a string", title)
 
     def read_figures(self) -> list[str]:
-        """The figures that the experiment file asks for, by default all."""
+        """The figures of the experiment file, by default all."""
         figures = self._read_file().get("figures", ["all"])
         if not isinstance(figures, list) or not all(isinstance(name, str) for name in figures):
             self._refuse("figures must be a list of names", figures)
         return list(figures)
 
     def read_data_root(self) -> str | None:
-        """The folder of the data sets that the experiment file names, if it does."""
+        """The folder of the data sets in the experiment file, if it has one."""
         settings = self._read_file().get("settings", {})
         root = (
             settings.get("root") if isinstance(settings, dict) else self._refuse("settings must be a table", settings)
@@ -176,7 +212,11 @@ class ExperimentFolder:
         raise InvalidInputError(f"{self.experiment_file}: {rule}, got {got!r}")
 
     def copy_experiment(self, file: Path) -> None:
-        """Keep a copy of the experiment file."""
+        """Copy an experiment file into the folder.
+
+        Args:
+            file: The file.
+        """
         content = file.read_bytes()
         with atomic_write(self.experiment_file) as copy:
             copy.write(content)
@@ -184,12 +224,19 @@ class ExperimentFolder:
     # The runs
 
     def read_environments(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-        """What each of these runs was computed with, by name; None where its file is missing or broken."""
+        """Read versions and hardware of runs.
+
+        Args:
+            names: The names of the runs.
+
+        Returns:
+            The record of each run by name; None where its file is missing or broken.
+        """
         return {name: self.run(name).read_environment() for name in names}
 
 
 def _outcome(record: dict[str, Any]) -> RunOutcome | None:
-    """The outcome that a line of the log tells; None where it is something else."""
+    """The outcome of a line of the log; None where it is something else."""
     run, failure, seconds = record.get("run"), record.get("failure"), record.get("seconds")
     if not isinstance(run, str) or not isinstance(failure, str | None):
         return None

@@ -1,4 +1,4 @@
-"""Running an experiment: what is to be done, doing it, and one table of all that was found."""
+"""Experiments: the plan of the runs, the runs, and one table of their rows."""
 
 import os
 import signal
@@ -28,15 +28,15 @@ from calibrant.training.folder import check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings
 
-MAX_JOBS = 8  # processes that are started unless told otherwise
+MAX_JOBS = 8  # processes by default
 
-RunState = Literal["done", "begun", "to do"]
+RunState = Literal["done", "started", "to do"]
 RunTables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
 
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """The runs of an experiment in its folder; those that are chosen are the ones to be done now."""
+    """The runs of an experiment, their states, and those that are chosen to run now."""
 
     experiment: Experiment
     folder: ExperimentFolder
@@ -44,21 +44,34 @@ class ExperimentPlan:
     chosen: tuple[RunKey, ...]
 
     def tasks(self, *, redo: bool = False) -> list[RunTask]:
-        """What is to be done: begun runs, then all of one seed before the next, so that half of a sweep says something.
+        """The runs to do: started ones first, then seed by seed, which makes half a sweep comparable.
 
-        Args:
-            redo: Also the runs that are done, where a file may be damaged.
+        redo: also finished runs, whose files may be damaged.
         """
         keys = [key for key in self.chosen if redo or self.states[key] != "done"]
-        keys.sort(key=lambda key: (self.states[key] != "begun", key.seed))
-        place = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
-        runs, measures = self.experiment.runs, EvaluationConfig.of(self.experiment)
-        return [RunTask(key, runs[key], place.run(key.name), measures, redo) for key in keys]
+        keys.sort(key=lambda key: (self.states[key] != "started", key.seed))
+        folder = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
+        runs, config = self.experiment.runs, EvaluationConfig.of(self.experiment)
+        return [RunTask(key, runs[key], folder.run(key.name), config, redo) for key in keys]
+
+    def summary(self) -> str:
+        """How many runs there are, and how many of them are done."""
+        states = [self.states[key] for key in self.chosen]
+        n_done, n_started = states.count("done"), states.count("started")
+        started = f" ({n_started} started)" if n_started else ""
+        return f"{len(states)} runs in {self.folder.path}: {n_done} done, {len(states) - n_done} left{started}"
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What came of an experiment: its folder, and the runs that failed or are still missing."""
+    """The outcome of an experiment.
+
+    Args:
+        folder: The folder, with the rows of all runs that are done.
+        n_done: How many runs are done.
+        failures: The runs that failed this time, and why.
+        missing: The names of all runs that are not done.
+    """
 
     folder: ExperimentFolder
     n_done: int
@@ -74,25 +87,30 @@ def run_experiment(
     redo: bool = False,
     backend: Backend = in_this_process,
 ) -> ExperimentResult:
-    """Do the runs of an experiment file that are not done, and gather the rows of all that are.
+    """Run what is left of an experiment file, and gather the rows of all its runs.
 
     Args:
         file: The experiment file.
-        output: The folder, where not that of the file.
-        only: The wanted value of each axis, as {"loss": "focal"}.
-        redo: Make damaged files again.
+        output: The folder of all results; by default that of the file.
+        only: The value of each axis to run, as {"loss": "focal"}.
+        redo: Predict damaged files again.
         backend: Where the runs are done, by default one after the other in this process; `ProcessBackend` and
             `RayBackend` do several at a time.
 
+    Returns:
+        What is done, failed and missing.
+
     Raises:
-        InvalidInputError: Another sweep works in the folder, or a run in it is of another configuration.
+        InvalidInputError: The folder has a run of other settings.
+        UnknownNameError: The file has an unknown key or name.
+        ResourceError: Another process runs an experiment in the folder, or it cannot be written.
         InterruptedRunError: It was stopped; the same call resumes it.
     """
     return run_plan(plan_experiment(file, output=output, only=only), Path(file), redo=redo, backend=backend)
 
 
 def demo_file() -> Path:
-    """The demonstration: in an installed package a part of it, in the repository beside it."""
+    """The demo experiment, in the installed package or in the repository."""
     packaged = Path(__file__).with_name("demo.toml")
     return packaged if packaged.is_file() else Path(__file__).parents[3] / "experiments" / "demo.toml"
 
@@ -103,26 +121,25 @@ def plan_experiment(
     output: str | os.PathLike[str] | None = None,
     only: Mapping[str, str] | None = None,
 ) -> ExperimentPlan:
-    """The runs of an experiment file, and what is there of them already; see `run_experiment`.
+    """The runs of an experiment file and their states; the arguments are those of `run_experiment`.
 
-    Raises:
-        InvalidInputError: The folder of a run is that of another configuration; both hashes are told.
+    Raises: InvalidInputError where the folder has a run of other settings.
     """
     experiment = read_experiment(file)
     folder = ExperimentFolder(Path(output or experiment.output or "runs"))
-    measures = EvaluationConfig.of(experiment)
+    config = EvaluationConfig.of(experiment)
     states: dict[RunKey, RunState] = {}
     for key, settings in experiment.runs.items():
         _check_data(key, settings, experiment)
         run = folder.run(key.name)
         check_same_settings(run, settings)
-        done = run.is_done and is_evaluated(key, run, measures)
-        states[key] = "done" if done else "begun" if run.config.exists() else "to do"
+        done = run.is_done and is_evaluated(key, run, config)
+        states[key] = "done" if done else "started" if run.config.exists() else "to do"
     return ExperimentPlan(experiment, folder, states, _select_runs(states, only or {}))
 
 
 def _check_data(key: RunKey, settings: Settings, experiment: Experiment) -> None:
-    """That the data set has what is asked for, as far as can be told where its files may not be there."""
+    """Check shifts and metrics against the data set, unless its files are missing."""
     with suppress(NoDataError):
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
         select_splits(data, settings.shifts or ("none",), f"shift of {key.name}")
@@ -143,7 +160,7 @@ def _select_runs(runs: Iterable[RunKey], only: Mapping[str, str]) -> tuple[RunKe
 
 
 def _has(key: RunKey, axis: str, value: str) -> bool:
-    """Whether the run has this value, as the user spells it; 0.0 is 0."""
+    """Whether the run has this value, as the user writes it; 0.0 is 0."""
     own = getattr(key, axis)
     return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
 
@@ -151,14 +168,7 @@ def _has(key: RunKey, axis: str, value: str) -> bool:
 def choose_backend(
     plan: ExperimentPlan, *, jobs: int | None = None, ray: str | None = None, redo: bool = False
 ) -> Backend:
-    """Where the runs of a plan are done.
-
-    Args:
-        plan: The runs.
-        jobs: Processes that train at the same time, by default one for each GPU, or else one for each core, at most 8.
-        ray: The address of a Ray cluster, or auto.
-        redo: As in `run_plan`.
-    """
+    """Ray where an address is given, else as many processes as asked for: by default one per GPU or core, at most 8."""
     import torch
 
     from calibrant.experiments.processes import ProcessBackend
@@ -184,32 +194,26 @@ def run_plan(
     progress: RunProgress = lambda run, share: None,
     on_run_end: Callable[[RunOutcome], None] = lambda outcome: None,
 ) -> ExperimentResult:
-    """Do what is left of a plan.
+    """Run what is left of a plan; the arguments are those of `run_experiment`.
 
     Args:
         plan: The runs.
-        file: The experiment file, of which the folder gets a copy.
-        redo: Also look at runs that are done, and make damaged files again.
+        file: The experiment file, which is copied into the folder.
+        redo: Also check finished runs, and predict damaged files again.
         backend: Where the runs are done.
-        progress: Told how far each run is.
-        on_run_end: Told of each run that has ended, once its rows are in the folder: the place to draw a report anew.
-
-    Returns:
-        What is done, failed and missing.
-
-    Raises:
-        InterruptedRunError: It was stopped; the same call resumes it.
+        progress: Called with the name of a run and the fraction of it that is done.
+        on_run_end: Called after each run, when its rows are in the folder.
     """
     folder = plan.folder
     make_folder(folder.path)
-    with hold_lock(folder.lock_file, f"another sweep is at work in {folder.path}"):
-        for left in folder.path.glob(".*.tmp"):
-            left.unlink()  # what a sweep was writing when it was killed
+    with hold_lock(folder.lock_file, f"another process runs an experiment in {folder.path}"):
+        for temporary in folder.path.glob(".*.tmp"):
+            temporary.unlink()  # of a process that was killed
         folder.copy_experiment(file)
         tasks = plan.tasks(redo=redo)
         keys, failures = {task.name: task.key for task in tasks}, list[RunOutcome]()
         tables: RunTables = {}
-        for key in plan.states:  # what is damaged, and not made again, is told before hours of training
+        for key in plan.states:  # a damaged file that is not made again raises before hours of training
             with suppress(CorruptFileError) if key.name in keys else nullcontext():
                 _add(plan, tables, key)
         with _handle_termination():
@@ -235,7 +239,7 @@ def run_plan(
 
 
 def _finish(plan: ExperimentPlan, tables: RunTables, failures: list[RunOutcome]) -> ExperimentResult:
-    """Gather also the runs whose outcome nobody waited for."""
+    """Gather the rows, also of runs whose outcome was not awaited."""
     failed = {outcome.run for outcome in failures}
     for key in plan.states:
         if key not in tables and key.name not in failed:
@@ -269,7 +273,7 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
 
 @contextmanager
 def _handle_termination() -> Iterator[None]:
-    """SIGTERM asks to stop, as Ctrl-C does."""
+    """SIGTERM stops as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

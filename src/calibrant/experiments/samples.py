@@ -1,4 +1,4 @@
-"""Images of the data sets of an experiment, clean and under its shifts: what the figure samples shows."""
+"""Images of the data sets of an experiment, clean and shifted, for the figure samples."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -24,8 +24,8 @@ SHOWN_FIRST = (
     "fog",
     "contrast",
     "pixelate",
-)  # corruptions that are shown before others
-MIDDLE = 3  # the severity that is shown
+)  # corruptions to show before others
+SHOWN_SEVERITY = 3
 
 
 def sample_images(
@@ -35,7 +35,7 @@ def sample_images(
     data: Collection[str] = (),
     severity: int | None = None,
 ) -> SampleImages:
-    """An image of every data set of an experiment (two where it has one), clean and under some of its shifts.
+    """An image of every data set of an experiment (two where there is one set), clean and under some of its shifts.
 
     Args:
         rows: The rows of the experiment.
@@ -47,7 +47,7 @@ def sample_images(
         The images, uint8 of shape (h, w) or (h, w, 3), by the name of the row and of the shift.
 
     Raises:
-        NoDataError: A data set is not there, or the experiment has no such tests of it.
+        NoDataError: A data set is missing, or the experiment has no such tests of it.
         UnknownNameError: The experiment has no such data set.
     """
     known = sorted(pc.unique(rows["data"]).to_pylist())
@@ -56,7 +56,7 @@ def sample_images(
         check_integer("severity", severity, 1, 5)
     images: SampleImages = {}
     for name in names:
-        tests = _select_tests(rows, name, severity or MIDDLE)
+        tests = _select_tests(rows, name, severity or SHOWN_SEVERITY)
         images |= _read_images(name, root, tests, n_images=2 if len(names) == 1 else 1)
     return images
 
@@ -76,14 +76,18 @@ def _select_tests(rows: pa.Table, data: str, severity: int) -> list[dict[str, An
 
 
 def _read_images(data: str, root: str | Path | None, tests: Sequence[dict[str, Any]], n_images: int) -> SampleImages:
-    opened, rows = open_dataset(data, root), torch.arange(n_images)
-    clean = opened.split(tests[0]["split"])
+    dataset, rows = open_dataset(data, root), torch.arange(n_images)
+    clean = dataset.split(tests[0]["split"])
     first = Split(clean.images[rows], clean.labels[rows])
     found: SampleImages = {f"{data} {row + 1}" if n_images > 1 else data: {} for row in range(n_images)}
     for test in tests:
-        # what was generated is so again, for these rows alone: the draws of an image depend on its row only
-        made = test["shifted"] and test["origin"] == "generated" and isinstance(clean.images, torch.Tensor)
-        images = first.under(Shift.parse(test["split"])).images if made else opened.split(test["split"]).images[rows]
+        # corrupts these rows alone: the draws of an image depend on its row only
+        is_generated = test["shifted"] and test["origin"] == "generated" and isinstance(clean.images, torch.Tensor)
+        images = (
+            first.under(Shift.parse(test["split"])).images
+            if is_generated
+            else dataset.split(test["split"]).images[rows]
+        )
         heading = test["split"].replace("_", " ").replace("-", " ") if test["shifted"] else "clean"
         for columns, image in zip(found.values(), images[rows], strict=True):
             columns[heading] = image.permute(1, 2, 0).squeeze(2).numpy()

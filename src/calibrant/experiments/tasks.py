@@ -1,4 +1,4 @@
-"""One run of an experiment, wherever it is done: trained, predicted, measured; what goes wrong is an outcome."""
+"""One run of an experiment: train, predict, evaluate; a failure is an outcome, not an exception."""
 
 import time
 import traceback
@@ -14,22 +14,25 @@ from calibrant.experiments.folder import RunOutcome
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey
 from calibrant.training.callback import TrainingCallback
+from calibrant.training.engine import handle_signals
+from calibrant.training.run import train
 from calibrant.training.settings import Settings
 
-TRAINING_SHARE = 0.8  # the share of a run that training is taken for, of what a watcher is told
+TRAINING_SHARE = 0.8  # the fraction of the progress of a run that is training
+STOP_SECONDS = 60.0  # for a stopped run to write its checkpoint
 
-RunProgress = Callable[[str, float], None]  # the run, and how much of it is done
+RunProgress = Callable[[str, float], None]  # the name of a run, and the fraction of it that is done
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run to be done, which can be sent to another process."""
+    """A run to do; it can be pickled for another process."""
 
     key: RunKey
     settings: Settings
     folder: RunFolder  # its path is absolute
-    measures: EvaluationConfig
-    redo: bool = False  # make damaged files again
+    config: EvaluationConfig
+    redo: bool = False  # predict damaged files again
 
     @property
     def name(self) -> str:
@@ -37,15 +40,13 @@ class RunTask:
 
 
 class Backend(Protocol):
-    """Does tasks in any order and yields each outcome as it comes; when it is closed, what runs is stopped."""
+    """Runs tasks in any order and yields each outcome when it ends; closing it stops the runs."""
 
     def __call__(self, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]: ...
 
 
 def in_this_process(tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
-    """The plainest of the back-ends: one run after the other."""
-    from calibrant.training.engine import handle_signals
-
+    """The simplest backend: one run after the other."""
     with handle_signals() as request:
         for task in tasks:
             if request.asked:
@@ -54,9 +55,9 @@ def in_this_process(tasks: Sequence[RunTask], progress: RunProgress) -> Generato
 
 
 def run_task(task: RunTask, progress: RunProgress | None = None) -> RunOutcome:
-    """Do a run, or what is left of it. A failure is told and kept in its error.log, so that other runs can go on.
+    """Do what is left of a run; a failure goes to its error.log, and other runs continue.
 
-    Raises: InterruptedRunError where a signal asked to stop.
+    Raises: InterruptedRunError where a signal stopped the run.
     """
     began, failure = time.perf_counter(), None
     notes: tuple[str, ...] = ()
@@ -65,41 +66,39 @@ def run_task(task: RunTask, progress: RunProgress | None = None) -> RunOutcome:
         task.folder.error_log.unlink(missing_ok=True)
     except InterruptedRunError:
         raise
-    except Exception as error:  # a mistake of ours in one run must not end the others; the log has all of it
+    except Exception as error:  # a bug in one run must not stop the others; error.log has the traceback
         deliberate = isinstance(error, CalibrantError)
         failure = str(error) if deliberate else f"{type(error).__name__}: {first_line(error)}"
-        _keep(task.folder, failure if deliberate else traceback.format_exc())
+        _write_error_log(task.folder, failure if deliberate else traceback.format_exc())
     return RunOutcome(task.name, failure, time.perf_counter() - began, notes)
 
 
 def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
-    from calibrant.training.run import train  # with Lightning Fabric, which a plan need not wait for
-
     if task.redo:
         remove_damaged(task.folder)
-    elif task.folder.is_done and is_evaluated(task.key, task.folder, task.measures):
+    elif task.folder.is_done and is_evaluated(task.key, task.folder, task.config):
         return ()
     callback = None if progress is None else RunProgressCallback(task.name, progress)
     train(task.settings, task.folder.path, scored=False, callback=callback)
     try:
-        return evaluate(task.key, task.settings, task.folder, task.measures)
+        return evaluate(task.key, task.settings, task.folder, task.config)
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; --redo makes it again") from None
 
 
-def _keep(folder: RunFolder, text: str) -> None:
+def _write_error_log(folder: RunFolder, text: str) -> None:
     try:
         make_folder(folder.path)
         folder.error_log.write_text(text.rstrip() + "\n", encoding="utf-8")
     except (OSError, CalibrantError):
-        pass  # the disk may be full: the outcome has the line
+        pass  # the disk may be full: the outcome has the message
 
 
 def remove_damaged(run: RunFolder) -> None:
-    """Remove the files of a run that cannot be read, and what was made of them, so that they are made again."""
+    """Remove damaged predictions and what depends on them; the run then makes them again."""
     damaged = [path for path in sorted(run.predictions.glob("*.parquet")) if not _can_be_read(path)]
     if damaged:
-        for path in (run.done, run.metrics, run.curves, *damaged):  # never done without its files
+        for path in (run.done, run.metrics, run.curves, *damaged):  # DONE first
             path.unlink(missing_ok=True)
 
 
@@ -112,18 +111,18 @@ def _can_be_read(path: Path) -> bool:
 
 
 class RunProgressCallback(TrainingCallback):
-    """Tells how much of a run is done."""
+    """Passes the fraction of a run that is done on to a progress function."""
 
     def __init__(self, run: str, progress: RunProgress) -> None:
         self.run, self.progress = run, progress
-        self.n_steps, self.steps = 1, 0
+        self.n_steps, self.done = 1, 0
 
     def on_start(self, n_epochs: int, n_steps: int, done: int) -> None:
-        self.n_steps, self.steps = n_steps, done
+        self.n_steps, self.done = n_steps, done
 
     def on_log(self, *, epoch: int, steps: int, loss: float, accuracy: float, images_per_second: float) -> None:
-        self.steps += steps
-        self.progress(self.run, TRAINING_SHARE * self.steps / self.n_steps)
+        self.done += steps
+        self.progress(self.run, TRAINING_SHARE * self.done / self.n_steps)
 
     def on_predict(self, name: str, number: int, total: int) -> None:
         self.progress(self.run, TRAINING_SHARE + (1 - TRAINING_SHARE) * number / total)

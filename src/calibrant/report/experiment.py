@@ -151,7 +151,7 @@ def _planned_runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, R
         return there, ["The plan is unknown: the folder has no experiment.toml."]
     try:
         planned = folder.read_plan()
-    except (MissingExtraError, NoDataError) as error:
+    except MissingExtraError as error:
         return there, [f"The plan is unknown: {error}."]
     return {key.name: key for key in planned} | there, []
 

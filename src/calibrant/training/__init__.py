@@ -1,4 +1,4 @@
-"""Training: from a data set's name to weights, and predictions of the clean and every shifted test."""
+"""Training: from the name of a data set to weights, and predictions of the clean and every shifted test."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # loaded on first use: the flags of the command line are those of Settings, and its help must not wait for torch
+    # on first use: the help of the command line needs Settings, and must not wait for torch
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,8 +57,9 @@ def train(
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
         with _open_run(run, settings, fabric), handle_signals() as request, reproducible_torch():
             if not fabric.broadcast(run.is_done):
-                for name in set(names) - set(corruption_shifts()):  # raises before the training, not after it
-                    data.split(name)
+                for name in names:  # a split that cannot be read raises before the training, not after it
+                    if name not in corruption_shifts():
+                        data.split(name)
                 if not run.weights.is_file():
                     TrainingLoop(settings, data, run, fabric, callback=callback, request=request).run()
                     fabric.barrier()
