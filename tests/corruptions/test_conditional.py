@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
-from calibrant.corruptions import blur, colour, digital, elastic, glass, noise, spatter, weather
+from calibrant.corruptions import blur, colour, digital, elastic, noise, spatter, weather
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.shifts import SEVERITIES
 from made.slow_corruptions import SLOW, slow_corruption
 
 Arrays = list[NDArray[np.generic]]
 
-MODULES = (noise, blur, glass, weather, colour, elastic, digital, spatter)
+MODULES = (noise, blur, weather, colour, elastic, digital, spatter)
 CORES = {name: getattr(module, name) for name in SLOW for module in MODULES if hasattr(module, name)}
 
 # A result on a whole level may be floored to it or to the one below. Saturation times 1.5 or 2 is often on one, and

@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
 from calibrant.models import build_model, load_weights, read_tensors, write_tensors
 
 
@@ -57,8 +59,37 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
 
 def test_timm_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(NoDataError, match="timm:resnet18 needs timm, which cannot be loaded"):
+    with pytest.raises(MissingExtraError, match=r"timm:resnet18 needs the extra timm: pip install 'calibrant\[timm\]'"):
         build_model("timm:resnet18", 10, image_size=32)
+
+
+def test_the_size_of_images_is_given_to_the_models_of_timm_that_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the refusal of that option is tried without it; any other TypeError is a fault of the model."""
+
+    class Net(torch.nn.Linear):
+        def __init__(self, num_classes: int, in_chans: int) -> None:
+            super().__init__(in_chans, num_classes)
+
+        def get_classifier(self) -> torch.nn.Module:
+            return self
+
+    class Sized(Net):
+        def __init__(self, num_classes: int, in_chans: int, img_size: int) -> None:
+            super().__init__(num_classes, in_chans)
+            self.img_size = img_size
+
+    def fail(**_options: int) -> None:
+        raise TypeError("unsupported operand")
+
+    makers: dict[str, Any] = {"net": Net, "sized": Sized, "faulty": fail}
+    fake = SimpleNamespace(
+        list_models=lambda: list(makers), create_model=lambda name, **options: makers[name](**options), __version__="0"
+    )
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    assert build_model("timm:net", 7, image_size=64).head.out_features == 7
+    assert build_model("timm:sized", 7, image_size=64).body.img_size == 64  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        build_model("timm:faulty", 7, image_size=64)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])

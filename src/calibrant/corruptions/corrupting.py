@@ -84,11 +84,7 @@ class Corrupt:
         for option, value in checked.items():
             object.__setattr__(self, option, value)
         if self.name == "frost" and self.frost_dir is not None:
-            read_frost(self._photographs)  # raises now where a photograph is missing
-
-    @property
-    def _photographs(self) -> str | None:
-        return None if self.frost_dir is None else os.fspath(self.frost_dir)
+            read_frost(os.fspath(self.frost_dir))  # raises now where a photograph is missing
 
     def __call__(self, images: ImageInput, keys: Sequence[int | str] | Tensor | None = None) -> ImageInput:
         """Corrupt images; see `corrupt`.
@@ -118,7 +114,7 @@ class Corrupt:
         corruption = CORRUPTIONS[self.name]
         parameters = corruption.parameters(self.severity, min(batch.shape[2:]), self.parameters)
         if self.name == "frost":
-            parameters = (*parameters, self._photographs)
+            parameters = (*parameters, self.frost_dir)
         corrupted = torch.empty_like(batch)
         for rows in blocks(len(batch), batch[0].numel(), size=CHUNK_VALUES):
             corrupted[rows] = corruption.apply(batch[rows], draws[rows], *parameters)

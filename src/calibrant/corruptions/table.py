@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calibrant.corruptions import blur, colour, digital, elastic, frost, glass, noise, weather
+from calibrant.corruptions import blur, colour, digital, elastic, frost, noise, weather
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.severities import PARAMETERS, SIZES, Px, Severities
 from calibrant.corruptions.spatter import spatter
@@ -85,7 +85,7 @@ def _glass_blur(images: Tensor, draws: Draws, sigma: float, reach: float, sweeps
     reach = max(1, round(reach))
     inner = (size - 2 * reach for size in images.shape[2:])
     offsets = draws.integers("offsets", -reach, reach, sweeps, 2, *inner)
-    return glass.glass_blur(images, sigma, reach, sweeps, offsets)
+    return blur.glass_blur(images, sigma, reach, sweeps, offsets)
 
 
 def _frost(

@@ -1,4 +1,4 @@
-"""Data sets that fit in memory, whose shifted tests are their test images under every corruption."""
+"""Data sets that fit in memory; their shifted tests are their test images under every corruption."""
 
 import os
 from collections.abc import Callable
@@ -21,11 +21,21 @@ from calibrant.shifts import SEVERITIES, Shift
 
 
 class ArrayData(DataSet):
-    """A data set whose training part is divided into training and validation rows, which never change.
+    """A data set in memory, with fixed validation rows.
 
-    read(root, part) returns images, uint8 (n, c, h, w), and labels, int64 (n,), of the part "train" or "test".
-    published is the folder with the files of its corrupted test, as CIFAR-10-C. Where a file is not there, the test
-    images are corrupted as they are asked for, and kept beside it in the folder generated.
+    Shifted tests are read from the published files if they are there. If not, the test images are corrupted, and kept
+    in the folder generated below the root.
+
+    Args:
+        name: The name of the data set.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        class_names: The names of the classes.
+        native_size: The side of the images in pixels.
+        channels: 1 or 3.
+        read: read(root, part) returns images, uint8 (n, c, h, w), and labels, int64 (n,), of "train" or "test".
+        n_validation: The number of training rows that are held out.
+        published: The folder of the published corrupted test, such as CIFAR-10-C.
+        image_size: native_size or None.
     """
 
     def __init__(
@@ -35,7 +45,7 @@ class ArrayData(DataSet):
         *,
         class_names: tuple[str, ...],
         native_size: int,
-        channels: int,
+        channels: int = 3,
         read: Callable[[Path, str], tuple[Tensor, Tensor]],
         n_validation: int,
         published: str | None = None,
@@ -53,7 +63,7 @@ class ArrayData(DataSet):
 
     def _read(self, name: str) -> Split:
         if name == "train":
-            return Split(*self._training(held_out=False))
+            return Split(*self._training_rows(held_out=False))
         if name == "val":
             images, labels = self._validation
             return Split(images.clone(), labels)
@@ -62,34 +72,34 @@ class ArrayData(DataSet):
             return Split(images.clone(), labels)
         shift = Shift.parse(name)
         if self.published is not None and (path := self.root / self.published / f"{shift.corruption}.npy").is_file():
-            return Split(_published(path, shift.severity, images), labels).called(shift, "published")
-        return Split(self._generated(images, shift), labels).called(shift, "generated")
+            return Split(_published(path, shift.severity, images), labels).with_shift(shift, "published")
+        return Split(self._generated(images, shift), labels).with_shift(shift, "generated")
 
-    def _training(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
-        """Images and labels of the training part that are trained on, or of those that are not."""
+    def _training_rows(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
+        """Images and labels of the training part: those for training, or those held out."""
         images, labels = self.read(self.root, "train")
         rows = validation_rows(labels, self.n_validation) == held_out
         return images[rows], labels[rows]
 
     @cached_property
     def _validation(self) -> tuple[Tensor, Tensor]:
-        """Read once for all of its corrupted versions."""
-        return self._training(held_out=True)
+        """Read once for all corruptions."""
+        return self._training_rows(held_out=True)
 
     @cached_property
     def _test(self) -> tuple[Tensor, Tensor]:
-        """Images and labels of the test, read once for all of its shifted versions."""
+        """Read once for all corruptions."""
         return self.read(self.root, "test")
 
     def _generated(self, images: Tensor, shift: Shift) -> Tensor:
-        """The corrupted images, from the file they were kept in; its name tells of which images, by which version."""
+        """The corrupted images, cached in a file whose name has a hash of the clean images and the version."""
         version = calibrant.__version__.encode()
         digest = blake2b(images.numpy().tobytes(), digest_size=8, key=version).hexdigest()
         path = self.root / "generated" / self.name / f"{shift}-{digest}.npy"
         if path.is_file():
             return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
         shifted = corrupt(images, shift.corruption, shift.severity, seed=SHIFT_SEED)
-        with suppress(OSError):  # where it cannot be kept it is made again
+        with suppress(OSError):  # a read-only folder: they are generated again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file:
                 np.save(file, shifted.numpy())
@@ -97,7 +107,7 @@ class ArrayData(DataSet):
 
 
 def _published(path: Path, severity: int, images: Tensor) -> Tensor:
-    """The rows of a severity in a file of the layout of CIFAR-10-C."""
+    """The images of a severity in a file of CIFAR-10-C."""
     n, channels, height, width = images.shape
     values = _load(path, (len(SEVERITIES) * n, height, width, channels))
     rows = np.array(values[(severity - 1) * n : severity * n])
@@ -105,7 +115,7 @@ def _published(path: Path, severity: int, images: Tensor) -> Tensor:
 
 
 def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The array of a file, which must be bytes of this shape."""
+    """The array of a file, which must be uint8 of this shape."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

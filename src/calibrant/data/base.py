@@ -1,4 +1,4 @@
-"""What a data set is: its classes, its official splits, and the shifted tests that it has."""
+"""`Split`, and `DataSet`, the base class of data sets: classes, official splits and shifted tests."""
 
 import os
 from abc import ABC, abstractmethod
@@ -36,9 +36,12 @@ def corruption_shifts() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Split:
-    """Images with their labels, int64 (n,), and columns of what else is known of each.
+    """Images with labels and columns.
 
-    ``images[rows]`` is uint8 (n, c, h, w): they are a tensor, or in files that are read as they are asked for.
+    Args:
+        images: uint8 (n, c, h, w), as a tensor or in files; ``images[rows]`` is a tensor in either case.
+        labels: int64 (n,).
+        columns: Other values of each row, by name.
     """
 
     images: Tensor | ImageFiles
@@ -56,41 +59,66 @@ class Split:
             found.update(name.as_buffer())
         return found.hexdigest()
 
-    def where(self, rows: Tensor) -> "Split":
-        """The rows that a mask, bool (n,), holds, as a split of their own."""
-        images = self.images[rows] if isinstance(self.images, Tensor) else self.images.where(rows)
-        taken = rows.nonzero()[:, 0].tolist()
-        return Split(images, self.labels[rows], {name: _rows_of(self.columns[name], taken) for name in self.columns})
+    def where(self, mask: Tensor) -> "Split":
+        """The rows that a mask selects; the key of each image is its new row.
+
+        Args:
+            mask: bool (n,).
+
+        Returns:
+            The selected rows.
+        """
+        images = self.images[mask] if isinstance(self.images, Tensor) else self.images.where(mask)
+        return self._with_rows(images, mask.nonzero()[:, 0])
 
     def sample(self, n_rows: int) -> "Split":
-        """So many of the rows, each class in proportion, in their order; all where there are no more."""
+        """A sample of the rows in their order, each class in proportion; images keep their keys.
+
+        Args:
+            n_rows: The size of the sample; all rows if there are no more.
+
+        Returns:
+            The sampled rows.
+        """
         if n_rows >= len(self):
             return self
-        taken = validation_rows(self.labels, n_rows).nonzero()[:, 0]
+        rows = validation_rows(self.labels, n_rows).nonzero()[:, 0]
         if isinstance(self.images, Tensor):
-            images: Tensor | ImageFiles = self.images[taken]
-        else:
-            before = self.images.taken
-            images = replace(self.images, taken=taken if before is None else before[taken])
-        columns = {name: _rows_of(values, taken.tolist()) for name, values in self.columns.items()}
-        return Split(images, self.labels[taken], columns)
+            return self._with_rows(self.images[rows], rows)
+        before = self.images.taken
+        return self._with_rows(replace(self.images, taken=rows if before is None else before[rows]), rows)
+
+    def _with_rows(self, images: Tensor | ImageFiles, rows: Tensor) -> "Split":
+        columns = {name: _rows_of(values, rows.tolist()) for name, values in self.columns.items()}
+        return Split(images, self.labels[rows], columns)
 
     def under(self, shift: Shift) -> "Split":
-        """The same rows under a corruption; the key of each image is its row."""
+        """The same rows under a corruption; the key of each image is its row.
+
+        Args:
+            shift: The corruption and its severity.
+
+        Returns:
+            The corrupted rows, with the columns corruption, severity and origin.
+        """
         if isinstance(self.images, Tensor):
             images: Tensor | ImageFiles = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         else:
             images = replace(self.images, corruption=Corrupt(shift.corruption, shift.severity, seed=SHIFT_SEED))
-        return replace(self, images=images).called(shift, "generated")
+        return replace(self, images=images).with_shift(shift, "generated")
 
-    def called(self, shift: Shift, origin: str) -> "Split":
-        """The same rows, with columns that name the corruption they are under, and whether it was published so."""
-        named: dict[str, Sequence[object]] = {
-            "corruption": [shift.corruption] * len(self),
-            "severity": [shift.severity] * len(self),
-            "origin": [origin] * len(self),
-        }
-        return replace(self, columns={**self.columns, **named})
+    def with_shift(self, shift: Shift, origin: str) -> "Split":
+        """The same rows with the columns corruption, severity and origin.
+
+        Args:
+            shift: The corruption and its severity.
+            origin: "published" or "generated".
+
+        Returns:
+            The rows with these columns.
+        """
+        added = {"corruption": shift.corruption, "severity": shift.severity, "origin": origin}
+        return replace(self, columns={**self.columns, **{name: [value] * len(self) for name, value in added.items()}})
 
 
 def _rows_of(values: Sequence[object], rows: list[int]) -> Sequence[object]:
@@ -98,14 +126,16 @@ def _rows_of(values: Sequence[object], rows: list[int]) -> Sequence[object]:
 
 
 class DataSet(ABC):
-    """A data set in a folder; nothing is read before a split is asked for.
+    """A data set in a folder; nothing is read before a split is.
 
-    root: the folder; by default the environment variable CALIBRANT_DATA, or data. image_size: the side to which
-    images in files are brought, where not that of the data set.
+    Args:
+        name: The name of the data set.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        image_size: The side of the images in pixels.
     """
 
     splits: tuple[str, ...] = ("train", "val", "test")
-    validation: str = "val"  # the split that choices are made on
+    validation: str = "val"  # the split that models are selected on
     can_be_fetched: ClassVar[bool] = True
     channels: int = 3
     mean: ClassVar[float] = 0.5  # the paper normalises every channel of every data set with these
@@ -142,10 +172,19 @@ class DataSet(ABC):
         return [name for name in (*self.splits, *self.shifts) if name not in corrupted]
 
     def split(self, name: str) -> Split:
-        """The rows of one of ``splits``, or of one of the shifted tests in ``shifts``.
+        """Read a split or a shifted test.
 
-        val+fog-3 is the validation split under that corruption, for calibrators that are fitted to shifted rows; so
-        for every part that is not corrupted already.
+        Args:
+            name: One of ``splits`` or ``shifts``. val+fog-3 is the validation split under that corruption, for
+                calibrators that are fitted to shifted rows; so for every part that is not corrupted already.
+
+        Returns:
+            The rows.
+
+        Raises:
+            UnknownNameError: there is no such split.
+            NoDataError: a file is missing.
+            CorruptFileError: a file cannot be read.
         """
         part, plus, shift = name.rpartition("+")
         try:
@@ -154,7 +193,7 @@ class DataSet(ABC):
             check_choice("split", part, self.clean)
             return self._read(part).under(Shift.parse(check_choice("corruption", shift, corruption_shifts())))
         except NoDataError as error:
-            hint = f"; calibrant data fetch {self.name} does it" if self.can_be_fetched else ""
+            hint = f"; run calibrant data fetch {self.name}" if self.can_be_fetched else ""
             raise NoDataError(f"{error}{hint}") from None
 
     @abstractmethod

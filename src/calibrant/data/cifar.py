@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._files import read_error
 from calibrant.errors import CorruptFileError, NoDataError
 
 N_VALUES = 3 * 32 * 32
@@ -26,40 +27,34 @@ CIFAR100_CLASSES = tuple(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The files of an archive, and how many bytes of labels begin a row; the last one counts."""
+class CifarLayout:
+    """The files of an archive by part, and the number of label bytes of a row, of which the last is the label."""
 
     archive: str
     folder: str
-    train: tuple[str, ...]
-    test: tuple[str, ...]
+    files: dict[str, tuple[str, ...]]
     n_label_bytes: int
     pickled: str  # the folder of the version that is not read
 
-    def files(self, part: str) -> tuple[str, ...]:
-        return self.test if part == "test" else self.train
-
     def sizes(self, n_train: int, n_test: int) -> dict[str, int | None]:
-        """The bytes of each file, for so many images in all of its part."""
+        """The bytes of each file."""
         width = self.n_label_bytes + N_VALUES
-        train = {file: n_train // len(self.train) * width for file in self.train}
-        return {**train, **{file: n_test // len(self.test) * width for file in self.test}}
+        rows = {"train": n_train, "test": n_test}
+        return {file: rows[part] // len(files) * width for part, files in self.files.items() for file in files}
 
 
 LAYOUTS = {
-    "cifar10": Layout(
+    "cifar10": CifarLayout(
         "cifar-10-binary.tar.gz",
         "cifar-10-batches-bin",
-        tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-        ("test_batch.bin",),
+        {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)},
         n_label_bytes=1,
         pickled="cifar-10-batches-py",
     ),
-    "cifar100": Layout(
+    "cifar100": CifarLayout(
         "cifar-100-binary.tar.gz",
         "cifar-100-binary",
-        ("train.bin",),
-        ("test.bin",),
+        {"train": ("train.bin",), "test": ("test.bin",)},
         n_label_bytes=2,
         pickled="cifar-100-python",
     ),
@@ -67,29 +62,39 @@ LAYOUTS = {
 
 
 def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = None) -> tuple[Tensor, Tensor]:
-    """Images, uint8 (n, 3, 32, 32), and labels, int64 (n,), of the part "train" or "test", in official order.
+    """Read CIFAR-10 or CIFAR-100 in the binary version, in official order.
 
-    folder: where the archive was unpacked, or the folder in it. name: "cifar10" or "cifar100"; else what is there.
+    Args:
+        folder: The folder where the archive was unpacked, or the folder in it.
+        part: "train" or "test".
+        name: "cifar10" or "cifar100"; by default the one that is there.
+
+    Returns:
+        Images, uint8 (n, 3, 32, 32), and labels, int64 (n,).
+
+    Raises:
+        NoDataError: the files are not there.
+        CorruptFileError: a file is not of rows of labels and pixels.
     """
     layouts = list(LAYOUTS.values()) if name is None else [LAYOUTS[name]]
     for layout in layouts:
-        files = layout.files(part)
-        for place in (Path(folder) / layout.folder, Path(folder)):
-            if (place / files[0]).is_file():
-                parts = [_read(place / file, layout.n_label_bytes) for file in files]
+        files = layout.files[part]
+        for parent in (Path(folder) / layout.folder, Path(folder)):
+            if (parent / files[0]).is_file():
+                parts = [_read(parent / file, layout.n_label_bytes) for file in files]
                 images, labels = zip(*parts, strict=True)
                 return torch.cat(images), torch.cat(labels)
-    wanted = " or ".join(f"{layout.folder}/{layout.files(part)[0]}" for layout in layouts)
+    needed = " or ".join(f"{layout.folder}/{layout.files[part][0]}" for layout in layouts)
     if any((Path(folder) / layout.pickled).is_dir() for layout in layouts):
-        raise NoDataError(f"{folder} has the pickled version of CIFAR, which is not read: put {wanted} there instead")
-    raise NoDataError(f"no {part} images of CIFAR in {folder}: put {wanted}, from the binary version's archive, there")
+        raise NoDataError(f"{folder} has the pickled version of CIFAR, which is not read: put {needed} there instead")
+    raise NoDataError(f"no {part} images of CIFAR in {folder}: put {needed}, from the binary version's archive, there")
 
 
 def _read(path: Path, n_label_bytes: int) -> tuple[Tensor, Tensor]:
     try:
         values = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
-        raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+        raise read_error(path, error) from None
     width = n_label_bytes + N_VALUES
     if len(values) == 0 or len(values) % width:
         raise CorruptFileError(f"{path} must be rows of {width} bytes, got {len(values)} bytes")

@@ -1,4 +1,4 @@
-"""A user's own folder of images: train/<class>/..., with val, test and shifted tests beside it."""
+"""A user's folder of images: train/<class>/..., and optionally val, test and shifted tests."""
 
 import os
 from functools import cached_property
@@ -13,16 +13,20 @@ from calibrant.shifts import Shift
 
 DEFAULT_SIZE = 64
 DEFAULT_VALIDATION_SHARE = 0.1
-OFFICIAL = ("train", "val", "test")
+SPLIT_FOLDERS = ("train", "val", "test")
 
 
 class ImageFolder(DataSet):
     """Images in root/train/<class>/, root/val/<class>/, root/test/<class>/, at any depth below their class.
 
-    The classes are the folders in train, sorted; elsewhere some may be missing. Without val, a tenth of train is held
-    out, the same one for ever. Every other folder in root is a shifted test of its name, as root/hospital_b/<class>/;
-    where there is a test, so are its corruptions, as fog-3. Hidden folders and files are left out. The column "file"
-    is the path below root.
+    The classes are the folders in train, sorted; in other folders some may be missing. Without val, a fixed tenth of
+    train is held out. Every other folder in root is a shifted test of its name, such as root/hospital_b/<class>/; with
+    a test, its corruptions, such as fog-3, are shifted tests too. Hidden folders and files are ignored. The column
+    "file" is the path below root.
+
+    Args:
+        root: The folder; by default the environment variable CALIBRANT_DATA, or data.
+        image_size: The side to which images are resized, 64 by default.
     """
 
     can_be_fetched = False
@@ -41,18 +45,18 @@ class ImageFolder(DataSet):
 
     @cached_property
     def splits(self) -> tuple[str, ...]:  # type: ignore[override]
-        return OFFICIAL if "test" in self._folders else OFFICIAL[:2]
+        return SPLIT_FOLDERS if "test" in self._folders else SPLIT_FOLDERS[:2]
 
     @property
     def shifts(self) -> tuple[str, ...]:
-        """The user's own come first, also where one is called fog-3."""
-        own = tuple(name for name in self._folders if name not in OFFICIAL)
+        """The folders of the user come first, also if one is called fog-3."""
+        own = tuple(name for name in self._folders if name not in SPLIT_FOLDERS)
         generated = corruption_shifts() if "test" in self._folders else ()
         return (*own, *(name for name in generated if name not in own))
 
     @cached_property
     def _folders(self) -> tuple[str, ...]:
-        """The folders in root; a wrong one is refused now, not when a training is over."""
+        """The folders in root; a wrong one is refused before training."""
         known = set(self.class_names)
         found = {name: visible_folders(self.root / name) for name in visible_folders(self.root)}
         for name, classes in found.items():
@@ -61,7 +65,7 @@ class ImageFolder(DataSet):
                 where = self.root / name / foreign[0]
                 raise InvalidInputError(f"{where} must be named as one of the classes in {self.root / 'train'}")
             if not classes:
-                hide = "put images in <class>/ there, or hide it by a dot before its name"
+                hide = "put images in <class>/ there, or start its name with a dot to ignore it"
                 raise NoDataError(f"no folder of a class in {self.root / name}: {hide}")
         return tuple(found)
 
@@ -75,7 +79,7 @@ class ImageFolder(DataSet):
 
     @cached_property
     def _training_part(self) -> tuple[Split, Tensor]:
-        """The images in train, and which of them are held out."""
+        """The images in train, and the mask of those held out."""
         everything = self._images_in("train")
         if "val" in self._folders:
             return everything, everything.labels < 0

@@ -1,4 +1,4 @@
-"""Rows of a training part: which are held out for validation, the same ones for ever; the share of each class."""
+"""The training rows that are held out for validation; the share of each class."""
 
 from functools import lru_cache
 from hashlib import blake2b
@@ -8,9 +8,16 @@ from torch import Tensor
 
 
 def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
-    """The rows that are held out, bool (n,): of each class in proportion to its share, picked by a hash of the row.
+    """The rows that are held out for validation: each class in proportion, chosen by a hash of the row number.
 
-    No generator is used, so that the rows do not depend on a library's version.
+    No random generator is used: the rows do not depend on the version of a library.
+
+    Args:
+        labels: int64 (n,).
+        n_validation: The number of rows to hold out.
+
+    Returns:
+        A mask, bool (n,).
 
     >>> validation_rows(torch.tensor([0, 0, 0, 0, 1, 1]), 3).sum()
     tensor(3)
@@ -19,7 +26,7 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     counts = torch.bincount(labels)
     quotas = counts * n_validation // len(labels)
     left = n_validation - int(quotas.sum())
-    # what rounding down has left over goes to the classes that lost most by it
+    # the remainder goes to the classes that lost most by rounding down
     shortfall = counts * n_validation - quotas * len(labels)
     quotas[shortfall.argsort(descending=True, stable=True)[:left]] += 1
     held_out = torch.zeros(len(labels), dtype=torch.bool)
@@ -29,9 +36,9 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     return held_out
 
 
-@lru_cache(maxsize=4)  # of every shifted test the same rows are asked for
+@lru_cache(maxsize=4)  # shifted tests have the same rows
 def _ranks(n_rows: int) -> Tensor:
-    """The place of each row in the order of the hashes."""
+    """The rank of each row in the order of the hashes."""
     order = sorted(range(n_rows), key=lambda row: blake2b(b"%d" % row, digest_size=8).digest())
     ranks = torch.empty(n_rows, dtype=torch.int64)
     ranks[order] = torch.arange(n_rows)
@@ -39,7 +46,14 @@ def _ranks(n_rows: int) -> Tensor:
 
 
 def class_prior(labels: Tensor, n_classes: int) -> Tensor:
-    """The share of each class, float64 (n_classes,).
+    """The share of each class.
+
+    Args:
+        labels: int64 (n,).
+        n_classes: The number of classes.
+
+    Returns:
+        The shares, float64 (n_classes,).
 
     >>> class_prior(torch.tensor([0, 0, 0, 2]), 3)
     tensor([0.7500, 0.0000, 0.2500], dtype=torch.float64)

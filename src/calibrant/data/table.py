@@ -1,13 +1,10 @@
-"""The table `DATASETS`: one entry for each data set, of all that is known of it; `open_dataset` opens one."""
+"""The table `DATASETS`, with an entry for each data set; `open_dataset` opens one."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from calibrant._names import check_choice
 from calibrant.corruptions.severities import PARAMETERS
@@ -17,58 +14,35 @@ from calibrant.data.base import DataSet
 from calibrant.data.embedded import FASHION_CLASSES, read_digits, read_fashion_mnist_mini
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import MNIST_FILES, read_mnist_files
-from calibrant.data.sources import DatasetInfo, archive, cifar_c, plain_files, zenodo
+from calibrant.data.sources import DatasetInfo, Download, archive, cifar_c, plain_files, zenodo
 from calibrant.data.tiny_imagenet import TinyImageNet
 from calibrant.data.wilds import WildsData
 
 RESEARCH = "research only (ImageNet)"
 DIGIT_NAMES = tuple(str(digit) for digit in range(10))
-EXTRA_CORRUPTIONS = (
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-)  # of Tiny-ImageNet-C: in an archive of their own
+EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # a second archive of Tiny-ImageNet-C
 
 
 def _in_memory(
-    name: str,
-    licence: str,
-    class_names: tuple[str, ...],
-    image_size: int,
-    rows: tuple[int, int, int],
-    read: Callable[[Path, str], tuple[Tensor, Tensor]],
-    *,
-    channels: int = 3,
-    published: str | None = None,
-    **known: Any,
+    name: str, licence: str, rows: tuple[int, int, int], downloads: tuple[Download, ...] = (), **options: Any
 ) -> DatasetInfo:
-    """A data set of `ArrayData`; rows: of training, validation and test."""
-    opens = partial(
-        ArrayData,
-        name,
-        class_names=class_names,
-        native_size=image_size,
-        channels=channels,
-        read=read,
-        n_validation=rows[1],
-        published=published,
-    )
+    """A data set of `ArrayData`; rows: of training, validation and test; options: those of `ArrayData`."""
+    opens = partial(ArrayData, name, n_validation=rows[1], **options)
     splits = dict(zip(("train", "val", "test"), rows, strict=True))
-    return DatasetInfo(licence, len(class_names), image_size, opens, splits, **known)
+    return DatasetInfo(licence, len(options["class_names"]), options["native_size"], opens, splits, downloads=downloads)
 
 
 def _mnist(name: str, licence: str, class_names: tuple[str, ...], folder: str, url: str) -> DatasetInfo:
-    """MNIST, or a relative in the same files."""
+    """MNIST, or a data set in the same files."""
     return _in_memory(
         name,
         licence,
-        class_names,
-        28,
         (55_000, 5_000, 10_000),
-        lambda root, part: read_mnist_files(root / folder, part),
+        plain_files(url, folder, MNIST_FILES),
+        class_names=class_names,
+        native_size=28,
         channels=1,
-        downloads=plain_files(url, folder, MNIST_FILES),
+        read=lambda root, part: read_mnist_files(root / folder, part),
     )
 
 
@@ -78,51 +52,49 @@ def _cifar(name: str, class_names: tuple[str, ...], published: str) -> DatasetIn
     return _in_memory(
         name,
         "none stated",
-        class_names,
-        32,
         (45_000, 5_000, 10_000),
-        partial(cifar.read_cifar, name=name),
+        (archive(url, layout.archive, layout.folder, layout.sizes(50_000, 10_000)),),
+        class_names=class_names,
+        native_size=32,
+        read=partial(cifar.read_cifar, name=name),
         published=published,
-        downloads=(archive(url, layout.archive, layout.folder, layout.sizes(50_000, 10_000)),),
     )
 
 
 def _wilds(
     name: str,
-    version: str,
     licence: str,
     n_classes: int,
-    image_size: int,
     *,
+    folder: str,
     bundle: str,
     approximate_bytes: int,
     images: str,
-    files: Sequence[str],
     splits: Mapping[str, int],
     shifts: Mapping[str, int],
-    **reading: Any,
+    **options: Any,
 ) -> DatasetInfo:
-    """A data set of `WildsData`; images: the folder of its images."""
-    folder = f"{name}_v{version}"
+    """A data set of `WildsData`; images: the folder of its images; options: those of `WildsData`."""
     url = f"https://worksheets.codalab.org/rest/bundles/{bundle}/contents/blob/"
-    opens = partial(
-        WildsData, name, folder=folder, native_size=image_size, files=files, splits=tuple(splits), **reading
-    )
-    download = archive(url, f"{folder}.tar.gz", folder, dict.fromkeys([*files, images]), approximate_bytes)
-    return DatasetInfo(licence, n_classes, image_size, opens, splits, shifts, (download,), corrupted=False)
+    opens = partial(WildsData, name, folder=folder, splits=tuple(splits), **options)
+    files = dict.fromkeys([*options["files"], images])
+    download = archive(url, f"{folder}.tar.gz", folder, files, approximate_bytes)
+    return DatasetInfo(licence, n_classes, options["native_size"], opens, splits, shifts, (download,), corrupted=False)
 
 
 DATASETS: dict[str, DatasetInfo] = {
     "fashion_mnist_mini": _in_memory(
         "fashion_mnist_mini",
         "MIT",
-        FASHION_CLASSES,
-        28,
         (7_000, 1_000, 2_000),
-        lambda _root, part: read_fashion_mnist_mini(part),
+        class_names=FASHION_CLASSES,
+        native_size=28,
         channels=1,
+        read=lambda _root, part: read_fashion_mnist_mini(part),
     ),
-    "digits": _in_memory("digits", "CC BY 4.0", DIGIT_NAMES, 8, (997, 200, 600), read_digits, channels=1),
+    "digits": _in_memory(
+        "digits", "CC BY 4.0", (997, 200, 600), class_names=DIGIT_NAMES, native_size=8, channels=1, read=read_digits
+    ),
     "fashion_mnist": _mnist(
         "fashion_mnist",
         "MIT",
@@ -150,10 +122,10 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
     "camelyon17": _wilds(
         "camelyon17",
-        "1.0",
         "CC0",
         len(wilds.CAMELYON17_CLASSES),
-        96,
+        folder="camelyon17_v1.0",
+        native_size=96,
         bundle="0xe45e15f39fb54e9d9e919556af67aabe",
         approximate_bytes=10_658_709_504,
         images="patches",
@@ -165,10 +137,10 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
     "iwildcam": _wilds(
         "iwildcam",
-        "2.0",
         "CDLA-Permissive 1.0",
         182,
-        224,  # the images are of many sizes; WILDS trains on 448
+        folder="iwildcam_v2.0",
+        native_size=224,  # the images are of many sizes; WILDS trains on 448
         bundle="0x6313da2b204647e79a14b468131fcd64",
         approximate_bytes=11_957_420_032,
         images="train",
@@ -180,10 +152,10 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
     "fmow": _wilds(
         "fmow",
-        "1.1",
         "fMoW Challenge Public License",
         len(wilds.FMOW_CLASSES),
-        224,
+        folder="fmow_v1.1",
+        native_size=224,
         bundle="0xaec91eb7c9d548ebb15e1b5e60f966ab",
         approximate_bytes=53_893_324_800,
         images="images",
@@ -195,7 +167,7 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
     "image_folder": DatasetInfo("yours", None, None, ImageFolder),
 }
-# Published tests, fetched by themselves; the data set of the same name without _c reads them where they are there.
+# Published tests, which are fetched separately; the data set of the same name without _c reads them.
 CORRUPTED_TESTS: dict[str, DatasetInfo] = {
     "cifar10_c": replace(DATASETS["cifar10"], licence="CC BY 4.0", splits={}, downloads=cifar_c(2535967, "CIFAR-10-C")),
     "cifar100_c": replace(
@@ -232,12 +204,15 @@ def find_info(name: str) -> DatasetInfo:
 
 
 def open_dataset(name: str, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> DataSet:
-    """The data set of this name, in a folder.
+    """Open a data set; nothing is read before a split is.
 
     Args:
         name: A name in `DATASETS`.
         root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
-        image_size: The side to which images in files are brought, where not that of the data set.
+        image_size: The side to which images in files are resized, if not that of the data set.
+
+    Returns:
+        The data set.
 
     Raises:
         UnknownNameError: there is no data set of this name.

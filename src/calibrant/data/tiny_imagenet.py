@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from calibrant._files import read_error
 from calibrant.data.base import DataSet, Split
 from calibrant.data.image_files import ImageFiles, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
@@ -24,11 +25,15 @@ ANNOTATION = re.compile(r"(val_(\d+)\.JPEG)\t(n\d{8})(\t.*)?")  # then the corne
 
 
 class TinyImageNet(DataSet):
-    """The official training images, of which 5 % are held out as "val"; the official val images are "test".
+    """Tiny-ImageNet: 5 % of the official training images are held out as "val"; the official val images are "test".
 
-    Classes are in the order of their WordNet ids, in every folder. The shifted tests are those of Tiny-ImageNet-C where
-    its folders are there: its images were cropped from ImageNet anew, so they are not the test images, and no row
-    has a clean twin. Else the test images are corrupted as they are asked for.
+    Classes are in the order of their WordNet ids. The shifted tests are those of Tiny-ImageNet-C if its folders are
+    there; its images were cropped from ImageNet again and are not the test images. If not, the test images are
+    corrupted when they are read.
+
+    Args:
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+        image_size: The side to which images are resized, 64 by default.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
@@ -37,7 +42,7 @@ class TinyImageNet(DataSet):
 
     @cached_property
     def wnids(self) -> tuple[str, ...]:
-        """The WordNet ids of the classes, sorted, which is not the order of the file."""
+        """The WordNet ids of the classes, sorted; the file has another order."""
         path = self.folder / "wnids.txt"
         found = sorted(set(filter(None, self._lines("wnids.txt"))))
         wrong = [wnid for wnid in found if not WNID.fullmatch(wnid)]
@@ -50,7 +55,7 @@ class TinyImageNet(DataSet):
         has_words = (self.folder / "words.txt").is_file()
         words = dict(line.split("\t", 1) for line in self._lines("words.txt") if "\t" in line) if has_words else {}
         first = [words.get(wnid, wnid).split(",")[0].strip() or wnid for wnid in self.wnids]
-        n_uses = Counter(first)  # a crane is a bird and a machine
+        n_uses = Counter(first)  # "crane" is a bird and a machine
         return tuple(
             name if n_uses[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(first, self.wnids, strict=True)
         )
@@ -63,7 +68,7 @@ class TinyImageNet(DataSet):
 
     @cached_property
     def _training_part(self) -> tuple[Split, Tensor]:
-        """The official training images, and which of them are held out."""
+        """The official training images, and the mask of those held out."""
         everything = self._images_in(self.folder / "train", FOLDER)
         return everything, validation_rows(everything.labels, max(1, round(TINY_VALIDATION_SHARE * len(everything))))
 
@@ -90,9 +95,9 @@ class TinyImageNet(DataSet):
             return self._test_part.under(shift)
         foreign = sorted(set(visible_folders(folder)) - set(self.wnids))
         if foreign:
-            what = f"{len(foreign)} classes that Tiny-ImageNet has not, as {foreign[0]}"
+            what = f"{len(foreign)} classes that are not in Tiny-ImageNet, such as {foreign[0]}"
             raise CorruptFileError(f"{folder} has {what}: put the corrected copy there, {CORRECTED}")
-        return self._images_in(folder, CORRUPTED_FOLDER).called(shift, "published")
+        return self._images_in(folder, CORRUPTED_FOLDER).with_shift(shift, "published")
 
     def _images_in(self, folder: Path, archive: str) -> Split:
         folders = [folder / wnid for wnid in self.wnids]
@@ -107,6 +112,6 @@ class TinyImageNet(DataSet):
             what = f"unpack {FOLDER}.zip in {self.root}"
             raise NoDataError(f"no {file} of {self.name} in {self.folder}: {what}") from None
         except OSError as error:
-            raise NoDataError(f"{path} cannot be read: {error.strerror}") from None
+            raise read_error(path, error) from None
         except UnicodeDecodeError:
             raise CorruptFileError(f"{path} is not text in UTF-8") from None

@@ -17,6 +17,8 @@ from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
 
+LISTED_FACTS = ("n_classes", "image_size", "splits", "shifts", "corrupted", "licence")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -71,17 +73,9 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
 def describe_all(root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """A JSON record of each data set and published test, with whether its files are below the root."""
     return [
-        {
-            "name": name,
-            "n_classes": info.n_classes,
-            "image_size": info.image_size,
-            "splits": dict(info.splits),
-            "shifts": dict(info.shifts),
-            "corrupted": info.corrupted,
-            "licence": info.licence,
-            "urls": [download.url for download in info.downloads],
-            "here": is_here(name, root),
-        }
+        {"name": name}
+        | {key: getattr(info, key) for key in LISTED_FACTS}
+        | {"urls": [download.url for download in info.downloads], "here": is_here(name, root)}
         for name, info in all_infos().items()
     ]
 

@@ -1,21 +1,22 @@
-"""The models: each is built from the number of classes and the size of the images, and returns logits."""
+"""Models, built from the number of classes and the size of the images; they return logits."""
 
 from collections.abc import Callable
+from functools import partial
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.models.base import Classifier, n_parameters
-from calibrant.models.densenet import DenseNet, densenet121
+from calibrant.models.densenet import DenseNet
 from calibrant.models.own import import_model
-from calibrant.models.resnet import ResNet, resnet18, resnet50
+from calibrant.models.resnet import BasicBlock, Bottleneck, ResNet
 from calibrant.models.small import MLP, SmallConvNet, SmallResNet
 from calibrant.models.timm import PREFIX, TimmClassifier
 from calibrant.models.weights import load_weights, read_tensors, write_tensors
 
 MODELS: dict[str, Callable[..., Classifier]] = {
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    "densenet121": densenet121,
+    "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2)),
+    "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3)),
+    "densenet121": DenseNet,
     "small_resnet": SmallResNet,
     "small_convnet": SmallConvNet,
     "mlp": MLP,
@@ -32,24 +33,35 @@ __all__ = [
     "TimmClassifier",
     "build_model",
     "check_model",
-    "densenet121",
     "import_model",
     "load_weights",
     "n_parameters",
     "read_tensors",
-    "resnet18",
-    "resnet50",
     "write_tensors",
 ]
 
 
 def check_model(name: str) -> str:
-    """The name of a model of the table, or timm: and the name of one of timm's."""
+    """A name in `MODELS`, or timm: and the name of a model of timm."""
     return name if name.startswith(PREFIX) else check_choice("model", name, MODELS)
 
 
 def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> Classifier:
-    """The model of this name, its weights drawn from torch's generator; `timm:NAME` where timm is installed.
+    """Build a model; its weights are drawn from torch's generator.
+
+    Args:
+        name: A name in `MODELS`, or timm:NAME where timm is installed.
+        n_classes: The number of classes.
+        image_size: The side of the images in pixels.
+        channels: The channels of the images.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnknownNameError: there is no model of this name.
+        InvalidInputError: another argument breaks its rule.
+        MissingExtraError: timm is not installed.
 
     >>> import torch
     >>> model = build_model("resnet18", 10, image_size=32)

@@ -1,4 +1,4 @@
-"""The contract of every model: images in, logits out, and the features that the last layer sees."""
+"""The base class of models: images in, logits out, with the features before the last layer."""
 
 from abc import ABC, abstractmethod
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 class Classifier(nn.Module, ABC):
     """A classifier whose last layer is linear.
 
-    images are floating point (n, c, h, w), normalised as the data set says.
+    Images are floating point (n, c, h, w), normalised by the mean and std of the data set.
     """
 
     @property

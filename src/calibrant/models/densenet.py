@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from calibrant.models.base import Classifier
 from calibrant.models.resnet import stem
 
-GROWTH, BOTTLENECK, FIRST = 32, 4, 64
-DEPTHS = (6, 12, 24, 16)
+GROWTH, BOTTLENECK, STEM_CHANNELS = 32, 4, 64
+BLOCK_DEPTHS = (6, 12, 24, 16)
 
 
 class DenseLayer(nn.Module):
-    """A bottleneck and a 3 x 3 convolution; what they make is joined to what they were given."""
+    """A bottleneck and a 3 x 3 convolution; their output is concatenated to the input."""
 
     def __init__(self, n_in: int) -> None:
         super().__init__()
@@ -29,26 +29,26 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(Classifier):
-    """Four dense blocks with transitions that halve size and channels; names are those of torchvision."""
+    """DenseNet-121: four dense blocks, and transitions that halve size and channels; names as in torchvision."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()
-        first, pool = stem(channels, FIRST, image_size)
+        first, pool = stem(channels, STEM_CHANNELS, image_size)
         parts: list[tuple[str, nn.Module]] = [
             ("conv0", first),
-            ("norm0", nn.BatchNorm2d(FIRST)),
+            ("norm0", nn.BatchNorm2d(STEM_CHANNELS)),
             ("relu0", nn.ReLU(inplace=True)),
             ("pool0", pool),
         ]
-        n_in = FIRST
-        for number, depth in enumerate(DEPTHS, start=1):
+        n_in = STEM_CHANNELS
+        for number, depth in enumerate(BLOCK_DEPTHS, start=1):
             layers = [(f"denselayer{i + 1}", DenseLayer(n_in + i * GROWTH)) for i in range(depth)]
             parts.append((f"denseblock{number}", nn.Sequential(OrderedDict(layers))))
             n_in += depth * GROWTH
-            if number < len(DEPTHS):
+            if number < len(BLOCK_DEPTHS):
                 parts.append((f"transition{number}", transition(n_in)))
                 n_in //= 2
-        parts.append((f"norm{len(DEPTHS) + 1}", nn.BatchNorm2d(n_in)))
+        parts.append((f"norm{len(BLOCK_DEPTHS) + 1}", nn.BatchNorm2d(n_in)))
         self.features = nn.Sequential(OrderedDict(parts))
         self.classifier = nn.Linear(n_in, n_classes)
         for module in self.modules():
@@ -73,7 +73,3 @@ def transition(n_in: int) -> nn.Sequential:
         ("pool", nn.AvgPool2d(2)),
     ]
     return nn.Sequential(OrderedDict(parts))
-
-
-def densenet121(n_classes: int, *, image_size: int, channels: int = 3) -> DenseNet:
-    return DenseNet(n_classes, image_size=image_size, channels=channels)

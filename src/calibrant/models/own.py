@@ -1,4 +1,4 @@
-"""A model of one's own, by its name in a Python module."""
+"""A user's model, by its name in a Python module."""
 
 import sys
 from collections.abc import Callable
@@ -12,14 +12,17 @@ from calibrant.errors import InvalidInputError, NoDataError
 
 
 def import_model(source: str) -> nn.Module | Callable[[Tensor], Tensor]:
-    """The model that a Python module has.
+    """Import a model from a Python module.
 
     Args:
         source: module:name of a torch module, of a function without arguments that returns a model, or of a function
-            from images to logits. The module is looked for in the current folder first.
+            from images to logits. The current folder is searched first.
+
+    Returns:
+        The model.
 
     Raises:
-        InvalidInputError: the source is not written so, or names something else.
+        InvalidInputError: the source is not module:name, or names something else.
         NoDataError: there is no such module, or no such name in it.
     """
     module, _, name = source.partition(":")
@@ -51,7 +54,7 @@ def _needs_arguments(function: Callable[..., Any]) -> bool:
         parameters = signature(function).parameters.values()
     except ValueError:  # of some that are not written in Python
         return True
-    # torch's modules take *args that they have no use for; a function of *images has
+    # torch's modules accept *args that they ignore; a function of *images needs them
     return any(
         p.default is p.empty
         and p.kind is not p.VAR_KEYWORD

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from calibrant.models.base import Classifier
 
-SMALL, MIDDLE = 48, 112  # pixels: up to these an image has the stem of 32, and of 64, pixels
+MAX_SIDE_32, MAX_SIDE_64 = 48, 112  # pixels: the largest images with the stem for 32, and for 64, pixels
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions and a shortcut."""
 
     expansion = 1
 
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two 1 x 1 ones, beside a shortcut; the stride is on the 3 x 3."""
+    """A 3 x 3 convolution between two 1 x 1 ones, and a shortcut; the stride is on the 3 x 3."""
 
     expansion = 4
 
@@ -56,11 +56,10 @@ def shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
 
 
 class ResNet(Classifier):
-    """Stages of blocks, each half the size and as many channels more as widths say.
+    """Stages of blocks, each half the size of the one before.
 
-    The stem is a 3 x 3 convolution for images of 32 pixels; the same with stride 2 for 64, so that the stages see the
-    same sizes; and a 7 x 7 with stride 2 and a pooling for 224. Names are those of torchvision, so that its weights
-    for 224 pixels fit.
+    The stem is a 3 x 3 convolution for images of 32 pixels, the same with stride 2 for 64, and a 7 x 7 with stride 2
+    and pooling for 224. Names are those of torchvision; its weights for 224 pixels can be loaded.
     """
 
     def __init__(
@@ -102,16 +101,8 @@ class ResNet(Classifier):
 
 
 def stem(channels: int, width: int, image_size: int) -> tuple[nn.Conv2d, nn.Module]:
-    """The first convolution and what pools after it."""
-    if image_size <= MIDDLE:
-        stride = 1 if image_size <= SMALL else 2
+    """The first convolution and the pooling after it."""
+    if image_size <= MAX_SIDE_64:
+        stride = 1 if image_size <= MAX_SIDE_32 else 2
         return nn.Conv2d(channels, width, 3, stride, padding=1, bias=False), nn.Identity()
     return nn.Conv2d(channels, width, 7, 2, padding=3, bias=False), nn.MaxPool2d(3, 2, padding=1)
-
-
-def resnet18(n_classes: int, *, image_size: int, channels: int = 3) -> ResNet:
-    return ResNet(BasicBlock, (2, 2, 2, 2), n_classes, image_size=image_size, channels=channels)
-
-
-def resnet50(n_classes: int, *, image_size: int, channels: int = 3) -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), n_classes, image_size=image_size, channels=channels)

@@ -1,4 +1,4 @@
-"""Models that train on a processor core: a small residual network, a plain convolutional one and a perceptron."""
+"""Models that train on one processor core: a small residual network, a plain convolutional one and a perceptron."""
 
 from itertools import pairwise
 
@@ -45,7 +45,7 @@ class SmallConvNet(Classifier):
 
 
 class MLP(Classifier):
-    """Two hidden layers; no batch normalisation, so that its gradients do not depend on how a batch is shared."""
+    """Two hidden layers without batch normalisation: its gradients do not depend on how a batch is divided."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""The models of timm, as `timm:NAME`, under the contract of every model; needs the extra `timm`."""
+"""The models of timm, as `timm:NAME`; needs the extra `timm`."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.models.base import Classifier
 
 PREFIX = "timm:"
@@ -32,12 +32,16 @@ class TimmClassifier(Classifier):
 def _create(name: str, n_classes: int, image_size: int, channels: int) -> Any:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # torchvision raises the latter beside a torch it was not built for
-        raise NoDataError(f"{PREFIX}{name} needs timm, which cannot be loaded: {error}") from None
+    except ImportError:
+        raise MissingExtraError(f"{PREFIX}{name}", "timm") from None
+    except RuntimeError as error:  # of a torchvision that was built for another torch
+        raise ResourceError(f"{PREFIX}{name} needs timm, which cannot be loaded: {error}") from None
     if name not in timm.list_models():
         raise InvalidInputError(f"{PREFIX}{name} is no model of timm {timm.__version__}")
     options = {"num_classes": n_classes, "in_chans": channels}
     try:
         return timm.create_model(name, img_size=image_size, **options)
-    except TypeError:  # convolutional models take images of any size, and no such option
+    except TypeError as error:  # convolutional models take images of any size and have no such option
+        if "unexpected keyword argument 'img_size'" not in str(error):
+            raise
         return timm.create_model(name, **options)

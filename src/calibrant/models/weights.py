@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, which hold numbers and nothing that runs."""
+"""Weights in safetensors files, which cannot contain code."""
 
 import json
 import os
@@ -10,36 +10,69 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from calibrant._files import atomic_write
+from calibrant._files import atomic_write, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
-METADATA_KEY = "calibrant"  # the key of what we write of the tensors in the head of a file
+METADATA_KEY = "calibrant"  # of our record in the header of a file
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    """Tensors by name, with a record that JSON can hold; a file of that name is replaced whole, or stays as it was."""
+    """Write tensors and a JSON record to a file, atomically.
+
+    Args:
+        path: The file.
+        tensors: Tensors by name.
+        record: A record that JSON can hold.
+
+    Raises:
+        ResourceError: the file cannot be written.
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_write(path) as file:
         file.write(save(plain, {METADATA_KEY: json.dumps(record, allow_nan=False)}))
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and the record that `write_tensors` put beside them, if any."""
+    """Read the tensors of a file.
+
+    Args:
+        path: A safetensors file.
+
+    Returns:
+        The tensors by name, and the record that `write_tensors` wrote, if any.
+
+    Raises:
+        NoDataError: the file is not there.
+        CorruptFileError: it is not a safetensors file.
+        ResourceError: the system refuses to read it.
+    """
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(METADATA_KEY, "{}")
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(text)  # noqa: SIM118
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
+    except PermissionError as error:
+        raise read_error(path, error) from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from None
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Fill a model from a file, whose record is returned; a last layer for another number of classes stays as it is.
+    """Load the weights of a model from a file; a last layer for another number of classes is left as it is.
 
-    Raises: InvalidInputError where any other weight is missing, unknown or of another shape.
+    Args:
+        model: The model, which is changed.
+        path: A safetensors file.
+
+    Returns:
+        The record of the file.
+
+    Raises:
+        InvalidInputError: any other weight is missing, unknown or of another shape.
+        NoDataError: the file is not there.
+        CorruptFileError: it is not a safetensors file.
     """
     tensors, record = read_tensors(path)
     own = model.state_dict()
