@@ -214,7 +214,7 @@ def test_damaged_idx_files(tmp_path: Path, kind: str) -> None:
 
 
 def test_missing_files_and_labels(tmp_path: Path) -> None:
-    with pytest.raises(NoDataError, match="there is no file .*nowhere"):
+    with pytest.raises(NoDataError, match=r"there is no file .*nowhere"):
         read_idx(tmp_path / "nowhere")
     with pytest.raises(NoDataError, match=r"no train-images-idx3-ubyte\.gz"):
         read_mnist_files(tmp_path, "train")
