@@ -1,4 +1,4 @@
-"""A real browser for pages: it notes what goes wrong in them, and measures what readers see."""
+"""A browser for tests: it collects errors of pages and measures what readers see."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE = 600_000  # milliseconds after which a browser that hangs is given up
+TIMEOUT = 600_000  # milliseconds
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @contextmanager
-def started_browser() -> Iterator[Any]:
+def start_browser() -> Iterator[Any]:
     """Chromium, driven by Playwright; the test is skipped where either is absent."""
     driver = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("there is no Chromium on this machine")
     with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE)
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=TIMEOUT)
         try:
             yield browser
         finally:
@@ -38,31 +38,28 @@ def started_browser() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, where: Path | str, **options: Any) -> Iterator[Any]:
-    """The page of a file or address, in a context of its own; at the end nothing must have gone wrong in it.
-
-    Wrong is: a line on the console, an error of a script, a dialog, and a request for anything but the page.
-    """
+def open_page(browser: Any, where: Path | str, **options: Any) -> Iterator[Any]:
+    """The page of a file or address in a new context. At the end it may not have logged, raised, asked or requested."""
     url = where.absolute().as_uri() if isinstance(where, Path) else where
-    wrong: list[str] = []
+    problems: list[str] = []
     context = browser.new_context(**options)
     page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.set_default_timeout(TIMEOUT)
+    page.on("console", lambda message: problems.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.on(
-        "request", lambda request: None if request.url.startswith(url) else wrong.append(f"asked for {request.url}")
+        "request", lambda request: None if request.url.startswith(url) else problems.append(f"asked for {request.url}")
     )
     try:
         page.goto(url)
         yield page
-        assert not wrong, wrong
+        assert not problems, problems
     finally:
         context.close()
 
 
-# Every element that shows text of its own, with the contrast of its colour against what is behind it.
+# Every element that shows text, with the contrast of its colour to the background.
 CONTRASTS = """() => {
   const parse = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const channel = (c) => (c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
@@ -83,14 +80,14 @@ CONTRASTS = """() => {
 }"""
 
 
-def least_contrast(page: Any) -> tuple[float, str]:
-    """The text of a page that is hardest to read, and its contrast; 4.5 is what WCAG asks for."""
+def lowest_contrast(page: Any) -> tuple[float, str]:
+    """The lowest contrast of a text on the page, and that text; WCAG requires 4.5."""
     ratio, text = min(page.evaluate(CONTRASTS))
     return ratio, text
 
 
 def overflow(page: Any) -> int:
-    """By how many pixels the page is wider than its window."""
+    """Pixels by which the page is wider than its window."""
     width: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return width
 
@@ -102,7 +99,7 @@ def heading_levels(page: Any) -> list[int]:
     return levels
 
 
-def unnamed(page: Any) -> list[str]:
+def without_name(page: Any) -> list[str]:
     """Images without alternative text, controls without a label, tables without a caption."""
     return page.evaluate(  # type: ignore[no-any-return]
         """() => [

@@ -1,4 +1,4 @@
-"""A page of HTML as tests look at it."""
+"""A parser of HTML pages for tests."""
 
 from html.parser import HTMLParser
 
@@ -6,7 +6,7 @@ VOID = {"meta", "input", "br", "img", "link"}
 
 
 class Page(HTMLParser):
-    """What a page holds: tags with their attributes, and the texts; every tag must be closed in its turn."""
+    """The tags of a page with their attributes, and its texts; tags must be nested correctly."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ from calibrant.report.figures import (
     severity,
 )
 from calibrant.report.render import FIGURE_FORMATS, save, to_svg
-from calibrant.report.scores import panel_names
+from calibrant.report.scores import by_panel
 from calibrant.report.style import COLUMN, PAGE, line_style
 from made.page import Page
 from made.rows import Experiment, curves_table, rows_table
@@ -247,10 +247,10 @@ def test_samples_are_the_images_enlarged() -> None:
 
 def test_models_and_shifts_in_the_wild_are_panels_of_their_own() -> None:
     rows = [{**row, "model": model, "run": row["run"] + model} for row in MADE.rows for model in ("mlp", "cnn")]
-    assert panel_names(severity.prepare(rows_table(rows), data=["digits"])) == ["digits, cnn", "digits, mlp"]
+    assert list(by_panel(severity.prepare(rows_table(rows), data=["digits"]))) == ["digits, cnn", "digits, mlp"]
     both = pa.concat_tables([ROWS, WILD.tables[0]])
-    assert panel_names(severity.prepare(both)) == ["digits", "mnist"]
-    assert panel_names(feature_norm.prepare(both)) == ["camelyon17", "digits", "mnist"]
+    assert list(by_panel(severity.prepare(both))) == ["digits", "mnist"]
+    assert list(by_panel(feature_norm.prepare(both))) == ["camelyon17", "digits", "mnist"]
     assert {point["shift_level"] for point in feature_norm.prepare(WILD.tables[0])} == {0, 1}
     records = reliability.prepare(WILD.tables[1], losses=["focal"], severity=0)
     head = {"loss": "focal", "curve": "reliability", "split": "id_test"}
@@ -379,7 +379,7 @@ REFUSALS: list[tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = [
 def test_refusals_of_prepare() -> None:
     for name, table, options, error, message in REFUSALS:
         with pytest.raises(error, match=message) as caught:
-            FIGURES[name].prepare(table, **options)
+            FIGURES[name].module.prepare(table, **options)
         assert "\n" not in str(caught.value)
 
 

@@ -53,40 +53,30 @@ def figure(
     from calibrant.report.render import check_suffix, save
 
     given = {"severity": severity, "calibrator": calibrator, "data": data, "losses": losses}
-    options = {option: value for option, value in given.items() if value not in (None, ())}
+    options: dict[str, Any] = {option: value for option, value in given.items() if value not in (None, ())}
     figures.check_figures([name])
+    target = Path() if folder is None else folder / "figures"
+    reasons: dict[str, str] = {}
     if name == figures.ALL:
-        _draw_all(folder, output, options, root)
-        return
-    path = output or (Path(f"{name}.svg") if folder is None else folder / "figures" / f"{name}.svg")
-    check_suffix(path)
-    with working(f"drawing {name}"):
-        chart = figures.make_figure(name, folder, images=images_from(root), **options)
+        if folder is None:
+            raise InvalidInputError("all figures need the folder of an experiment: calibrant figure all FOLDER")
+        if output is not None:
+            raise InvalidInputError(f"--output names the file of one figure; all are written to {target}")
+        figures.open_experiment(folder).read_rows()  # raises where it is not an experiment; gibbs alone needs no rows
+        with working("drawing") as progress:
+            charts, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
+    else:
+        check_suffix(output or "figure.svg")
+        with working(f"drawing {name}"):
+            charts = {name: figures.make_figure(name, folder, images=images_from(root), **options)}
     if output is None:
-        make_folder(path.parent)
-    save(chart, path)
-    print(printable(str(path)))
-
-
-def _draw_all(folder: Path | None, output: Path | None, options: dict[str, Any], root: Path | None) -> None:
-    from calibrant._files import make_folder
-    from calibrant.report import figures
-    from calibrant.report.render import save
-
-    if folder is None:
-        raise InvalidInputError("all figures need the folder of an experiment: calibrant figure all FOLDER")
-    if output is not None:
-        raise InvalidInputError(f"--output names the file of one figure; all are written to {folder / 'figures'}")
-    figures.open_experiment(folder).read_rows()  # raises where it is not an experiment; gibbs alone needs no rows
-    with working("drawing") as progress:
-        made, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
-    make_folder(folder / "figures")
-    for name, chart in made.items():
-        path = folder / "figures" / f"{name}.svg"
+        make_folder(target)
+    for made, chart in charts.items():
+        path = output or target / f"{made}.svg"
         save(chart, path)
         print(printable(str(path)))
-    for name, reason in reasons.items():
-        print(printable(f"not drawn: {name}: {reason}"))
+    for made, reason in reasons.items():
+        print(printable(f"not drawn: {made}: {reason}"))
 
 
 def images_from(root: str | Path | None) -> "ImageSource":

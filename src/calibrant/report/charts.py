@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from calibrant.errors import MissingExtraError, NoDataError, printable
-from calibrant.report.scores import ChartRecord, panel_names
+from calibrant.report.scores import ChartRecord, by_panel
 from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
 
 try:
@@ -113,13 +113,9 @@ def layer_charts(*layers: alt.Chart, rows: Sequence[dict[str, Any]] | None = Non
     return alt.LayerChart(layer=list(layers), data=alt.Undefined if rows is None else inline_data(rows))
 
 
-def legend(lines: Sequence[Style], width: int, *, points: bool = True, columns: int | None = None) -> ChartSpec:
-    """A legend in rows: a piece of each line, its point unless points is false, and its label."""
-    return _legend(tuple(lines), width, points, columns)
-
-
 @lru_cache(maxsize=32)  # the charts of a drop-down list have the same legend
-def _legend(lines: tuple[Style, ...], width: int, points: bool, columns: int | None) -> ChartSpec:
+def legend(lines: tuple[Style, ...], width: int, *, points: bool = True, columns: int | None = None) -> ChartSpec:
+    """A legend in rows: a piece of each line, its point unless points is false, and its label."""
     entry = 35 + round(5.6 * max(len(line.label) for line in lines))
     columns = columns or max(1, min(len(lines), width // entry))
     n_rows = -(-len(lines) // columns)
@@ -174,11 +170,11 @@ def panel_figure(
         single_width: Pixels of the figure where there is only one panel.
         legend_options: Options of `legend`.
     """
-    names = panel_names(records)
-    columns, total = (1, single_width) if len(names) == 1 else (2, PAGE)
+    groups = by_panel(records)
+    columns, total = (1, single_width) if len(groups) == 1 else (2, PAGE)
     width = panel_width(columns, total, axes=columns)
-    charts = [panel([record for record in records if record["panel"] == name], name, width) for name in names]
-    return compose_figure(panel_grid(charts, columns), legend(lines, total - AXIS, **legend_options))
+    charts = [panel(own, title, width) for title, own in groups.items()]
+    return compose_figure(panel_grid(charts, columns), legend(tuple(lines), total - AXIS, **legend_options))
 
 
 def confidence_axis(field: str, *, labels: bool) -> alt.X:

@@ -20,26 +20,15 @@ from calibrant import __version__
 from calibrant._files import atomic_write, make_folder
 from calibrant.errors import CalibrantError, MissingExtraError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
-from calibrant.metrics.table import Quantity
 from calibrant.report.charts import skip_validation, with_notes
 from calibrant.report.experiment_words import describe_environments, describe_progress, findings
 from calibrant.report.figures import ALL, FIGURES, ExperimentPath, ImageSource, make_figures, open_experiment, severity
-from calibrant.report.learning import (
-    CONSTRAINTS,
-    LEARNING,
-    MAX_MOMENT_PANELS,
-    MOMENTS,
-    draw_epochs,
-    draw_moments,
-    line_styles,
-    moment_panels,
-    read_learning_curves,
-)
+from calibrant.report.learning import CONSTRAINTS, LEARNING, draw_learning_curves, run_sort_key
 from calibrant.report.numbers import MISSING, count, duration, shorten_list
 from calibrant.report.page import Drawing, page_html
 from calibrant.report.paper import calibrator_tables, metric_tables, table_scores
 from calibrant.report.render import to_svg
-from calibrant.report.scores import ChartRecord, shared_tests
+from calibrant.report.scores import shared_tests
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of, sort_metrics
 from calibrant.report.table import Cell, Column, Table
 
@@ -202,30 +191,16 @@ def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[s
 
 def _learning_curves(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> dict[str, Any]:
     """The charts over epochs; empty where no run has a log."""
-    points, moments, notes = read_learning_curves(folder, runs)
-    curves, constraints = (_epoch_drawings(points, quantities) for quantities in (LEARNING, CONSTRAINTS))
-    if moments:
-        constraints.append(_epoch_drawing(MOMENTS, to_svg(draw_moments(moments))))
-        n_panels = len(set(moment_panels(moments)))
-        if n_panels > MAX_MOMENT_PANELS:
-            notes = [*notes, f"The first {MAX_MOMENT_PANELS} of {n_panels} moments are drawn."]
-    if not curves and not constraints:
-        return {}
-    lines = [line.label for line in line_styles([*points, *moments])]
-    return {"learning": curves, "constraints": constraints, "lines": lines, "notes": notes}
-
-
-def _epoch_drawings(points: Sequence[ChartRecord], quantities: Iterable[Quantity]) -> list[Drawing]:
-    drawings = []
-    for quantity in quantities:
-        own = [point for point in points if point["quantity"] == quantity.key]
-        if own:
-            drawings.append(_epoch_drawing(quantity, to_svg(draw_epochs(own, quantity))))
-    return drawings
-
-
-def _epoch_drawing(quantity: Quantity, svg: str) -> Drawing:
-    return Drawing(svg, f"{quantity.heading} over epochs", quantity.title, quantity.key, quantity.heading)
+    charts, lines, notes = draw_learning_curves(folder, runs)
+    drawings = {
+        name: [
+            Drawing(to_svg(charts[q.key]), f"{q.heading} over epochs", q.title, q.key, q.heading)
+            for q in quantities
+            if q.key in charts
+        ]
+        for name, quantities in (("learning", LEARNING), ("constraints", CONSTRAINTS))
+    }
+    return {**drawings, "lines": lines, "notes": notes} if charts else {}
 
 
 def _plan(
@@ -258,7 +233,7 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
     for name, run in runs.items():
         kinds[run._replace(seed=0)].append(name)
     rows = []
-    for run, names in sorted(kinds.items(), key=lambda item: _sort_key(item[0])):
+    for run, names in sorted(kinds.items(), key=lambda item: run_sort_key(item[0])):
         n_done = sum(name in done for name in names)
         left = len(names) - n_done
         times = [seconds[name] for name in names if name in seconds]
@@ -267,11 +242,6 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
         counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(left), kind="bad" if left else "")]
         rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time_cell])
     return Table("Runs by loss, data set and model", PLAN_COLUMNS, rows, name="plan-table")
-
-
-def _sort_key(run: RunKey) -> tuple[object, ...]:
-    """The order of tables, then variants and label smoothing."""
-    return run.data, run.model, run.variant != "", run.label_smoothing, loss_sort_key(run.loss), run.variant
 
 
 def _provenance(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> dict[str, Any]:

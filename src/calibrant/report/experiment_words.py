@@ -19,9 +19,9 @@ from calibrant.report.scores import (
     Score,
     ScoreKey,
     add_shift_levels,
+    by_panel,
     mark_best,
     mean_records,
-    panel_names,
     select_rows,
     significantly_better,
 )
@@ -137,10 +137,9 @@ def describe_shift(rows: pa.Table) -> list[str]:
     kept = add_shift_levels(select_rows(rows, metric=("accuracy", "ece")))
     graded = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
     means = mean_records(kept, "panel", "loss", "shift_level", "metric")
-    panels = panel_names(means)
+    panels = by_panel(means)
     sentences = []
-    for panel in panels:
-        own = [record for record in means if record["panel"] == panel]
+    for panel, own in panels.items():
         loss = min((record["loss"] for record in own), key=loss_sort_key)
         values = {(record["shift_level"], record["metric"]): record["mean"] for record in own if record["loss"] == loss}
         sentence = _describe_change(loss_label(loss), values, graded=panel in graded)

@@ -11,21 +11,9 @@ import altair as alt
 from calibrant.errors import printable
 from calibrant.experiments.folder import ExperimentFolder, RunKey
 from calibrant.metrics.table import Quantity
-from calibrant.report.charts import (
-    ChartSpec,
-    colour,
-    compose_figure,
-    dash,
-    describe_mark,
-    inline_data,
-    layer_charts,
-    panel_figure,
-    panel_width,
-    seeds_text,
-    shape,
-)
+from calibrant.report import charts
 from calibrant.report.numbers import count, percent, shorten_list
-from calibrant.report.scores import ChartRecord, mean_band, panel_names, panel_titles
+from calibrant.report.scores import ChartRecord, by_panel, mean_band, panel_titles
 from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, line_style, loss_label, loss_sort_key
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are drawn: those that end farthest from their targets
@@ -59,14 +47,14 @@ CONSTRAINTS = (
         "Share of the gradient",
         "Share of the gradient with respect to the logits that the constraints contribute; the rest is focal loss.",
     ),
+    Quantity(
+        "moments",
+        "Moments and targets",
+        "Moment of the predictions, mean over the validation split (colour of the loss), global target from the class "
+        "prior (dashed) and local target from the labels (dotted). Equal targets overlap.",
+    ),
 )
-MOMENTS = Quantity(
-    "moments",
-    "Moments and targets",
-    "Moment of the predictions, mean over the validation split (colour of the loss), global target from the class "
-    "prior (dashed) and local target from the labels (dotted). Equal targets overlap.",
-)
-LOGGED = [quantity.key for quantity in (*LEARNING, *CONSTRAINTS)]
+LOGGED = [quantity.key for quantity in (*LEARNING, *CONSTRAINTS) if quantity.key != "moments"]
 MOMENT_LISTS = ("constraint_moments", "constraint_global_moments", "constraint_local_moments")
 
 EpochLog = dict[int, dict[str, Any]]  # the last record of each epoch
@@ -86,7 +74,7 @@ def read_learning_curves(
     without: list[str] = []
     undefined: list[str] = []
     unsmoothed = [(name, run) for name, run in runs.items() if run.label_smoothing == 0]
-    for name, run in sorted(unsmoothed, key=lambda item: (_sort_key(item[1]), item[1].seed)):
+    for name, run in sorted(unsmoothed, key=lambda item: run_sort_key(item[1])):
         records, n_broken = folder.run(name).read_log()
         epochs = [_epoch(record) for record in records]
         # of an epoch that was repeated after an interruption, the last record counts
@@ -109,9 +97,9 @@ def read_learning_curves(
     return points, moments, list(_notes(logs, broken, without if logs else [], undefined))
 
 
-def _sort_key(run: RunKey) -> tuple[object, ...]:
-    """The order of tables, then variants."""
-    return run.data, run.model, run.variant != "", loss_sort_key(run.loss), run.variant
+def run_sort_key(run: RunKey) -> tuple[object, ...]:
+    """Sort key of runs: the order of tables, then label smoothing and variants."""
+    return run.data, run.model, run.variant != "", run.label_smoothing, loss_sort_key(run.loss), run.variant, run.seed
 
 
 def _notes(
@@ -204,10 +192,28 @@ def line_styles(records: Iterable[ChartRecord]) -> list[Style]:
     return [style._replace(label=printable(style.label)) for style in styles]
 
 
-def draw_epochs(records: Sequence[ChartRecord], quantity: Quantity) -> ChartSpec:
+def draw_learning_curves(
+    folder: ExperimentFolder, runs: Mapping[str, RunKey]
+) -> tuple[dict[str, charts.ChartSpec], list[str], list[str]]:
+    """The charts by the key of their quantity, the labels of their lines, and notes on what was left out."""
+    points, moments, notes = read_learning_curves(folder, runs)
+    drawn = {}
+    for quantity in (*LEARNING, *CONSTRAINTS):
+        own = [point for point in points if point["quantity"] == quantity.key]
+        if own:
+            drawn[quantity.key] = draw_epochs(own, quantity)
+    if moments:
+        drawn["moments"] = draw_moments(moments)
+        n_panels = len(set(_moment_panels(moments)))
+        if n_panels > MAX_MOMENT_PANELS:
+            notes.append(f"The first {MAX_MOMENT_PANELS} of {n_panels} moments are drawn.")
+    return drawn, [line.label for line in line_styles([*points, *moments])], notes
+
+
+def draw_epochs(records: Sequence[ChartRecord], quantity: Quantity) -> charts.ChartSpec:
     """A quantity against epochs, a panel per data set."""
     lines = line_styles(records)
-    return panel_figure(records, lines, partial(_epoch_panel, lines, quantity), single_width=PAGE)
+    return charts.panel_figure(records, lines, partial(_epoch_panel, lines, quantity), single_width=PAGE)
 
 
 def _epoch_panel(
@@ -216,10 +222,10 @@ def _epoch_panel(
     axis = alt.Axis(format=PERCENT if quantity.in_percent else "~r", tickCount=5)
     y = alt.Y("mean:Q", title=quantity.heading, axis=axis, scale=alt.Scale(zero=False))
     base = _epoch_base(lines)
-    chart = layer_charts(
+    chart = charts.layer_charts(
         base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=quantity.heading), y2=alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=dash(lines)),
-        _marked_points(base).encode(y=y, shape=shape(lines)),
+        base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=charts.dash(lines)),
+        _marked_points(base).encode(y=y, shape=charts.shape(lines)),
         rows=_mark_epochs(records, partial(_describe_point, quantity=quantity)),
     )
     return chart.properties(width=width, height=200, title=title)
@@ -228,7 +234,7 @@ def _epoch_panel(
 def _describe_point(record: ChartRecord, quantity: Quantity) -> str:
     value = percent(record["mean"]) if quantity.in_percent else f"{record['mean']:.4g}"
     what = f"{quantity.heading.lower().replace('ece', 'ECE')} {value}"
-    return describe_mark(record["line"], f"epoch {record['epoch']}", what, seeds_text(record["n_seeds"]))
+    return charts.describe_mark(record["line"], f"epoch {record['epoch']}", what, charts.seeds_text(record["n_seeds"]))
 
 
 def _mark_epochs(records: Sequence[ChartRecord], describe: Callable[[ChartRecord], str]) -> list[ChartRecord]:
@@ -255,27 +261,29 @@ def _marked_points(base: alt.Chart) -> alt.Chart:
 def _epoch_base(lines: Sequence[Style]) -> alt.Chart:
     axis = alt.Axis(tickMinStep=1, tickCount=6, format="d", grid=False)
     x = alt.X("epoch:Q", title="Epoch", axis=axis, scale=alt.Scale(nice=False, zero=False, padding=6))
-    return alt.Chart().encode(x=x, color=colour(lines), description="line:N")
+    return alt.Chart().encode(x=x, color=charts.colour(lines), description="line:N")
 
 
-def moment_panels(moments: Sequence[ChartRecord]) -> list[str]:
+def _moment_panels(moments: Sequence[ChartRecord]) -> list[str]:
     """The title of the panel of each record; it names the data set where there are several."""
-    several = len(panel_names(moments)) > 1
+    several = len(by_panel(moments)) > 1
     return [f"{m['panel']}, {m['line']}: {m['constraint']}"[0 if several else len(m["panel"]) + 2 :] for m in moments]
 
 
-def draw_moments(moments: Sequence[ChartRecord]) -> ChartSpec:
+def draw_moments(moments: Sequence[ChartRecord]) -> charts.ChartSpec:
     """A panel per loss and constraint: the moment in the colour of the loss, the targets dashed and dotted."""
-    titled = [{**moment, "panel": panel} for moment, panel in zip(moments, moment_panels(moments), strict=True)]
-    panels = panel_names(titled)[:MAX_MOMENT_PANELS]
+    titled = [{**moment, "panel": panel} for moment, panel in zip(moments, _moment_panels(moments), strict=True)]
+    panels = list(by_panel(titled))[:MAX_MOMENT_PANELS]
     records = [record for record in titled if record["panel"] in panels]
     columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
     header = alt.Header(labelFontSize=FONT_SIZE, labelColor=INK, labelFontWeight="bold")
     facet = alt.Facet("panel:N", sort=panels, title=None, header=header)
-    panel = _moment_panel(line_styles(records)).properties(width=panel_width(columns, PAGE, axes=columns), height=110)
-    rows = inline_data(_mark_epochs(records, _describe_moment))
+    panel = _moment_panel(line_styles(records)).properties(
+        width=charts.panel_width(columns, PAGE, axes=columns), height=110
+    )
+    rows = charts.inline_data(_mark_epochs(records, _describe_moment))
     chart = panel.facet(facet=facet, columns=columns, data=rows, spacing=GAP)
-    return compose_figure(chart.resolve_scale(y="independent").resolve_axis(x="independent"))
+    return charts.compose_figure(chart.resolve_scale(y="independent").resolve_axis(x="independent"))
 
 
 def _moment_panel(lines: Sequence[Style]) -> alt.LayerChart:
@@ -289,10 +297,12 @@ def _moment_panel(lines: Sequence[Style]) -> alt.LayerChart:
         for target, dashes in (("global", (5, 3)), ("local", (1.5, 2.5)))
     ]
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="Moment", scale=scale), y2=alt.Y2("high:Q"))
-    return layer_charts(band, base.mark_line(strokeWidth=1.5).encode(y=y), *targets, _marked_points(base).encode(y=y))
+    return charts.layer_charts(
+        band, base.mark_line(strokeWidth=1.5).encode(y=y), *targets, _marked_points(base).encode(y=y)
+    )
 
 
 def _describe_moment(moment: ChartRecord) -> str:
     targets = f"targets {moment['global']:.4g} (global) and {moment['local']:.4g} (local)"
     what = f"{moment['constraint']} {moment['mean']:.4g}"
-    return describe_mark(moment["line"], f"epoch {moment['epoch']}", what, targets)
+    return charts.describe_mark(moment["line"], f"epoch {moment['epoch']}", what, targets)

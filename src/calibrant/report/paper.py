@@ -74,16 +74,15 @@ def _read_published() -> dict[tuple[str, ...], tuple[str, str]]:
         return found
 
 
-def published(
-    data: str, loss: str, metric: str, *, label_smoothing: float = 0.0, calibrator: str = RAW
-) -> tuple[str, str] | None:
+def published(key: ScoreKey) -> tuple[str, str] | None:
     """The published mean and standard error over three seeds, in the digits of the paper; None where it has none.
 
-    >>> published("cifar10", "maxent_mean", "ece"), published("digits", "focal", "ece")
-    (('8.70', '0.2'), None)
+    >>> published(ScoreKey("cifar10", "resnet18", "maxent_mean", "", 0.0, "none", "ece"))
+    ('8.70', '0.2')
     """
-    calibrator = TEMPERATURES[0] if calibrator in TEMPERATURES else calibrator
-    return _read_published().get((data, loss, metric, f"{label_smoothing:g}", calibrator))
+    calibrator = TEMPERATURES[0] if key.calibrator in TEMPERATURES else key.calibrator
+    row = (key.data, key.loss, key.metric, f"{key.label_smoothing:g}", calibrator)
+    return None if key.variant else _read_published().get(row)
 
 
 def make_table(
@@ -240,14 +239,16 @@ def _build_table(
     if not there:
         raise NoDataError(f"rows have no score on {tests} tests that table {table} could show")
     marks = _mark_keys(keys, found, best_of)
-    paper = {key: digits for key in every if with_paper and (digits := _published_score(key)) is not None}
+    paper = {key: digits for key in every if with_paper and (digits := published(key)) is not None}
     has_paper = [any(line[at] in paper for line in keys) for at in range(len(columns))]
     cells = []
     for row, line in zip(rows, keys, strict=True):
         cells.append([Cell(row.label)])
         for key, add_paper in zip(line, has_paper, strict=True):
             cells[-1].append(_cell(key, found, marks[key], paper.get(key), table))
-            cells[-1] += [_paper_cell(paper.get(key))] if add_paper else []
+            if add_paper:
+                digits = paper.get(key)
+                cells[-1].append(Cell("±".join(digits), float(digits[0]), "faint") if digits else Cell(MISSING))
     return Table(
         caption,
         [Column(corner, numeric=False), *chain.from_iterable(map(_columns, columns, has_paper))],
@@ -261,12 +262,6 @@ def _columns(heading: TableHeading, add_paper: bool) -> list[Column]:
     own = Column(heading.label, group=heading.group)
     title = f"{heading.group} {heading.label} in the paper".strip()
     return [own, Column("paper", title=title, group=heading.group)] if add_paper else [own]
-
-
-def _published_score(key: ScoreKey) -> tuple[str, str] | None:
-    if key.variant:
-        return None
-    return published(key.data, key.loss, key.metric, label_smoothing=key.label_smoothing, calibrator=key.calibrator)
 
 
 def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> dict[ScoreKey, tuple[bool, bool]]:
@@ -295,10 +290,6 @@ def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[s
     facts |= {"published_mean": paper and float(paper[0]), "published_error": paper and float(paper[1])}
     value = None if score.mean is None else round(score.mean, 8)
     return Cell(score_text(score, key.metric), value, BEST if best else "", "↓" * improved + "†" * significant, facts)
-
-
-def _paper_cell(digits: tuple[str, str] | None) -> Cell:
-    return Cell("±".join(digits), float(digits[0]), "faint") if digits else Cell(MISSING)
 
 
 def score_text(score: Score, metric: str) -> str:

@@ -277,9 +277,12 @@ def pool_curves(curves: pa.Table, *by: str) -> list[ChartRecord]:
     return sorted(found, key=lambda record: (record["panel"], loss_sort_key(record["loss"]), record["point"]))
 
 
-def panel_names(records: Iterable[ChartRecord]) -> list[str]:
-    """The panels of records, each once, in order of appearance."""
-    return list(dict.fromkeys(record["panel"] for record in records))
+def by_panel(records: Iterable[ChartRecord]) -> dict[str, list[ChartRecord]]:
+    """The records of each panel, in order of appearance."""
+    panels: dict[str, list[ChartRecord]] = {}
+    for record in records:
+        panels.setdefault(record["panel"], []).append(record)
+    return panels
 
 
 def unique_losses(records: Iterable[ChartRecord]) -> list[str]:

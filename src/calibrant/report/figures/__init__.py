@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
-from calibrant.report.scores import ChartRecord, shared_tests
+from calibrant.report.scores import shared_tests
 
 ALL = "all"
 
@@ -35,12 +35,10 @@ ImageSource = Callable[
 ]  # (rows, data, severity) -> row -> column -> image
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure: prepare(input, **options) computes records, draw(records) makes a chart."""
+class Figure(NamedTuple):
+    """A figure: module.prepare(input, **options) computes records, module.draw(records) makes a chart."""
 
-    prepare: Callable[..., list[ChartRecord]]
-    draw: Callable[[list[ChartRecord]], ChartSpec]
+    module: ModuleType
     input: Literal["nothing", "rows", "curves", "images"]
     options: tuple[str, ...]
     caption: str
@@ -49,73 +47,62 @@ class Figure:
 SELECTION = ("data", "losses", "calibrator")
 FIGURES: dict[str, Figure] = {
     "gibbs": Figure(
-        gibbs.prepare,
-        gibbs.draw,
+        gibbs,
         "nothing",
         (),
         "Maximum-entropy distributions over the classes. A higher mean μ favours the higher classes; a higher variance "
         "σ² around the middle class spreads the probability.",
     ),
     "severity": Figure(
-        severity.prepare,
-        severity.draw,
+        severity,
         "rows",
         SELECTION,
         "Error and calibration error against severity; 0 is the unshifted test. Means over the corruptions of each "
         "severity, then over seeds; bands are standard errors.",
     ),
-    "samples": Figure(
-        samples.prepare, samples.draw, "images", ("data", "severity"), "Unshifted and shifted test images."
-    ),
+    "samples": Figure(samples, "images", ("data", "severity"), "Unshifted and shifted test images."),
     "reliability": Figure(
-        reliability.prepare,
-        reliability.draw,
+        reliability,
         "curves",
         (*SELECTION, "severity"),
         "Histogram of confidence in ten bins (top) and accuracy of each bin (bottom), pooled over shifted tests and "
         "seeds. Bars below the diagonal are overconfident.",
     ),
     "local_constraints": Figure(
-        local_constraints.prepare,
-        local_constraints.draw,
+        local_constraints,
         "rows",
         SELECTION,
         "ECE against severity for MaxEnt loss with local constraints (solid) and with global ones only (dotted).",
     ),
     "feature_norm": Figure(
-        feature_norm.prepare,
-        feature_norm.draw,
+        feature_norm,
         "rows",
         ("data", "losses"),
         "ECE against the mean feature norm. Numbers are severities; for a natural shift, 0 is the unshifted test and 1 "
         "the shifted test.",
     ),
     "label_smoothing": Figure(
-        label_smoothing.prepare,
-        label_smoothing.draw,
+        label_smoothing,
         "curves",
         (*SELECTION, "severity"),
         "Histogram of confidence in ten bins without and with label smoothing (LS), pooled over shifted tests and "
         "seeds. The line repeats the histogram without label smoothing.",
     ),
     "risk_coverage": Figure(
-        risk_coverage.prepare,
-        risk_coverage.draw,
+        risk_coverage,
         "curves",
         (*SELECTION, "severity"),
         "Error among the most confident predictions of each test (risk) against the share that is kept (coverage); "
         "means over shifted tests and seeds.",
     ),
     "heat_map": Figure(
-        heat_map.prepare,
-        heat_map.draw,
+        heat_map,
         "rows",
         (*SELECTION, "severity"),
         "ECE in percent by loss and corruption, means over severities and seeds.",
     ),
     "calibrated": Figure(
-        calibrated.prepare,
-        calibrated.draw,
+        calibrated,
         "rows",
         ("data", "losses"),
         "ECE against severity, raw and after each calibrator. Bands are standard errors over seeds.",
@@ -148,21 +135,25 @@ def make_figure(
     for option in options:
         if option not in figure.options:
             raise InvalidInputError(f"the figure {name} has no option {option}")
+    chart: ChartSpec
     if figure.input == "nothing":
-        return figure.draw(figure.prepare())
+        chart = figure.module.draw(figure.module.prepare())
+        return chart
     if folder is None:
         raise InvalidInputError(f"the figure {name} needs the folder of an experiment")
     folder = open_experiment(folder)
     if figure.input == "images":
         if images is None:
             raise NoDataError(f"the figure {name} needs images of the data set")
-        return figure.draw(figure.prepare(images(folder.read_rows(), **options)))
+        chart = figure.module.draw(figure.module.prepare(images(folder.read_rows(), **options)))
+        return chart
     if figure.input == "rows":
         table = folder.read_rows()
     else:
         table = _filter_calibrator(folder.read_curves(), options.get("calibrator", RAW))
     shared, notes = shared_tests(table)
-    return with_notes(figure.draw(figure.prepare(shared, **options)), notes)
+    chart = figure.module.draw(figure.module.prepare(shared, **options))
+    return with_notes(chart, notes)
 
 
 def _filter_calibrator(curves: pa.Table, name: str) -> pa.Table:

@@ -6,16 +6,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from calibrant.report.charts import (
-    Chart,
-    ChartSpec,
-    colour,
-    dash,
-    describe_mark,
-    layer_charts,
-    panel_figure,
-    require_data,
-)
+from calibrant.report import charts
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord, add_shift_levels, mean_records, select_rows, unique_losses
 from calibrant.report.style import FONT_SIZE, PERCENT, Style, line_style, loss_label
@@ -31,36 +22,36 @@ def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
         found.setdefault(tuple(point.values()), point)[metric] = record["mean"]
     both = [record for record in found.values() if {"norm", "ece"} <= record.keys()]
     hint = "feature_norm is in the rows of runs that keep the features of their models"
-    require_data(both, "feature_norm", "the metrics ece and feature_norm", hint)
+    charts.require_data(both, "feature_norm", "the metrics ece and feature_norm", hint)
     return both
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     lines = [line_style(loss) for loss in unique_losses(records)]
-    return panel_figure(records, lines, partial(_panel, lines), points=False)
+    return charts.panel_figure(records, lines, partial(_panel, lines), points=False)
 
 
-def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: int) -> Chart:
+def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: int) -> charts.Chart:
     x_scale = alt.Scale(zero=False, padding=12, nice=False)
     y_scale = alt.Scale(zero=True, padding=8, nice=False)
     base = alt.Chart().encode(
         x=alt.X("norm:Q", title="Mean feature norm", scale=x_scale, axis=alt.Axis(tickCount=6)),
         y=alt.Y("ece:Q", title="ECE", scale=y_scale, axis=alt.Axis(format=PERCENT, tickCount=6)),
-        color=colour(lines),
+        color=charts.colour(lines),
         description="description:N",
     )
     line = base.mark_line(strokeWidth=1.2).encode(
-        order=alt.Order("shift_level:Q"), strokeDash=dash(lines), description="line:N"
+        order=alt.Order("shift_level:Q"), strokeDash=charts.dash(lines), description="line:N"
     )
     discs = base.mark_point(shape="circle", fill="white", fillOpacity=1, opacity=1, size=105, strokeWidth=1.2)
     numbers = base.mark_text(fontSize=FONT_SIZE, fontWeight="bold", baseline="middle", dy=0.5).encode(
         text=alt.Text("shift_level:N")
     )
     rows = [_add_description(record) for record in records]
-    return layer_charts(line, discs, numbers, rows=rows).properties(width=width, height=240, title=title)
+    return charts.layer_charts(line, discs, numbers, rows=rows).properties(width=width, height=240, title=title)
 
 
 def _add_description(record: ChartRecord) -> ChartRecord:
     line = loss_label(record["loss"])
     parts = f"severity {record['shift_level']}", f"norm {record['norm']:.4g}", f"ECE {percent(record['ece'])}"
-    return {**record, "line": line, "description": describe_mark(line, *parts)}
+    return {**record, "line": line, "description": charts.describe_mark(line, *parts)}

@@ -5,19 +5,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from calibrant.maxent import gibbs_distribution
-from calibrant.report.charts import (
-    ChartSpec,
-    colour,
-    compose_figure,
-    dash,
-    describe_mark,
-    hconcat,
-    layer_charts,
-    legend,
-    panel_width,
-    shape,
-    vconcat,
-)
+from calibrant.report import charts
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord
 from calibrant.report.style import COLUMN, PERCENT, Style, sequential_styles
@@ -42,23 +30,23 @@ def prepare(
     ]
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     panels = [_panel(records, "mean", "μ"), _panel(records, "variance", "σ²")]
-    return compose_figure(hconcat(*panels, spacing=14))
+    return charts.compose_figure(charts.hconcat(*panels, spacing=14))
 
 
-def _panel(records: list[ChartRecord], moment: str, symbol: str) -> ChartSpec:
+def _panel(records: list[ChartRecord], moment: str, symbol: str) -> charts.ChartSpec:
     own = [record for record in records if record["moment"] == moment]
     rows = [_add_description(record, f"{symbol} = {record['target']:g}") for record in own]
     lines = sequential_styles(list(dict.fromkeys(row["line"] for row in rows)))
-    width = panel_width(2, COLUMN, axes=2)
+    width = charts.panel_width(2, COLUMN, axes=2)
     chart = _lines(rows, lines, y_title="Probability" if moment == "mean" else None)
-    return vconcat(chart.properties(width=width, height=150), legend(lines, width), spacing=6)
+    return charts.vconcat(chart.properties(width=width, height=150), charts.legend(tuple(lines), width), spacing=6)
 
 
 def _add_description(record: ChartRecord, line: str) -> ChartRecord:
     parts = f"class {record['class']}", f"probability {percent(record['probability'])}"
-    return {**record, "line": line, "description": describe_mark(line, *parts)}
+    return {**record, "line": line, "description": charts.describe_mark(line, *parts)}
 
 
 def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, y_title: str | None) -> alt.LayerChart:
@@ -72,10 +60,10 @@ def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, y_title: str | No
             scale=alt.Scale(nice=False, padding=6),
         ),
         y=alt.Y("probability:Q", title=y_title, axis=alt.Axis(format=PERCENT, tickCount=5)),
-        color=colour(lines),
+        color=charts.colour(lines),
     )
-    return layer_charts(
-        base.mark_line(strokeWidth=1.3).encode(strokeDash=dash(lines), description="line:N"),
-        base.mark_point(filled=True, size=24, opacity=1).encode(shape=shape(lines), description="description:N"),
+    return charts.layer_charts(
+        base.mark_line(strokeWidth=1.3).encode(strokeDash=charts.dash(lines), description="line:N"),
+        base.mark_point(filled=True, size=24, opacity=1).encode(shape=charts.shape(lines), description="description:N"),
         rows=rows,
     )

@@ -8,18 +8,10 @@ import pyarrow.compute as pc
 
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.errors import printable
-from calibrant.report.charts import (
-    Chart,
-    ChartSpec,
-    compose_figure,
-    describe_mark,
-    layer_charts,
-    panel_grid,
-    require_data,
-)
+from calibrant.report import charts
 from calibrant.report.figures.severity import SEVERITY_HINT
 from calibrant.report.numbers import percent
-from calibrant.report.scores import ChartRecord, filter_severity, mean_records, panel_names, select_rows, unique_losses
+from calibrant.report.scores import ChartRecord, by_panel, filter_severity, mean_records, select_rows, unique_losses
 from calibrant.report.style import COLUMN, FONT_SIZE, INK, loss_label
 
 LABEL_WIDTH, CELL_HEIGHT = 110, 16  # pixels
@@ -31,19 +23,19 @@ def prepare(rows: pa.Table, *, severity: int | None = None, **selection: Any) ->
     """Means over severities, or at one severity; the corruption "mean" is over all of them. Raises: NoDataError."""
     kept = filter_severity(select_rows(rows, **selection, metric=("ece",)), severity)
     kept = kept.filter(pc.greater(kept["severity"], 0))
-    require_data(kept, "heat_map", "the ece of corrupted tests that all runs have", SEVERITY_HINT)
+    charts.require_data(kept, "heat_map", "the ece of corrupted tests that all runs have", SEVERITY_HINT)
     found = mean_records(kept, "panel", "loss", "corruption")
     found += [{**record, "corruption": MEAN} for record in mean_records(kept, "panel", "loss")]
     order = {name: position for position, name in enumerate([*CORRUPTIONS, MEAN])}
     return sorted(found, key=lambda cell: (order.get(cell["corruption"], -1), cell["corruption"]))
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
-    panels = [_panel([r for r in records if r["panel"] == panel], panel) for panel in panel_names(records)]
-    return compose_figure(panel_grid(panels, 2))
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
+    panels = [_panel(cells, panel) for panel, cells in by_panel(records).items()]
+    return charts.compose_figure(charts.panel_grid(panels, 2))
 
 
-def _panel(cells: list[ChartRecord], title: str) -> Chart:
+def _panel(cells: list[ChartRecord], title: str) -> charts.Chart:
     largest = max(cell["mean"] for cell in cells)
     rows = [_add_text(cell, largest) for cell in cells]
     losses = [printable(loss_label(loss)) for loss in unique_losses(cells)]
@@ -59,7 +51,7 @@ def _panel(cells: list[ChartRecord], title: str) -> Chart:
     squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=blue)
     ink = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
     text = base.mark_text(fontSize=FONT_SIZE - 0.5).encode(text=alt.Text("text:N"), color=ink)
-    chart = layer_charts(squares, text, rows=rows).properties(
+    chart = charts.layer_charts(squares, text, rows=rows).properties(
         width=max(COLUMN - LABEL_WIDTH, 23 * len(losses)),
         height=CELL_HEIGHT * len(corruptions),
         title=f"{title}: ECE in %",
@@ -77,5 +69,5 @@ def _add_text(cell: ChartRecord, largest: float) -> ChartRecord:
         "corruption": corruption,
         "text": f"{100 * cell['mean']:.1f}",
         "dark": cell["mean"] > DARK * largest,
-        "description": describe_mark(line, condition, f"ECE {percent(cell['mean'])}"),
+        "description": charts.describe_mark(line, condition, f"ECE {percent(cell['mean'])}"),
     }

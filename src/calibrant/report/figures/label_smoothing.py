@@ -7,19 +7,9 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.report.charts import (
-    ChartSpec,
-    compose_figure,
-    confidence_axis,
-    hconcat,
-    inline_data,
-    layer_charts,
-    panel_width,
-    require_data,
-    vconcat,
-)
+from calibrant.report import charts
 from calibrant.report.figures.reliability import confidence_histogram, reliability_bins, select_curves
-from calibrant.report.scores import ChartRecord, keep_paired_losses, panel_names, unique_losses
+from calibrant.report.scores import ChartRecord, by_panel, keep_paired_losses, unique_losses
 from calibrant.report.style import FONT_SIZE, INK, PAGE, loss_label
 
 MAXENT_LOSSES = ("maxent_mean", "maxent_variance", "maxent_mean_variance")
@@ -40,23 +30,22 @@ def prepare(
         tests = tests.filter(pc.is_in(tests["loss"], pa.array(MAXENT_LOSSES)))
     both = keep_paired_losses(tests, "label_smoothing")
     hint = "add a grid with label_smoothing = [0.0, 0.01]"
-    require_data(both, "label_smoothing", "runs of a loss both with and without label smoothing", hint)
+    charts.require_data(both, "label_smoothing", "runs of a loss both with and without label smoothing", hint)
     return reliability_bins(both)
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
-    panels = panel_names(records)
-    return compose_figure(*(_block([r for r in records if r["panel"] == panel], panel) for panel in panels))
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
+    return charts.compose_figure(*(_block(bins, panel) for panel, bins in by_panel(records).items()))
 
 
-def _block(bins: Sequence[ChartRecord], title: str) -> ChartSpec:
+def _block(bins: Sequence[ChartRecord], title: str) -> charts.ChartSpec:
     """A column per loss, a row per label smoothing; the rows with smoothing repeat the outline of the row without."""
     losses = unique_losses(bins)
-    width = min(MAX_COLUMN_WIDTH, panel_width(len(losses), PAGE))
+    width = min(MAX_COLUMN_WIDTH, charts.panel_width(len(losses), PAGE))
     top = 1.05 * max(record["share"] for record in bins)
     rows = []
     for smoothing in sorted({record["label_smoothing"] for record in bins}):
-        charts = []
+        panels = []
         for loss in losses:
             own = [record for record in bins if (record["loss"], record["label_smoothing"]) == (loss, smoothing)]
             plain = [record for record in bins if (record["loss"], record["label_smoothing"]) == (loss, 0)]
@@ -64,20 +53,20 @@ def _block(bins: Sequence[ChartRecord], title: str) -> ChartSpec:
                 label = loss_label(loss, "", smoothing)
                 title_options = alt.TitleParams(label, fontSize=FONT_SIZE, fontWeight="normal", offset=3)
                 chart = _histogram(own, plain, first=loss == losses[0], top=top)
-                charts.append(chart.properties(width=width, height=80, title=title_options))
-        rows.append(hconcat(*charts, spacing=10))
-    return vconcat(*rows, spacing=6, title=title)
+                panels.append(chart.properties(width=width, height=80, title=title_options))
+        rows.append(charts.hconcat(*panels, spacing=10))
+    return charts.vconcat(*rows, spacing=6, title=title)
 
 
 def _histogram(own: Sequence[ChartRecord], plain: Sequence[ChartRecord], *, first: bool, top: float) -> alt.LayerChart:
     bars = confidence_histogram(own, first=first, top=top)
     if own[0]["label_smoothing"] == 0:
-        return layer_charts(bars)
+        return charts.layer_charts(bars)
     corners = [{"low": record["low"], "share": record["share"]} for record in plain]
     corners.append({"low": plain[-1]["high"], "share": plain[-1]["share"]})
     outline = (
-        alt.Chart(inline_data(corners))
+        alt.Chart(charts.inline_data(corners))
         .mark_line(interpolate="step-after", color=INK, strokeWidth=1)
-        .encode(x=confidence_axis("low", labels=True), y=alt.Y("share:Q", scale=alt.Scale(domain=[0, top])))
+        .encode(x=charts.confidence_axis("low", labels=True), y=alt.Y("share:Q", scale=alt.Scale(domain=[0, top])))
     )
-    return layer_charts(bars, outline)
+    return charts.layer_charts(bars, outline)

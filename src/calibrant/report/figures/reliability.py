@@ -6,20 +6,9 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from calibrant.report.charts import (
-    ChartSpec,
-    colour,
-    compose_figure,
-    confidence_axis,
-    describe_mark,
-    inline_data,
-    layer_charts,
-    panel_width,
-    require_data,
-    vconcat,
-)
+from calibrant.report import charts
 from calibrant.report.numbers import percent
-from calibrant.report.scores import ChartRecord, filter_severity, panel_names, pool_curves, select_rows, unique_losses
+from calibrant.report.scores import ChartRecord, by_panel, filter_severity, pool_curves, select_rows, unique_losses
 from calibrant.report.style import FONT_SIZE, INK, PAGE, PERCENT, line_style, loss_label
 
 N_RELIABILITY_BINS = 10
@@ -35,7 +24,7 @@ def select_curves(curves: pa.Table, figure: str, curve: str, severity: int | Non
     """The curves of all shifted tests, or of the tests of one severity. Raises: NoDataError where there are none."""
     tests = filter_severity(select_rows(curves, **selection, curve=(curve,)), severity)
     wanted = "shifted tests that all runs have" if severity is None else f"tests of severity {severity}"
-    require_data(tests, figure, wanted, f"curves.parquet needs {curve} curves of shifted tests")
+    charts.require_data(tests, figure, wanted, f"curves.parquet needs {curve} curves of shifted tests")
     return tests
 
 
@@ -55,26 +44,25 @@ def reliability_bins(tests: pa.Table) -> list[ChartRecord]:
     return bins
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
-    rows: list[ChartSpec] = []
-    for panel in panel_names(records):
-        bins = [record for record in records if record["panel"] == panel]
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
+    rows: list[charts.ChartSpec] = []
+    for panel, bins in by_panel(records).items():
         losses = unique_losses(bins)
-        width = min(MAX_WIDTH, panel_width(min(MAX_COLUMNS, len(losses)), PAGE))
+        width = min(MAX_WIDTH, charts.panel_width(min(MAX_COLUMNS, len(losses)), PAGE))
         for first in range(0, len(losses), MAX_COLUMNS):
             part = losses[first : first + MAX_COLUMNS]
             title = panel if first == 0 else f"{panel}, continued"
             rows.append(_block([record for record in bins if record["loss"] in part], title, width))
-    return compose_figure(*rows)
+    return charts.compose_figure(*rows)
 
 
-def _block(bins: Sequence[ChartRecord], title: str, width: int) -> ChartSpec:
+def _block(bins: Sequence[ChartRecord], title: str, width: int) -> charts.ChartSpec:
     """A column per loss; the columns share the y axes of the first."""
-    lines = colour([line_style(loss) for loss in unique_losses(bins)])
+    lines = charts.colour([line_style(loss) for loss in unique_losses(bins)])
     histogram = _bars(_share_axis(bins), labels=False).encode(color=lines).transform_filter("!datum.ideal")
     top = _facets(histogram.properties(width=width, height=60), bins, headers=True)
     bottom = _facets(_accuracies(lines).properties(width=width, height=max(60, width)), bins, headers=False)
-    return vconcat(top, bottom, spacing=6, title=title)
+    return charts.vconcat(top, bottom, spacing=6, title=title)
 
 
 def _facets(chart: alt.Chart | alt.LayerChart, bins: Sequence[ChartRecord], *, headers: bool) -> alt.FacetChart:
@@ -83,7 +71,7 @@ def _facets(chart: alt.Chart | alt.LayerChart, bins: Sequence[ChartRecord], *, h
     header = alt.Header(labels=headers, labelFontSize=FONT_SIZE, labelColor=INK, labelPadding=3)
     rows = [_add_description(record) for record in bins] + [{"line": name, "ideal": True} for name in names]
     column = alt.Column("line:N", sort=names, title=None, header=header)
-    facets: alt.FacetChart = chart.facet(column=column, data=inline_data(rows), spacing=8, bounds="flush")
+    facets: alt.FacetChart = chart.facet(column=column, data=charts.inline_data(rows), spacing=8, bounds="flush")
     return facets
 
 
@@ -91,7 +79,7 @@ def confidence_histogram(bins: Sequence[ChartRecord], *, first: bool, top: float
     """The histogram of one loss. first: whether it has the labels of the y axis; top: the end of that axis."""
     bars = _bars(_share_axis(bins, first=first, top=top), labels=True)
     chart: alt.Chart = bars.encode(color=alt.value(line_style(bins[0]["loss"]).colour)).properties(
-        data=inline_data([_add_description(record) for record in bins])
+        data=charts.inline_data([_add_description(record) for record in bins])
     )
     return chart
 
@@ -108,11 +96,11 @@ def _accuracies(lines: alt.Color) -> alt.LayerChart:
     bars = _bars(y, labels=True).encode(color=lines).transform_filter("isValid(datum.accuracy)")
     rule = alt.Chart().mark_rule(color=INK, strokeDash=[3, 2], strokeWidth=1, aria=False)
     diagonal = rule.encode(x=alt.datum(0), x2=alt.datum(1), y=alt.datum(0), y2=alt.datum(1))
-    return layer_charts(bars, diagonal.transform_filter("datum.ideal"))
+    return charts.layer_charts(bars, diagonal.transform_filter("datum.ideal"))
 
 
 def _bars(y: alt.Y, *, labels: bool) -> alt.Chart:
-    x = confidence_axis("low", labels=labels)
+    x = charts.confidence_axis("low", labels=labels)
     bars = alt.Chart().mark_bar(stroke="white", strokeWidth=0.4)
     chart: alt.Chart = bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), description="description:N")
     return chart
@@ -122,5 +110,5 @@ def _add_description(record: ChartRecord) -> ChartRecord:
     label = loss_label(record["loss"], "", record["label_smoothing"])
     confidence = f"confidence {100 * record['low']:.0f} to {100 * record['high']:.0f} %"
     accuracy = "no predictions" if record["accuracy"] is None else f"accuracy {percent(record['accuracy'])}"
-    text = describe_mark(label, confidence, accuracy, f"{percent(record['share'])} of the predictions")
+    text = charts.describe_mark(label, confidence, accuracy, f"{percent(record['share'])} of the predictions")
     return {**record, "line": loss_label(record["loss"]), "description": text}

@@ -9,24 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant.errors import NoDataError
-from calibrant.report.charts import (
-    Chart,
-    ChartSpec,
-    colour,
-    compose_figure,
-    dash,
-    describe_mark,
-    hconcat,
-    layer_charts,
-    legend,
-    panel_figure,
-    panel_width,
-    require_data,
-    seeds_text,
-    shape,
-)
+from calibrant.report import charts
 from calibrant.report.numbers import mean_text, percent
-from calibrant.report.scores import ChartRecord, mean_records, panel_names, select_rows, unique_losses
+from calibrant.report.scores import ChartRecord, by_panel, mean_records, select_rows, unique_losses
 from calibrant.report.style import PAGE, PERCENT, Style, line_style, loss_label, quantity_of
 
 Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
@@ -37,7 +22,7 @@ SEVERITY_HINT = "use a data set with corrupted tests, as digits or cifar10"
 def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **selection: Any) -> list[ChartRecord]:
     """Means over the corruptions of each severity, then over seeds; accuracy becomes the error. Raises: NoDataError."""
     kept = select_rows(rows, **selection, metric=metrics)
-    require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "add them to the experiment's metrics")
+    charts.require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "add them to the experiment's metrics")
     return [_accuracy_to_error(record) for record in severity_records(kept, "severity")]
 
 
@@ -48,7 +33,7 @@ def severity_records(rows: pa.Table, figure: str) -> list[ChartRecord]:
         NoDataError: No data set has tests of two severities.
     """
     panels = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
-    require_data(panels, figure, "tests at several severities", SEVERITY_HINT)
+    charts.require_data(panels, figure, "tests at several severities", SEVERITY_HINT)
     graded = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
     rows = rows.filter(pc.and_(pc.is_in(rows["panel"], panels), graded))
     severities = pc.unique(rows["severity"]).to_pylist()
@@ -65,26 +50,33 @@ def _accuracy_to_error(record: ChartRecord) -> ChartRecord:
     return {**record, "metric": "error", **limits}
 
 
-def draw(records: list[ChartRecord]) -> ChartSpec:
+def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     lines = [line_style(loss) for loss in unique_losses(records)]
     metrics = [metric for metric in Y_TITLES if any(record["metric"] == metric for record in records)]
-    width = panel_width(len(metrics), PAGE, axes=len(metrics))
+    width = charts.panel_width(len(metrics), PAGE, axes=len(metrics))
     rows = []
-    for panel in panel_names(records):
-        charts = []
-        for metric in metrics:
-            own = [record for record in records if (record["panel"], record["metric"]) == (panel, metric)]
-            charts.append(severity_panel(lines, own, "", width, y_title=Y_TITLES[metric], height=150))
-        rows.append(hconcat(*charts, title=panel))
-    return compose_figure(*rows, legend(lines, panel_width(1, PAGE)))
+    for title, own in by_panel(records).items():
+        panels = [
+            severity_panel(
+                lines,
+                [record for record in own if record["metric"] == metric],
+                "",
+                width,
+                y_title=Y_TITLES[metric],
+                height=150,
+            )
+            for metric in metrics
+        ]
+        rows.append(charts.hconcat(*panels, title=title))
+    return charts.compose_figure(*rows, charts.legend(tuple(lines), charts.panel_width(1, PAGE)))
 
 
-def draw_metric(records: list[ChartRecord], metric: str, title: str) -> ChartSpec:
+def draw_metric(records: list[ChartRecord], metric: str, title: str) -> charts.ChartSpec:
     """One metric, a panel per data set."""
     lines = [line_style(loss) for loss in unique_losses(records)]
     in_percent = quantity_of(metric).in_percent
     panel = partial(severity_panel, lines, y_title=title, height=220, in_percent=in_percent)
-    return panel_figure(records, lines, panel, single_width=PAGE)
+    return charts.panel_figure(records, lines, panel, single_width=PAGE)
 
 
 def label_by_loss(record: ChartRecord) -> str:
@@ -102,7 +94,7 @@ def severity_panel(
     height: int,
     top: float | None = None,
     in_percent: bool = True,
-) -> Chart:
+) -> charts.Chart:
     """A panel of lines with points and bands of one standard error.
 
     Args:
@@ -124,22 +116,22 @@ def severity_panel(
             axis=alt.Axis(tickMinStep=1, tickCount=5, format="d", grid=False),
             scale=alt.Scale(nice=False, padding=6),
         ),
-        color=colour(lines),
+        color=charts.colour(lines),
         description="line:N",
     )
     axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
     scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
     y = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
-    line = base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=dash(lines))
+    line = base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=charts.dash(lines))
     point = base.mark_point(filled=True, size=26, opacity=1).encode(
-        y=y, shape=shape(lines), description="description:N"
+        y=y, shape=charts.shape(lines), description="description:N"
     )
-    chart = layer_charts(band, line, point, rows=rows).properties(width=width, height=height)
+    chart = charts.layer_charts(band, line, point, rows=rows).properties(width=width, height=height)
     return chart.properties(title=title) if title else chart
 
 
 def _add_description(record: ChartRecord, label: str, metric: str, *, in_percent: bool) -> ChartRecord:
     mean = percent(record["mean"]) if in_percent else mean_text(record["mean"], False)
-    parts = f"severity {record['severity']}", f"{metric} {mean}", seeds_text(record["n_seeds"])
-    return {**record, "line": label, "description": describe_mark(label, *parts)}
+    parts = f"severity {record['severity']}", f"{metric} {mean}", charts.seeds_text(record["n_seeds"])
+    return {**record, "line": label, "description": charts.describe_mark(label, *parts)}
