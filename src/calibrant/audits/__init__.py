@@ -1,7 +1,7 @@
-"""Audits: what predictions are worth, as one value that the terminal, JSON and a page are views of.
+"""Audits of predictions: one value that holds the findings; terminal, JSON and page are views of it.
 
-The package is named audits because `calibrant.audit` is the function: a package of that name would take its place as
-soon as one of its modules is imported.
+The package is called audits because `calibrant.audit` is the function; a package of that name would replace it as soon
+as one of its modules is imported.
 """
 
 import os
@@ -15,13 +15,13 @@ from calibrant._files import without_secrets
 from calibrant._names import check_choice
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
-from calibrant.audits.curves import sure_rows
+from calibrant.audits.curves import high_confidence_accuracy
 from calibrant.audits.gates import Gate
-from calibrant.audits.gather import Gathered, column_names, gather_rows, id_columns
-from calibrant.audits.groups import GroupFindings, find_groups
+from calibrant.audits.groups import Group, GroupFindings, group_findings
 from calibrant.audits.record import audit_record
-from calibrant.audits.temperature import TemperatureEffect, temperature_effect
-from calibrant.audits.verdict import Verdict, assess, strict
+from calibrant.audits.statistics import RowStatistics, collect_statistics, column_names, id_columns
+from calibrant.audits.temperature import MetricChange, TemperatureEffect, temperature_effect
+from calibrant.audits.verdict import Verdict, calibration_verdict, decision_level
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scorecard import Scorecard
@@ -30,60 +30,118 @@ from calibrant.parallel import BytesDone, one_thread
 from calibrant.predictions import Paths, Predictions
 from calibrant.scan import Scan
 
-__all__ = ["Advice", "Audit", "Gate", "Verdict", "assess", "audit"]
+__all__ = [
+    "Advice",
+    "Audit",
+    "ClassRow",
+    "Gate",
+    "Group",
+    "GroupFindings",
+    "MetricChange",
+    "TemperatureEffect",
+    "Verdict",
+    "audit",
+    "calibration_verdict",
+]
 
-SHIFT = "corruption"  # the column of predictions under shift
+SHIFT_COLUMN = "corruption"  # of predictions on shifted data
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What predictions are worth: numbers with their evidence, a verdict, and what to do."""
+    """The findings of an audit, as `audit` returns them.
 
-    files: tuple[str, ...]  # without passwords and signatures; none of predictions in memory
+    Args:
+        files: The audited files, without passwords and signatures; empty for predictions in memory.
+        other_files: The files of the model compared with.
+        columns: The columns of the predictions besides labels and logits.
+        weights: The column of row weights.
+        level: Confidence level of the intervals.
+        seed: Seed of the draws and of the sample.
+        statistics: What one pass over the rows kept.
+        verdict: Whether all rows together are calibrated.
+        groups: Findings by column.
+        classes: Findings by class, the largest classwise ECE first.
+        temperature: The effect of temperature scaling.
+        advice: Recommendations, the most important first.
+        comparison: This model − the other model, by column; by None where no column was given.
+        gates: The conditions that were checked.
+        failed: Those that are true.
+    """
+
+    files: tuple[str, ...]
     other_files: tuple[str, ...]
-    columns: tuple[str, ...]  # the user's
+    columns: tuple[str, ...]
     weights: str | None
     level: float
     seed: int
-    rows: Gathered
+    statistics: RowStatistics
     verdict: Verdict
-    groups: Mapping[str, GroupFindings]  # by column
-    classes: tuple[ClassRow, ...]  # worst first
+    groups: Mapping[str, GroupFindings]
+    classes: tuple[ClassRow, ...]
     temperature: TemperatureEffect
     advice: tuple[Advice, ...]
-    comparison: Mapping[str | None, Sequence[Difference]]  # this model − the other, by each column or of all rows only
+    comparison: Mapping[str | None, Sequence[Difference]]
     gates: tuple[Gate, ...]
     failed: tuple[Gate, ...]
 
     @property
     def scorecard(self) -> Scorecard:
-        """Of all rows that count."""
-        return self.rows.card
+        """The scorecard of all rows of positive weight."""
+        return self.statistics.card
 
     @property
-    def n_left_out(self) -> int:
-        """Rows of weight 0."""
-        return self.rows.n_rows - self.scorecard.n_rows
+    def n_zero_weight(self) -> int:
+        """Number of rows of weight 0, which are left out."""
+        return self.statistics.n_rows - self.scorecard.n_rows
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns that seem to say which row it is."""
+        """The columns that identify a row, judged by their names."""
         return id_columns(self.columns, self.weights)
 
     @property
     def pooled_shifts(self) -> bool:
-        """Whether the files are of several shifts, which may show the same images."""
-        return len(self.files) > 1 and SHIFT in self.columns
+        """Whether the files are several shifted tests, which may contain the same images."""
+        return len(self.files) > 1 and SHIFT_COLUMN in self.columns
 
     def names(self, metrics: Iterable[str] | None = None) -> tuple[str, ...]:
-        """The metrics to show: these, in the order of the table, or all. Raises: UnknownNameError."""
-        return check_metrics(metrics, self.scorecard.n_classes)
-
-    def to_dict(self, metrics: Iterable[str] | None = None) -> dict[str, Any]:
-        """The audit as JSON has it: dicts, lists, numbers, text. `docs/audit.md` states the schema.
+        """The metrics to show.
 
         Args:
-            metrics: Names of metrics to show, by default all; the verdict rests on all.
+            metrics: Names of metrics; by default all.
+
+        Returns:
+            The names, in the order of METRICS.
+
+        Raises:
+            UnknownNameError: There is no such metric.
+            InvalidInputError: A metric does not suit the number of classes.
+        """
+        return check_metrics(metrics, self.scorecard.n_classes)
+
+    def differences(self, names: Sequence[str]) -> list[tuple[str | None, Difference]]:
+        """This model − the other model.
+
+        Args:
+            names: Metrics.
+
+        Returns:
+            Pairs of a column and a difference: those of all rows with None, then those of the groups of each column.
+        """
+        found = [(by, row) for by, rows in self.comparison.items() for row in rows if row.metric in names]
+        first = next(iter(self.comparison), None)
+        overall = [(None, row) for by, row in found if row.overall and by == first]
+        return [*overall, *((by, row) for by, row in found if not row.overall)]
+
+    def to_dict(self, metrics: Iterable[str] | None = None) -> dict[str, Any]:
+        """The audit as JSON: dicts, lists, numbers and text. `docs/audit.md` states the schema.
+
+        Args:
+            metrics: Names of metrics to show, by default all. The verdict uses all that it needs.
+
+        Returns:
+            The record.
         """
         return audit_record(self, self.names(metrics))
 
@@ -95,16 +153,19 @@ class Audit:
         command: Sequence[str] = (),
         now: datetime | None = None,
     ) -> None:
-        """Write the audit as a page: one HTML file that fetches nothing.
+        """Write the audit as a page: one HTML file that loads nothing from a network.
 
         Args:
-            path: A file of .html, which is replaced whole.
+            path: A file ending in .html, which is replaced atomically.
             metrics: Names of metrics to show, by default all.
-            command: The arguments that made the audit, to be shown.
-            now: The time that the page names.
+            command: The command line to show.
+            now: The time to show, by default the current one.
 
         Raises:
-            NoDataError: Where the page cannot be written, or the extra report is missing.
+            InvalidInputError: The path is not an .html file.
+            NoDataError: The folder does not exist.
+            ResourceError: The file cannot be written.
+            MissingExtraError: The extra report is not installed.
         """
         from calibrant.report.audit import write_audit
 
@@ -118,105 +179,107 @@ def audit(
     weights: str | None = None,
     other: Predictions | Scan | Paths | None = None,
     cluster: str | None = None,
-    compared: Iterable[str] | None = None,
+    compare_metrics: Iterable[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
     gates: Iterable[Gate | str] = (),
     jobs: int = 1,
     ray: str | None = None,
-    report: BytesDone = lambda n_bytes: None,
+    progress: BytesDone = lambda n_bytes: None,
 ) -> Audit:
-    """Audit predictions: in memory, or in files that are read once and in bounded memory.
+    """Audit predictions in memory, or in files, which are read once and in bounded memory.
 
     Args:
         source: Predictions, a scan of files, or what `Predictions.scan` takes.
-        by: Columns to split by.
+        by: Columns whose groups are audited too.
         weights: A column of row weights.
-        other: The same rows, in the same order, as predicted by another model. Both are then held in memory.
-        cluster: With ``other``: a column whose equal values mark rows that are not independent.
-        compared: With ``other``: the metrics to compare, by default all; of many rows that takes a while.
-        n_bins: Bins of the binned metrics.
-        level: Confidence level of the intervals. A low one decides nothing.
+        other: Predictions of another model for the same rows in the same order. Both are then held in memory.
+        cluster: With ``other``: a column; rows with the same value are not independent.
+        compare_metrics: With ``other``: the metrics to compare, by default all, which is slow for many rows.
+        n_bins: Number of bins of the binned metrics.
+        level: Confidence level of the intervals. Below 95 % it narrows them and changes no decision.
         seed: Seed of the draws behind the intervals, and of the sample for the temperature.
         gates: Conditions such as "ece > 0.05" under which the audit fails.
-        jobs: Local processes that read files; 1 reads in this one. The result has the same bits for any number.
-        ray: Address of a Ray cluster that reads them instead ("auto", "local", host:port or ray://…).
-        report: Called with bytes as they are read.
+        jobs: Number of local processes that read files. The result has the same bits for any number.
+        ray: Address of a Ray cluster to use instead ("auto", "local", host:port or ray://…).
+        progress: Called with the number of bytes read since the last call.
 
     Returns:
-        An `Audit`, whose `to_dict` and `save_html` are its views.
+        The findings; `to_dict` and `save_html` are views of them.
 
     Raises:
-        InvalidInputError: Where rows lack labels, or an argument is none of the above.
-        UnknownNameError: Where there is no such column or metric.
-        CorruptFileError, NoDataError: Where files cannot be read.
+        InvalidInputError: A row has no label, or an argument is invalid.
+        UnknownNameError: There is no such column or metric.
+        CorruptFileError: A file cannot be parsed.
+        NoDataError: There is no such file.
 
     >>> found = audit(Predictions.from_logits([[2.0, 0.0], [1.0, 0.0]], [0, 1]), gates=["accuracy < 0.9"])
     >>> found.verdict.kind, [str(gate) for gate in found.failed]
-    ('few', ['accuracy < 0.9'])
+    ('too_few_rows', ['accuracy < 0.9'])
     """
     check_level(level)
     check_integer("seed", seed, 0)
     check_integer("n_bins", n_bins, 1)
     if cluster is not None and other is None:
         raise InvalidInputError("cluster needs another model: the intervals of one model take rows as independent")
-    conditions = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
+    parsed_gates = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
     columns = (by,) if isinstance(by, str) else tuple(by)
-    this, rival = _opened(source), None if other is None else _opened(other)
+    rows, other_rows = _open_source(source), None if other is None else _open_source(other)
     common: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "seed": seed}
-    rows = gather_rows(this, by=columns, jobs=jobs, ray=ray, report=report, **common)
-    with one_thread():  # of thousands of small steps: threads would wait for each other most of the time
+    statistics = collect_statistics(rows, by=columns, jobs=jobs, ray=ray, progress=progress, **common)
+    with one_thread():  # thousands of small steps, which several threads would slow down
         comparison = {}
-        if rival is not None:
-            comparison = _compared(this, rival, columns, compared, cluster=cluster, level=level, **common)
-        verdict = assess(rows.card, level=level, seed=seed)
-        groups = {found.by: find_groups(found, level=level, seed=seed) for found in rows.groups}
-        classes = class_rows(rows)
+        if other_rows is not None:
+            options = {"cluster": cluster, "level": level, **common}
+            comparison = _compare_models(rows, other_rows, columns, compare_metrics, **options)
+        verdict = calibration_verdict(statistics.card, level=level, seed=seed)
+        groups = {cards.by: group_findings(cards, level=level, seed=seed) for cards in statistics.groups}
+        classes = class_rows(statistics)
+        weighted = weights is not None
         effect = temperature_effect(
-            rows.sample.predictions(weighted=weights is not None),
-            rows.card.n_rows,
-            weighted=weights is not None,
+            statistics.sample.predictions(weighted=weighted),
+            statistics.card.n_rows,
+            weighted=weighted,
             n_bins=n_bins,
             level=level,
             seed=seed,
         )
-    sure = sure_rows(rows.histogram, strict(level))
+    high_confidence = high_confidence_accuracy(statistics.histogram, decision_level(level))
     return Audit(
-        files=_files(this),
-        other_files=_files(rival),
-        columns=tuple(column_names(this)),
+        files=_file_names(rows),
+        other_files=_file_names(other_rows),
+        columns=tuple(column_names(rows)),
         weights=weights,
         level=level,
         seed=seed,
-        rows=rows,
+        statistics=statistics,
         verdict=verdict,
         groups=groups,
         classes=classes,
         temperature=effect,
-        advice=advise(verdict, effect, list(groups.values()), classes, sure),
+        advice=advise(verdict, effect, list(groups.values()), classes, high_confidence),
         comparison=comparison,
-        gates=conditions,
-        failed=tuple(gate for gate in conditions if gate.fails(rows.card)),
+        gates=parsed_gates,
+        failed=tuple(gate for gate in parsed_gates if gate.fails(statistics.card)),
     )
 
 
-def _opened(source: Predictions | Scan | Paths) -> Predictions | Scan:
+def _open_source(source: Predictions | Scan | Paths) -> Predictions | Scan:
     return source if isinstance(source, Predictions | Scan) else Predictions.scan(source)
 
 
-def _files(source: Predictions | Scan | None) -> tuple[str, ...]:
+def _file_names(source: Predictions | Scan | None) -> tuple[str, ...]:
     return tuple(map(without_secrets, source.files)) if isinstance(source, Scan) else ()
 
 
-def _compared(
+def _compare_models(
     first: Predictions | Scan,
     second: Predictions | Scan,
     columns: Sequence[str],
     metrics: Iterable[str] | None,
     **options: Any,
 ) -> dict[str | None, list[Difference]]:
-    """The differences of two models, by each column or of all rows only."""
     names = None if metrics is None else tuple(metrics)
     if names is not None:
         names = tuple(name for name in names if check_choice("metric", name, METRICS) and not METRICS[name].binary)

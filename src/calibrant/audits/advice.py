@@ -1,32 +1,32 @@
-"""What to do after an audit: actions, each with the numbers that it follows from."""
+"""The recommendations of an audit, each with the numbers behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.audits.classes import ClassRow, opposed_classes
-from calibrant.audits.curves import SURE, Record
+from calibrant.audits.classes import ClassRow, opposite_classes
 from calibrant.audits.groups import Group, GroupFindings
 from calibrant.audits.temperature import TemperatureEffect
-from calibrant.audits.verdict import Verdict, strict
+from calibrant.audits.verdict import Verdict, decision_level
 
-WIDE = 0.04  # width of an interval of the ECE that deserves more rows
-SMALL = 0.01  # an upper limit that deserves nothing more
+WIDE_ECE_INTERVAL = 0.04  # from this width on, more rows are recommended
+NEGLIGIBLE_ECE = 0.01  # no recalibration where the upper limit of the ECE is at most this
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to do.
+    """One recommendation.
 
     Args:
-        action: What: "collect_rows" before anything else; of all rows "none_needed", "none_shown", "none_small",
-            "temperature", "more_freedom" than a temperature has, "recalibrate", or "not_one_calibrator" where groups
-            disagree; then "per_group", "per_class", "no_threshold" and "more_rows".
-        facts: The numbers, and the ``calibrator`` of `calibrant fit` where one is advised.
+        action: "collect_rows" alone, where there are too few. Otherwise first one for all rows: "no_action",
+            "no_evidence", "negligible", "temperature_scaling", "flexible_calibrator", "recalibrate" or
+            "no_single_calibrator"; then any of "recalibrate_per_group", "recalibrate_per_class", "avoid_threshold" and
+            "collect_more_rows". `docs/audit.md` explains each.
+        facts: The numbers behind it, and the recommended ``calibrator`` for `calibrant fit`.
     """
 
     action: str
-    facts: Record
+    facts: dict[str, Any]
 
 
 def advise(
@@ -34,65 +34,58 @@ def advise(
     temperature: TemperatureEffect,
     groups: Sequence[GroupFindings] = (),
     classes: Sequence[ClassRow] = (),
-    sure: Record | None = None,
+    high_confidence: dict[str, Any] | None = None,
 ) -> tuple[Advice, ...]:
-    """What to do, the most important first; at least one thing."""
-    level = strict(verdict.level)
-    low, high = verdict.wide_interval
-    if verdict.kind == "few":
-        facts = {"n_rows": verdict.n_rows, "effective": verdict.effective, "ece_interval": (low, high), "level": level}
-        return (Advice("collect_rows", facts),)
-    apart = [found for found in groups if found.apart is not None]
-    advice = [_of_all_rows(verdict, temperature, [found.by for found in apart])]
-    advice += [_per_group(found) for found in apart]
-    if opposed := opposed_classes(classes, verdict.level):
-        names = {
-            side: {"class": row.name, "gap": row.gap} for side, row in zip(("over", "under"), opposed, strict=True)
-        }
-        advice.append(Advice("per_class", {**names, "calibrator": "vector"}))
-    if sure is not None and sure["interval"][1] < SURE:
-        advice.append(Advice("no_threshold", {**sure, "level": level}))
-    if high - low > WIDE:
-        advice.append(Advice("more_rows", {"n_rows": verdict.n_rows, "ece_interval": (low, high), "level": level}))
+    """The recommendations, the most important first; at least one."""
+    low, high = verdict.decision_interval
+    rows = {"n_rows": verdict.n_rows, "ece_interval": (low, high), "level": decision_level(verdict.level)}
+    if verdict.kind == "too_few_rows":
+        return (Advice("collect_rows", {**rows, "n_effective": verdict.n_effective}),)
+    different = [found for found in groups if found.most_different is not None]
+    advice = [_overall(verdict, temperature, [found.by for found in different])]
+    advice += [_per_group(found) for found in different]
+    if opposite := opposite_classes(classes, verdict.level):
+        over, under = ({"class": row.name, "gap": row.gap} for row in opposite)
+        facts = {"overconfident": over, "underconfident": under, "calibrator": "vector"}
+        advice.append(Advice("recalibrate_per_class", facts))
+    if high_confidence is not None and high_confidence["interval"][1] < high_confidence["threshold"]:
+        advice.append(Advice("avoid_threshold", {**high_confidence, "level": rows["level"]}))
+    if high - low > WIDE_ECE_INTERVAL:
+        advice.append(Advice("collect_more_rows", rows))
     return tuple(advice)
 
 
-def _of_all_rows(verdict: Verdict, temperature: TemperatureEffect, columns: Sequence[str]) -> Advice:
-    """Where groups disagree, nothing that would be done to all of them alike."""
-    upper = {"ece": verdict.ece, "ece_upper": verdict.wide_interval[1], "level": strict(verdict.level)}
-    small = verdict.wide_interval[1] <= SMALL
-    if not verdict.miscalibrated and small:
-        return Advice("none_needed", upper)
+def _overall(verdict: Verdict, effect: TemperatureEffect, columns: Sequence[str]) -> Advice:
+    """The advice for all rows: no calibrator where the groups of some columns need different ones."""
+    upper = verdict.decision_interval[1]
+    facts: dict[str, Any] = {"ece": verdict.ece, "ece_upper": upper, "level": decision_level(verdict.level)}
+    if upper <= NEGLIGIBLE_ECE:
+        return Advice("negligible" if verdict.miscalibrated else "no_action", facts)
     if not verdict.miscalibrated:
-        return Advice("none_shown", {**upper, "noise_floor": verdict.noise_floor, "p_value": verdict.p_value})
-    if small:
-        return Advice("none_small", upper)
-    facts: dict[str, Any] = {"shown_by": "ece", "ece": verdict.ece}
-    if not verdict.by_ece:
-        facts = {"shown_by": "gap", "gap": verdict.gap}
-    if temperature.changes:
-        facts |= _of_temperature(temperature)
+        return Advice("no_evidence", {**facts, "noise_floor": verdict.noise_floor, "p_value": verdict.p_value})
+    facts = {"significant": "ece", "ece": verdict.ece}
+    if not verdict.significant_ece:
+        facts = {"significant": "gap", "gap": verdict.gap}
+    if effect.changes:
+        changes = {f"{name}_change": (change.before, change.after) for name, change in effect.changes.items()}
+        facts |= {"temperature": effect.temperature, **changes, "helps": effect.helps, "worsened": effect.worsened}
     if columns:
-        return Advice("not_one_calibrator", {**facts, "columns": list(columns)})
-    if not temperature.changes:
+        return Advice("no_single_calibrator", {**facts, "columns": list(columns)})
+    if not effect.changes:
         return Advice("recalibrate", {**facts, "calibrator": "temperature"})
-    if not temperature.helps:
-        return Advice("more_freedom", {**facts, "calibrator": "spline"})
-    left = {"ece_stays": temperature.changes["ece"].stays, "level": strict(verdict.level)}
-    return Advice("temperature", {**facts, **left, "calibrator": "temperature"})
-
-
-def _of_temperature(effect: TemperatureEffect) -> Record:
-    moved = {f"{name}_change": (change.before, change.after) for name, change in effect.changes.items()}
-    return {"temperature": effect.temperature, **moved, "helps": effect.helps, "worse": effect.worse}
+    if not effect.helps:
+        return Advice("flexible_calibrator", {**facts, "calibrator": "spline"})
+    remaining = {"ece_remaining": effect.changes["ece"].after_lower_limit, "level": decision_level(verdict.level)}
+    return Advice("temperature_scaling", {**facts, **remaining, "calibrator": "temperature"})
 
 
 def _per_group(found: GroupFindings) -> Advice:
-    assert found.apart is not None
-    most, least = map(_group, found.apart)
-    sides = {"most": most, "least": least, "in_sign": found.in_sign}
-    return Advice("per_group", {"by": found.by, **sides, "calibrator": "domain_temperature"})
+    assert found.most_different is not None
+    largest, smallest = map(_group_facts, found.most_different)
+    facts = {"by": found.by, "largest_gap": largest, "smallest_gap": smallest, "opposite_signs": found.opposite_signs}
+    return Advice("recalibrate_per_group", {**facts, "calibrator": "domain_temperature"})
 
 
-def _group(group: Group) -> Record:
-    return {"group": None if group.value is None else str(group.value), "gap": group.verdict.gap, "off": group.off}
+def _group_facts(group: Group) -> dict[str, Any]:
+    name = None if group.value is None else str(group.value)
+    return {"group": name, "gap": group.verdict.gap, "significant": group.significant_gap}

@@ -1,76 +1,84 @@
-"""The classes of an audit: how often each is found, and how far it can be believed where it is predicted."""
+"""The classes of an audit: precision, recall and calibration of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant.audits.gather import Gathered
-from calibrant.audits.groups import RELEVANT
-from calibrant.audits.verdict import alpha, gap_p_value
+from calibrant.audits.groups import MIN_RELEVANT_GAP
+from calibrant.audits.statistics import RowStatistics
+from calibrant.audits.verdict import gap_p_value, significance_level
 from calibrant.metrics.exact import holm
-from calibrant.metrics.scorecard import Scorecard
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class; what has no rows to be measured on is None."""
+    """One class. A share without rows is None.
+
+    Args:
+        name: The name of the class, or its index.
+        labelled: Number of rows with this label.
+        predicted: Number of rows predicted to be this class.
+        recall: Share of the labelled rows that are predicted to be this class.
+        precision: Share of the predicted rows with this label.
+        confidence: Mean confidence of the predicted rows.
+        ece: ECE of the probability of this class over all rows; the mean over the classes is `cece`.
+        p_holm: P-value of ``gap``, corrected for the number of classes (Holm).
+    """
 
     name: str
-    labelled: int  # rows
+    labelled: int
     predicted: int
-    recall: float | None  # share of the rows labelled with it that are predicted to be it
-    precision: float | None  # share of the rows predicted to be it that are labelled with it
-    confidence: float | None  # mean of the rows predicted to be it
-    ece: float  # of its probability, over all rows: the classwise ECE, whose mean is `cece`
-    p_holm: float  # of confidence and precision being one, corrected for the number of classes
+    recall: float | None
+    precision: float | None
+    confidence: float | None
+    ece: float
+    p_holm: float
 
     @property
     def gap(self) -> float | None:
-        """Confidence − accuracy where it is predicted."""
+        """Confidence − precision."""
         if self.confidence is None or self.precision is None:
             return None
         return self.confidence - self.precision
 
 
-def class_rows(gathered: Gathered) -> tuple[ClassRow, ...]:
-    """Worst first, by the classwise ECE."""
-    n_classes = gathered.card.n_classes
-    labelled, predicted = ([tally[k] for k in range(n_classes)] for tally in (gathered.labelled, gathered.predicted))
-    p_holm = holm([gap_p_value(rows) if rows.total > 0 else 1.0 for rows in predicted])
-    errors = _errors(gathered.card)
-    found = [
+def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
+    """The classes, the largest classwise ECE first."""
+    bins = statistics.card.classes
+    assert bins is not None
+    classwise_ece = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
+    labelled, predicted = (
+        [tally[k] for k in range(len(classwise_ece))] for tally in (statistics.labelled, statistics.predicted)
+    )
+    p_holm = holm([gap_p_value(cell) if cell.total > 0 else 1.0 for cell in predicted])
+    rows = [
         ClassRow(
-            gathered.class_name(k),
+            statistics.class_name(k),
             int(labelled[k].count.sum()),
             int(predicted[k].count.sum()),
-            _known(labelled[k].accuracy),
-            _known(predicted[k].accuracy),
-            _known(predicted[k].mean_confidence),
-            errors[k],
+            _share(labelled[k].accuracy),
+            _share(predicted[k].accuracy),
+            _share(predicted[k].mean_confidence),
+            ece,
             p_holm[k],
         )
-        for k in range(n_classes)
+        for k, ece in enumerate(classwise_ece)
     ]
-    return tuple(sorted(found, key=lambda row: -row.ece))
+    return tuple(sorted(rows, key=lambda row: -row.ece))
 
 
-def _errors(card: Scorecard) -> list[float]:
-    """The ECE of each class's probability."""
-    bins = card.class_bins
-    errors: list[float] = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
-    return errors
+def _share(value: Tensor) -> float | None:
+    """None for NaN, the share of no rows."""
+    return None if value.isnan() else float(value)
 
 
-def _known(share: Tensor) -> float | None:
-    """NaN is that of no rows."""
-    return None if share.isnan() else float(share)
-
-
-def opposed_classes(classes: Sequence[ClassRow], level: float) -> tuple[ClassRow, ClassRow] | None:
-    """The most overconfident and the most underconfident class, where both are so beyond chance and not by a trifle."""
-    known = [(row.gap, row.name, row) for row in classes if row.gap is not None and row.p_holm <= alpha(level)]
+def opposite_classes(classes: Sequence[ClassRow], level: float) -> tuple[ClassRow, ClassRow] | None:
+    """The most overconfident and the most underconfident class, if both gaps are significant and relevant."""
+    known = [
+        (row.gap, row.name, row) for row in classes if row.gap is not None and row.p_holm <= significance_level(level)
+    ]
     if not known:
         return None
-    (most, _, over), (least, _, under) = max(known), min(known)
-    return (over, under) if most >= RELEVANT and least <= -RELEVANT else None
+    (largest, _, over), (smallest, _, under) = max(known), min(known)
+    return (over, under) if largest >= MIN_RELEVANT_GAP and smallest <= -MIN_RELEVANT_GAP else None

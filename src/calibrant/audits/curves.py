@@ -1,106 +1,104 @@
-"""The curves of an audit as records: reliability with its limits, confidences by outcome, risk against coverage."""
+"""The curves of an audit as records: reliability, confidence histogram, risk and coverage."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.audits.verdict import accuracy_limits, summed
+from calibrant.audits.verdict import accuracy_interval, sum_cells
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.exact import binomial_limits, clopper_pearson
 
-KEPT = (0.95, 0.8, 0.5)  # shares of the rows of which the error is said
-NEAR = 0.05  # how much less may be kept where equal confidences stay together
-N_POINTS = 400  # of a curve that is drawn
-MIN_ROWS = 20.0  # effective rows from which on a share of errors is drawn
-SURE = 0.9  # a confidence that people threshold at
-
-Record = dict[str, Any]
+COVERAGES = (0.95, 0.8, 0.5)  # at which the risk is stated
+COVERAGE_TOLERANCE = 0.05  # how much smaller the coverage may be where ties prevent the exact one
+MAX_CURVE_POINTS = 400
+MIN_CURVE_ROWS = 20.0  # effective rows behind the first point of the risk-coverage curve
+HIGH_CONFIDENCE = 0.9  # a common threshold
 
 
-def reliability(bins: BinSums, level: float) -> list[Record]:
-    """The bins of confidences that have rows.
+def reliability_bins(bins: BinSums, level: float) -> list[dict[str, Any]]:
+    """The confidence bins that have rows.
 
-    ``interval`` is Clopper and Pearson's of the accuracy, ``band`` where the accuracy of a calibrated model would be.
+    ``interval`` is the Clopper-Pearson interval of the accuracy; ``band`` holds the accuracy of a calibrated model with
+    probability ``level``.
     """
     n_bins = len(bins.total)
-    mass = bins.mass
-    return [
-        {"low": b / n_bins, "high": (b + 1) / n_bins, "strength": float(mass[b]), **_bin(bins[b], level)}
-        for b in range(n_bins)
-        if bins.total[b] > 0
-    ]
+    records = []
+    for b in np.flatnonzero(bins.total > 0).tolist():
+        cell = bins[b]
+        n = max(round(float(cell.effective)), 1)
+        confidence = min(max(float(cell.mean_confidence), 0.0), 1.0)
+        low, high = binomial_limits(n, confidence, level)
+        records.append(
+            {
+                "low": b / n_bins,
+                "high": (b + 1) / n_bins,
+                "share": float(bins.mass[b]),
+                "count": int(cell.count.sum()),
+                "confidence": confidence,
+                "accuracy": float(cell.accuracy),
+                "interval": accuracy_interval(cell, level),
+                "band": (low / n, high / n),
+            }
+        )
+    return records
 
 
-def _bin(rows: BinSums, level: float) -> Record:
-    whole = max(round(float(rows.effective)), 1)
-    confidence = min(max(float(rows.mean_confidence), 0.0), 1.0)
-    low, high = binomial_limits(whole, confidence, level)
-    return {
-        "count": int(rows.count.sum()),
-        "confidence": confidence,
-        "accuracy": float(rows.accuracy),
-        "interval": accuracy_limits(rows, level),
-        "band": (low / whole, high / whole),
-    }
-
-
-def bars(histogram: BinSums) -> list[Record]:
-    """The histogram of confidences, without empty bars; shares are of the weight of all rows."""
+def confidence_histogram(histogram: BinSums) -> list[dict[str, Any]]:
+    """The bars that have rows; shares are weighted, and relative to all rows."""
     n = len(histogram.total)
-    total = float(histogram.weight.sum())
+    shares = histogram.weight / histogram.weight.sum()
     return [
         {
             "low": b / n,
             "high": (b + 1) / n,
             "correct": int(histogram.count[b, 1]),
             "incorrect": int(histogram.count[b, 0]),
-            "correct_share": float(histogram.weight[b, 1]) / total,
-            "incorrect_share": float(histogram.weight[b, 0]) / total,
+            "correct_share": float(shares[b, 1]),
+            "incorrect_share": float(shares[b, 0]),
         }
-        for b in range(n)
-        if histogram.count[b].sum() > 0
+        for b in np.flatnonzero(histogram.count.sum(1)).tolist()
     ]
 
 
-def sure_rows(histogram: BinSums, level: float) -> Record | None:
-    """The rows with a confidence above 0.9, and the exact limits of their accuracy; None where there are none."""
-    rows = summed(histogram[round(SURE * len(histogram.total)) :])
-    if rows.total == 0:
+def high_confidence_accuracy(histogram: BinSums, level: float) -> dict[str, Any] | None:
+    """The accuracy of the rows with a confidence above 0.9, with its interval; None where there are no such rows."""
+    cell = sum_cells(histogram[round(HIGH_CONFIDENCE * len(histogram.total)) :])
+    if cell.total == 0:
         return None
-    accuracy = {"accuracy": float(rows.accuracy), "interval": accuracy_limits(rows, level)}
-    return {"confidence": SURE, "n_rows": int(rows.count.sum()), **accuracy}
+    accuracy = {"accuracy": float(cell.accuracy), "interval": accuracy_interval(cell, level)}
+    return {"threshold": HIGH_CONFIDENCE, "n_rows": int(cell.count.sum()), **accuracy}
 
 
-def risk(cells: BinSums, level: float) -> list[Record]:
-    """What is left when only the most confident rows are kept: near the shares `KEPT` that equal confidences allow."""
-    coverage, error, effective = _cumulative(cells)
+def risk_at_coverages(cells: BinSums, level: float) -> list[dict[str, Any]]:
+    """The error rate of the most confident rows at each of `COVERAGES` that ties in the confidence allow."""
+    coverage, error, n_effective = _cumulative(cells)
     threshold = cells.mean_confidence.flip(0).numpy()
     found = {}
-    for share in KEPT:
-        place = int(np.searchsorted(coverage, share + 1e-9, side="right")) - 1
-        if place >= 0 and coverage[place] >= share - NEAR:
-            n, risk = float(effective[place]), float(error[place])
-            found[place] = {
-                "coverage": float(coverage[place]),
-                "threshold": float(threshold[place]),  # the least confidence that is kept
+    for wanted in COVERAGES:
+        i = int(np.searchsorted(coverage, wanted + 1e-9, side="right")) - 1
+        if i >= 0 and coverage[i] >= wanted - COVERAGE_TOLERANCE:
+            n, risk = float(n_effective[i]), float(error[i])
+            found[i] = {
+                "coverage": float(coverage[i]),
+                "threshold": float(threshold[i]),  # the smallest confidence that is kept
                 "error": risk,
                 "interval": clopper_pearson(risk * n, n, level),
             }
     return list(found.values())
 
 
-def risk_points(cells: BinSums) -> list[Record]:
-    """The curve: evenly over the coverage, from the first point that rests on enough rows, and always with the last."""
-    coverage, error, effective = _cumulative(cells)
-    first = min(int(np.searchsorted(effective, MIN_ROWS)), len(coverage) - 1)
-    wanted = np.linspace(coverage[first], 1.0, N_POINTS)
-    places = np.unique(np.minimum(np.searchsorted(coverage, wanted - 1e-12), len(coverage) - 1))
-    return [{"coverage": float(coverage[place]), "error": float(error[place])} for place in places]
+def risk_coverage_curve(cells: BinSums) -> list[dict[str, Any]]:
+    """The curve: evenly spaced over the coverage, from `MIN_CURVE_ROWS` rows up to a coverage of 1."""
+    coverage, error, n_effective = _cumulative(cells)
+    first = min(int(np.searchsorted(n_effective, MIN_CURVE_ROWS)), len(coverage) - 1)
+    wanted = np.linspace(coverage[first], 1.0, MAX_CURVE_POINTS)
+    index = np.unique(np.minimum(np.searchsorted(coverage, wanted - 1e-12), len(coverage) - 1))
+    return [{"coverage": float(coverage[i]), "error": float(error[i])} for i in index]
 
 
 def _cumulative(cells: BinSums) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Coverage, error and effective rows, from the most confident rows on."""
+    """Coverage, error rate and effective sample size of the most confident rows, for each number of cells."""
     sums = (cells.total, cells.weight[:, 0], cells.squared)
     total, wrong, squared = (values.flip(0).cumsum(0).numpy() for values in sums)
     return total / total[-1], wrong / total, total**2 / squared

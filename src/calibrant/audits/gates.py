@@ -1,4 +1,4 @@
-"""Gates: conditions on metrics under which an audit fails, as of ``--fail-if``."""
+"""Gates: conditions on metrics under which an audit fails, as in ``--fail-if``."""
 
 import math
 import re
@@ -16,7 +16,7 @@ OPERATORS = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition such as ``ece > 0.05``; the gate fails where it holds.
+    """A condition such as ``ece > 0.05``; the gate fails if it is true.
 
     Args:
         metric: A name of METRICS.
@@ -24,7 +24,8 @@ class Gate:
         limit: A finite number.
 
     Raises:
-        UnknownNameError: Where there is no such metric or operator.
+        UnknownNameError: There is no such metric or operator.
+        InvalidInputError: The limit is not finite.
     """
 
     metric: str
@@ -39,7 +40,17 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The gate of a condition as it is written.
+        """Read a gate from text.
+
+        Args:
+            text: A metric, an operator and a number.
+
+        Returns:
+            The gate.
+
+        Raises:
+            InvalidInputError: The text is not such a condition.
+            UnknownNameError: There is no such metric.
 
         >>> Gate.parse("ece > 0.05")
         Gate(metric='ece', operator='>', limit=0.05)
@@ -54,20 +65,36 @@ class Gate:
         return cls(match[1], match[2], limit)
 
     def fails(self, card: Scorecard) -> bool:
-        """Whether the condition holds. Raises: InvalidInputError where the metric is undefined."""
+        """Whether the condition is true.
+
+        Args:
+            card: A scorecard with the metric.
+
+        Returns:
+            True if the gate fails.
+
+        Raises:
+            InvalidInputError: The metric is undefined.
+        """
         try:
             return bool(OPERATORS[self.operator](card[self.metric], self.limit))
         except UndefinedMetricError as error:
             raise InvalidInputError(f"the gate {self} cannot be decided: {error}") from None
 
     def describe(self, card: Scorecard) -> str:
-        """The condition and what the metric is.
+        """The condition and the value of the metric.
+
+        Args:
+            card: A scorecard with the metric.
+
+        Returns:
+            One line of text.
 
         >>> from calibrant import Predictions, score
         >>> Gate("accuracy", "<", 0.9).describe(score(Predictions.from_logits([[1.0, 0.0]], [0])))
-        'accuracy < 0.9 (it is 1)'
+        'accuracy < 0.9 (accuracy = 1)'
         """
-        return f"{self} (it is {card[self.metric]:.6g})"
+        return f"{self} ({self.metric} = {card[self.metric]:.6g})"
 
     def __str__(self) -> str:
         return f"{self.metric} {self.operator} {self.limit:g}"

@@ -1,95 +1,115 @@
-"""The groups of an audit: which are miscalibrated beyond chance when all are tested at once, and whether they agree."""
+"""The groups of an audit: which are significantly miscalibrated, and whether they differ from each other."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.audits.verdict import Verdict, accuracy_limits, alpha, assess, calibration_tests, summed
+from calibrant.audits.verdict import (
+    Verdict,
+    accuracy_interval,
+    calibration_p_values,
+    calibration_verdict,
+    significance_level,
+    sum_cells,
+)
 from calibrant.metrics.exact import combined_p_value, holm
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
 
-MAX_JUDGED = 1_000
-RELEVANT = 0.02  # difference of two gaps that is worth a calibrator of its own
+MAX_GROUP_VERDICTS = 1_000
+MIN_RELEVANT_GAP = 0.02  # smaller gaps, or differences of gaps, do not justify a calibrator per group or class
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One value of a column; p-values are corrected for the number of groups (Holm)."""
+    """The rows with one value of a column.
+
+    Args:
+        value: The value; None for missing ones.
+        card: Its scorecard.
+        verdict: Its verdict, with uncorrected p-values.
+        p_holm: The combined p-value of ECE and gap, corrected for the number of groups (Holm).
+        miscalibrated: Whether ``p_holm`` is significant.
+        significant_gap: Whether the gap alone is significant, corrected for two tests and the number of groups.
+    """
 
     value: Any
     card: Scorecard
     verdict: Verdict
-    p_holm: float  # of being calibrated, by ECE and gap
-    miscalibrated: bool  # by that
-    off: bool  # whether its gap is by itself beyond chance, when those of all groups are tested at once
+    p_holm: float
+    miscalibrated: bool
+    significant_gap: bool
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFindings:
-    """The groups of a column, worst first: those shown to be miscalibrated, by the least that their ECE can be."""
+    """The groups of a column.
+
+    Args:
+        by: The column.
+        worst_first: The groups, at most 1,000: significantly miscalibrated ones by the lower limit of their ECE, then
+            the others by their p-value.
+        n_miscalibrated: Number of significantly miscalibrated groups, of all groups.
+        most_different: The two groups whose gaps differ most, the larger gap first; None where no difference is both
+            significant and at least 2 percentage points.
+        cards: The scorecards of all groups.
+    """
 
     by: str
-    rows: tuple[Group, ...]  # at most MAX_JUDGED
-    n_miscalibrated: int  # of all groups
-    apart: tuple[Group, Group] | None  # the two that disagree most, beyond chance for all at once: largest gap first
+    worst_first: tuple[Group, ...]
+    n_miscalibrated: int
+    most_different: tuple[Group, Group] | None
     cards: Groups
 
     @property
-    def in_sign(self) -> bool:
-        """Whether those two err in different directions, each beyond chance."""
-        return (
-            self.apart is not None
-            and all(group.off for group in self.apart)
-            and (self.apart[0].verdict.gap > 0 > self.apart[1].verdict.gap)
-        )
+    def opposite_signs(self) -> bool:
+        """Whether one of the most different groups is significantly overconfident, the other underconfident."""
+        if self.most_different is None or not all(group.significant_gap for group in self.most_different):
+            return False
+        largest, smallest = self.most_different
+        return largest.verdict.gap > 0 > smallest.verdict.gap
 
 
-def find_groups(cards: Groups, *, level: float, seed: int) -> GroupFindings:
-    """Test all groups of a column, and judge the worst."""
-    limit = alpha(level)
-    tested = {value: calibration_tests(card) for value, card in cards.items()}
-    chances = [combined_p_value(*pair) for pair in tested.values()]
-    corrected = dict(zip(cards, holm(chances), strict=True))
-    off = dict(zip(cards, holm([min(1.0, 2 * p_gap) for _, p_gap in tested.values()]), strict=True))
+def group_findings(cards: Groups, *, level: float, seed: int) -> GroupFindings:
+    """Test all groups of a column and give the worst a verdict."""
+    limit = significance_level(level)
+    p_values = {value: calibration_p_values(card) for value, card in cards.items()}
+    combined = {value: combined_p_value(*pair) for value, pair in p_values.items()}
+    p_holm = dict(zip(cards, holm(list(combined.values())), strict=True))
+    p_gap_holm = dict(zip(cards, holm([min(1.0, 2 * p_gap) for _, p_gap in p_values.values()]), strict=True))
 
-    def judged(value: Any) -> Group:
-        verdict = assess(cards[value], level=level, seed=seed, p_values=tested[value])
-        p_holm = corrected[value]
-        return Group(value, cards[value], verdict, p_holm, p_holm <= limit, off[value] <= limit)
+    def group(value: Any) -> Group:
+        verdict = calibration_verdict(cards[value], level=level, seed=seed, p_values=p_values[value])
+        return Group(value, cards[value], verdict, p_holm[value], p_holm[value] <= limit, p_gap_holm[value] <= limit)
 
-    order = sorted(cards, key=lambda value: (corrected[value], combined_p_value(*tested[value]), -cards[value]["ece"]))
-    rows = sorted(map(judged, order[:MAX_JUDGED]), key=_badness)
-    apart = _apart(cards, limit)
+    def worst_first(found: Group) -> tuple[bool, float, float]:
+        lower = found.verdict.ece_interval[0] if found.miscalibrated else 0.0
+        return not found.miscalibrated, -lower, found.verdict.p_value
+
+    order = sorted(cards, key=lambda value: (p_holm[value], combined[value], -cards[value]["ece"]))
+    pair = _most_different(cards, limit)
     return GroupFindings(
         cards.by,
-        tuple(rows),
-        sum(p_holm <= limit for p_holm in corrected.values()),
-        None if apart is None else (judged(apart[0]), judged(apart[1])),
+        tuple(sorted(map(group, order[:MAX_GROUP_VERDICTS]), key=worst_first)),
+        sum(p_value <= limit for p_value in p_holm.values()),
+        None if pair is None else (group(pair[0]), group(pair[1])),
         cards,
     )
 
 
-def _badness(group: Group) -> tuple[bool, float, float]:
-    return not group.miscalibrated, -group.verdict.interval[0] if group.miscalibrated else 0.0, group.verdict.p_value
+def _most_different(cards: Groups, limit: float) -> tuple[Any, Any] | None:
+    """The groups with the largest and the smallest gap, if their simultaneous intervals do not overlap.
 
-
-def _apart(cards: Groups, limit: float) -> tuple[Any, Any] | None:
-    """The two groups furthest apart where their intervals, wide enough for all groups at once, do not meet.
-
-    Half of the chance of a group's test is that of its ECE.
+    Half of the significance level is spent on the gaps, the other half on the ECE.
     """
     level = 1 - limit / len(cards) / 2
     gaps, lows, highs = {}, {}, {}
     for value, card in cards.items():
-        rows = summed(card.top_bins)
-        confidence = float(rows.mean_confidence)
-        least, most = accuracy_limits(rows, level)
-        gaps[value], lows[value], highs[value] = (
-            confidence - float(rows.accuracy),
-            confidence - most,
-            confidence - least,
-        )
+        total = sum_cells(card.top_bins)
+        confidence = float(total.mean_confidence)
+        low, high = accuracy_interval(total, level)
+        gaps[value] = confidence - float(total.accuracy)
+        lows[value], highs[value] = confidence - high, confidence - low
     largest, smallest = max(lows, key=lows.__getitem__), min(highs, key=highs.__getitem__)
-    if lows[largest] <= highs[smallest] or gaps[largest] - gaps[smallest] < RELEVANT:
+    if lows[largest] <= highs[smallest] or gaps[largest] - gaps[smallest] < MIN_RELEVANT_GAP:
         return None
     return largest, smallest

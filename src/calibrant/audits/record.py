@@ -1,65 +1,55 @@
-"""An audit as JSON: plain dicts, lists, numbers and text, of the schema that docs/audit.md states."""
+"""An audit as JSON: dicts, lists, numbers and text, in the schema that docs/audit.md states."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant._files import without_secrets
 from calibrant.audits import curves
-from calibrant.audits.gather import ErrorRow
 from calibrant.audits.groups import Group, GroupFindings
+from calibrant.audits.statistics import ErrorRow
 from calibrant.errors import UndefinedMetricError
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.scoring import Groups
 from calibrant.metrics.table import METRICS
 
 if TYPE_CHECKING:
     from calibrant.audits import Audit
 
-VERDICT = ("gap", "gap_interval", "p_value", "miscalibrated")  # properties that the record has beside the fields
+VERDICT_PROPERTIES = ("gap", "gap_interval", "p_value", "miscalibrated")  # in the record besides the fields
 
 
 def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
     """The record, with these metrics."""
-    rows = audit.rows
-    record = {
-        "files": audit.files,
-        "compared_with": audit.other_files,
-        **_card(audit, audit.scorecard, names),
-        "seed": audit.seed,
-        "weights": audit.weights,
-        "n_left_out": audit.n_left_out,
-        "fingerprint": rows.fingerprint,
-        "reliability": curves.reliability(audit.scorecard.top_bins, audit.level),
-        "risk": curves.risk(audit.scorecard.top_histogram, audit.level),
-        "verdict": _with(audit.verdict, *VERDICT),
-        "advice": [{"action": advice.action, **advice.facts} for advice in audit.advice],
-        "groups": {by: _groups(audit, found, names) for by, found in audit.groups.items()},
-        "classes": [_with(row, "gap") for row in audit.classes],
-        "temperature": audit.temperature,
-        "errors": [_error(audit, row) for row in rows.errors],
-        "comparison": [_difference(by, row) for by, row in compared(audit, names)],
-        "gates": [{**asdict(gate), "failed": gate in audit.failed} for gate in audit.gates],
-        "failed": [gate.describe(audit.scorecard) for gate in audit.failed],
-    }
-    plain: dict[str, Any] = _plain(record)
-    return plain
-
-
-def _card(audit: "Audit", card: Scorecard, names: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "n_rows": card.n_rows,
-        "n_classes": card.n_classes,
-        "n_bins": card.n_bins,
-        "level": audit.level,
-        "metrics": {name: metric_record(card, name, audit.level, audit.seed) for name in names},
-    }
+    statistics = audit.statistics
+    record: dict[str, Any] = _json_value(
+        {
+            "files": audit.files,
+            "compared_with": audit.other_files,
+            **_card_record(audit, audit.scorecard, names),
+            "seed": audit.seed,
+            "weights": audit.weights,
+            "n_zero_weight": audit.n_zero_weight,
+            "fingerprint": statistics.fingerprint,
+            "reliability": curves.reliability_bins(audit.scorecard.top_bins, audit.level),
+            "risk": curves.risk_at_coverages(audit.scorecard.top_histogram, audit.level),
+            "verdict": _with_properties(audit.verdict, *VERDICT_PROPERTIES),
+            "advice": [{"action": advice.action, **advice.facts} for advice in audit.advice],
+            "groups": {by: _groups_record(audit, found, names) for by, found in audit.groups.items()},
+            "classes": [_with_properties(row, "gap") for row in audit.classes],
+            "temperature": audit.temperature,
+            "errors": [_error_record(audit, row) for row in statistics.errors],
+            "comparison": [_difference_record(by, row) for by, row in audit.differences(names)],
+            "gates": [{**asdict(gate), "failed": gate in audit.failed} for gate in audit.gates],
+            "failed": [gate.describe(audit.scorecard) for gate in audit.failed],
+        }
+    )
+    return record
 
 
 def metric_record(card: Scorecard, name: str, level: float, seed: int) -> dict[str, Any]:
-    """A metric with what it is worth; None where it is undefined, or no calibration error."""
+    """A metric with its interval, noise floor and error bound; None where there is none."""
     value = card.get(name)
     return {
         "value": value,
@@ -69,71 +59,73 @@ def metric_record(card: Scorecard, name: str, level: float, seed: int) -> dict[s
     }
 
 
-def _groups(audit: "Audit", found: GroupFindings, names: tuple[str, ...]) -> dict[str, Any]:
-    judged = {group.value: group for group in found.rows}
+def _card_record(audit: "Audit", card: Scorecard, names: tuple[str, ...]) -> dict[str, Any]:
     return {
-        "groups": [
-            {"group": _text(value), **_card(audit, card, names), **_judged(judged.get(value))}
-            for value, card in found.cards.items()
-        ],
-        "worst": {name: _text(value) for name, value in _worst(found.cards, names)},
-        "worst_first": [_text(group.value) for group in found.rows],
-        "n_miscalibrated": found.n_miscalibrated,
-        "apart": found.apart and [_text(group.value) for group in found.apart],
+        "n_rows": card.n_rows,
+        "n_classes": card.n_classes,
+        "n_bins": card.n_bins,
+        "level": audit.level,
+        "metrics": {name: metric_record(card, name, audit.level, audit.seed) for name in names},
     }
 
 
-def _judged(group: Group | None) -> dict[str, Any]:
-    """None where there are too many groups to judge each."""
-    if group is None:
-        return {"verdict": None, "p_holm": None, "miscalibrated": None}
-    return {"verdict": _with(group.verdict, *VERDICT), "p_holm": group.p_holm, "miscalibrated": group.miscalibrated}
-
-
-def _worst(groups: Groups, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _groups_record(audit: "Audit", found: GroupFindings, names: tuple[str, ...]) -> dict[str, Any]:
+    assessed = {group.value: group for group in found.worst_first}
+    worst = {}
     for name in names:
         try:
-            yield name, groups.worst(name)[0]
+            worst[name] = _group_name(found.cards.worst(name)[0])
         except UndefinedMetricError:
-            continue
+            continue  # in every group: no group is the worst
+    return {
+        "groups": [
+            {"group": _group_name(value), **_card_record(audit, card, names), **_verdict_record(assessed.get(value))}
+            for value, card in found.cards.items()
+        ],
+        "worst": worst,
+        "worst_first": [_group_name(group.value) for group in found.worst_first],
+        "n_miscalibrated": found.n_miscalibrated,
+        "most_different": found.most_different and [_group_name(group.value) for group in found.most_different],
+    }
 
 
-def compared(audit: "Audit", names: tuple[str, ...]) -> list[tuple[str | None, Difference]]:
-    """The differences of these metrics, with the column they are by: all rows once, then the groups of each column."""
-    found = [(by, row) for by, rows in audit.comparison.items() for row in rows if row.metric in names]
-    overall = [(None, row) for by, row in found if row.overall and by == next(iter(audit.comparison))]
-    return [*overall, *((by, row) for by, row in found if not row.overall)]
+def _verdict_record(group: Group | None) -> dict[str, Any]:
+    """None for a group that is not among the worst."""
+    if group is None:
+        return {"verdict": None, "p_holm": None, "miscalibrated": None}
+    verdict = _with_properties(group.verdict, *VERDICT_PROPERTIES)
+    return {"verdict": verdict, "p_holm": group.p_holm, "miscalibrated": group.miscalibrated}
 
 
-def _error(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
-    names = {"label": audit.rows.class_name(row.label), "predicted": audit.rows.class_name(row.predicted)}
+def _error_record(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
+    label, predicted = map(audit.statistics.class_name, (row.label, row.predicted))
     ids = dict(zip(audit.id_columns, row.ids, strict=True))
-    return {"file": without_secrets(row.file), "row": row.row, "ids": ids, **names, "confidence": 1 - row.doubt}
+    names = {"ids": ids, "label": label, "predicted": predicted}
+    return {"file": without_secrets(row.file), "row": row.row, **names, "confidence": 1 - row.complement}
 
 
-def _difference(by: str | None, row: Difference) -> dict[str, Any]:
+def _difference_record(by: str | None, row: Difference) -> dict[str, Any]:
     fields = asdict(row)
     del fields["overall"]
-    return {**fields, "by": by, "group": _text(row.group)}
+    return {**fields, "by": by, "group": _group_name(row.group)}
 
 
-def _text(group: Any) -> str | None:
-    return None if group is None else str(group)
+def _group_name(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
-def _with(value: Any, *properties: str) -> dict[str, Any]:
-    """The fields of a value, and some properties."""
+def _with_properties(value: Any, *properties: str) -> dict[str, Any]:
     return {**asdict(value), **{name: getattr(value, name) for name in properties}}
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has: no infinity, which becomes text, and no values of columns but text."""
+def _json_value(value: Any) -> Any:
+    """What JSON can hold: infinity and the values of columns become text."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)

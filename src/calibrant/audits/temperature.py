@@ -1,4 +1,4 @@
-"""What a temperature would change: fitted on one part of the rows and measured on the other, for each part in turn."""
+"""The effect of temperature scaling on the rows of an audit, measured by cross-validation."""
 
 import math
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from calibrant.audits.sample import WEIGHTS
-from calibrant.audits.verdict import alpha, strict
+from calibrant.audits.sample import SAMPLE_WEIGHTS
+from calibrant.audits.verdict import decision_level, significance_level
 from calibrant.calibrators.choice import cross_fit
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError
@@ -19,110 +19,132 @@ from calibrant.metrics.scorecard import row_weights
 from calibrant.metrics.scoring import score
 from calibrant.predictions import Predictions
 
-MEASURED = ("nll", "ece")
-FOLDS = 5
+CHANGED_METRICS = ("nll", "ece")
+TEMPERATURE_FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A metric before and after, on rows that were not fitted on."""
+class MetricChange:
+    """A metric before and after temperature scaling, on rows that the temperature was not fitted on.
+
+    Args:
+        before: The metric before.
+        before_interval: Its interval.
+        after: The metric after.
+        after_interval: Its interval.
+        difference: after − before.
+        interval: The interval of the difference, paired by rows.
+        p_value: P-value of the difference.
+        significant: Whether the difference is significant.
+        after_lower_limit: Lower limit of the metric after, at a level of at least 95 %.
+    """
 
     before: float
     before_interval: tuple[float, float]
     after: float
     after_interval: tuple[float, float]
-    difference: float  # after − before, paired by rows
+    difference: float
     interval: tuple[float, float]
     p_value: float
-    beyond_chance: bool  # whether the difference is
-    stays: float  # the lower limit of what is left, at a level of at least 95 %
+    significant: bool
+    after_lower_limit: float
 
     @property
-    def better(self) -> bool:
-        """Whether it falls beyond chance."""
-        return self.beyond_chance and self.difference < 0
+    def improved(self) -> bool:
+        """Whether the metric decreases significantly."""
+        return self.significant and self.difference < 0
 
     @property
-    def worse(self) -> bool:
-        return self.beyond_chance and self.difference > 0
+    def worsened(self) -> bool:
+        """Whether the metric increases significantly."""
+        return self.significant and self.difference > 0
 
 
 @dataclass(frozen=True, slots=True)
 class TemperatureEffect:
-    """The temperature of all rows of a sample, and what it does to rows that it has not seen; or why there is none."""
+    """A temperature and its effect on rows that it was not fitted on, or the reason why there is none.
+
+    Args:
+        n_sample: Number of rows of the sample.
+        n_rows: Number of rows of the audit.
+        temperature: The temperature fitted on the whole sample; None where it cannot be fitted.
+        standard_error: Its standard error.
+        changes: The changes of NLL and ECE by cross-validation; empty where they cannot be measured.
+        failure: Why there are no changes.
+    """
 
     n_sample: int
     n_rows: int
     temperature: float | None = None
     standard_error: float | None = None
-    changes: Mapping[str, Change] = field(default_factory=dict)  # of NLL and ECE; empty where they were not measured
+    changes: Mapping[str, MetricChange] = field(default_factory=dict)
     failure: str = ""
 
     @property
-    def worse(self) -> list[str]:
-        """The metrics that rise beyond chance."""
-        return [name for name, change in self.changes.items() if change.worse]
+    def worsened(self) -> list[str]:
+        """The metrics that increase significantly."""
+        return [name for name, change in self.changes.items() if change.worsened]
 
     @property
     def helps(self) -> bool:
-        """Whether one of the metrics falls beyond chance, and none rises."""
-        return not self.worse and any(change.better for change in self.changes.values())
+        """Whether a metric decreases significantly and none increases significantly."""
+        return not self.worsened and any(change.improved for change in self.changes.values())
 
 
 def temperature_effect(
     sample: Predictions, n_rows: int, *, weighted: bool, n_bins: int, level: float, seed: int
 ) -> TemperatureEffect:
-    """The effect on a sample of so many rows."""
-    weights = WEIGHTS if weighted else None
-    if why := unfit(sample, weights):
-        return TemperatureEffect(len(sample), n_rows, failure=why)
+    """The effect measured on a sample of ``n_rows`` rows."""
+    weights = SAMPLE_WEIGHTS if weighted else None
+    if reason := reason_not_to_fit(sample, weights):
+        return TemperatureEffect(len(sample), n_rows, failure=reason)
     try:
-        fitted = cross_fit(sample, "temperature", folds=FOLDS, weights=weights)
+        fitted = cross_fit(sample, "temperature", folds=TEMPERATURE_FOLDS, weights=weights)
     except CalibrantError as error:
-        return _unmeasured(sample, n_rows, weights, str(error))
+        return _effect_not_measured(sample, n_rows, weights, str(error))
     calibrator = fitted.calibrator
     assert isinstance(calibrator, TemperatureScaling)
     pair = fitted.predictions, sample
-    after, before = (score(rows, metrics=MEASURED, n_bins=n_bins, weights=weights) for rows in pair)
+    after, before = (score(rows, metrics=CHANGED_METRICS, n_bins=n_bins, weights=weights) for rows in pair)
     changes = {
-        row.metric: Change(
-            row.b,
-            before.interval(row.metric, level=level, seed=seed),
-            row.a,
-            after.interval(row.metric, level=level, seed=seed),
-            row.difference,
-            row.interval,
-            row.p_value,
-            row.p_value <= alpha(level),
-            after.interval(row.metric, level=strict(level), seed=seed)[0],
+        row.metric: MetricChange(
+            before=row.b,
+            before_interval=before.interval(row.metric, level=level, seed=seed),
+            after=row.a,
+            after_interval=after.interval(row.metric, level=level, seed=seed),
+            difference=row.difference,
+            interval=row.interval,
+            p_value=row.p_value,
+            significant=row.p_value <= significance_level(level),
+            after_lower_limit=after.interval(row.metric, level=decision_level(level), seed=seed)[0],
         )
-        for row in compare(*pair, metrics=MEASURED, weights=weights, n_bins=n_bins, level=level, seed=seed)
+        for row in compare(*pair, metrics=CHANGED_METRICS, weights=weights, n_bins=n_bins, level=level, seed=seed)
     }
     return TemperatureEffect(len(sample), n_rows, calibrator.temperature, calibrator.standard_error, changes)
 
 
-def unfit(sample: Predictions, weights: str | None) -> str:
-    """Why there is nothing to fit, or nothing to measure it on; empty where there is."""
+def reason_not_to_fit(sample: Predictions, weights: str | None) -> str:
+    """Why no temperature can be fitted or measured; empty where it can."""
     correct = top_class(sample.logits) == sample.labels
     w = torch.ones(len(sample), dtype=torch.float64) if weights is None else row_weights(sample, weights)
-    effective = float(w.sum() ** 2 / (w @ w))
+    n_effective = float(w.sum() ** 2 / (w @ w))
     for rows, outcome in ((correct, "correct"), (~correct, "incorrect")):
-        if float(w[rows].sum() / w.sum()) * effective < MIN_OUTCOME_ROWS:
-            by = "" if weights is None else ", by their weight,"
-            return f"fewer than {MIN_OUTCOME_ROWS} rows{by} are {outcome}, too few to fit one and to measure it"
+        if float(w[rows].sum() / w.sum()) * n_effective < MIN_OUTCOME_ROWS:
+            effective = "" if weights is None else "effective "
+            return f"fewer than {MIN_OUTCOME_ROWS} {effective}rows are {outcome}, too few to fit and evaluate a temperature"
     impossible = sample.logits.gather(1, sample.labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
         return f"{int(impossible.sum()):,} of {len(sample):,} rows have a label of probability 0"
-    if len(np.unique(sample.row_hashes[0])) < FOLDS:
-        return f"there are fewer than {FOLDS} different rows"
+    if len(np.unique(sample.row_hashes[0])) < TEMPERATURE_FOLDS:
+        return f"there are fewer than {TEMPERATURE_FOLDS} different rows"
     return ""
 
 
-def _unmeasured(sample: Predictions, n_rows: int, weights: str | None, why: str) -> TemperatureEffect:
-    """Where all rows have no best temperature either, that is the reason; else a part of them is too easy or hard."""
+def _effect_not_measured(sample: Predictions, n_rows: int, weights: str | None, reason: str) -> TemperatureEffect:
+    """Only the temperature of the whole sample, or the reason why there is none."""
     try:
         fitted = TemperatureScaling.fit(sample, weights=weights)
     except CalibrantError as error:
         return TemperatureEffect(len(sample), n_rows, failure=str(error))
-    failure = f"it cannot be measured on rows that it was not fitted on: {why}"
+    failure = f"cross-validation failed: {reason}"
     return TemperatureEffect(len(sample), n_rows, fitted.temperature, fitted.standard_error, failure=failure)

@@ -1,4 +1,4 @@
-"""The verdict of an audit: whether the confidences are calibrated, in which direction they err, and what shows it."""
+"""The verdict of an audit: whether the confidences are calibrated, in which direction they err, and the evidence."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,175 +11,194 @@ from calibrant.metrics.exact import binomial_p_value, clopper_pearson, combined_
 from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
-ONE_SIDED = 0.8  # share of the ECE that makes it of one direction
-MIN_ROWS = 30  # effective rows below which nothing is said
-MAX_ALPHA = 0.05  # chance of a false alarm that is never exceeded
+ONE_SIDED_SHARE = 0.8  # share of the ECE in one direction from which the verdict names that direction
+MIN_EFFECTIVE_ROWS = 30  # with fewer, a verdict without significance is "too_few_rows"
+MAX_SIGNIFICANCE = 0.05
 
-Kind = Literal["over", "under", "mixed", "unclear", "unproven", "few"]
+VerdictKind = Literal["overconfident", "underconfident", "mixed", "no_direction", "no_evidence", "too_few_rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What can be said of the calibration of some rows, and the numbers it rests on.
+    """Whether some rows are calibrated, and the evidence.
 
-    The kinds: overconfident (over), underconfident (under), either at different confidences (mixed), miscalibrated in
-    no clear direction (unclear), not shown to be miscalibrated (unproven), too few rows to show anything (few).
+    Intervals have the level ``level``, except ``decision_interval``.
+
+    Args:
+        kind: "overconfident" or "underconfident"; "mixed": each at other confidences; "no_direction": miscalibrated in
+            no consistent direction; "no_evidence" of miscalibration; "too_few_rows" for evidence.
+        n_rows: Rows of positive weight.
+        n_effective: Effective sample size (Σw)² / Σw²; equals ``n_rows`` without weights.
+        accuracy: Share of correct predictions.
+        accuracy_interval: Its Clopper-Pearson interval.
+        confidence: Mean confidence.
+        ece: Expected calibration error.
+        ece_interval: Its interval.
+        decision_interval: Its interval at a level of at least 95 %, which decisions are based on.
+        noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
+        overconfidence: The part of the ECE from bins whose confidence is above their accuracy.
+        underconfidence: The part of the ECE from the other bins.
+        p_ece: P-value of the ECE: the probability that a calibrated model has at least this ECE.
+        p_gap: P-value of ``gap``, two-sided.
+        crossing: For "mixed": the confidence where overconfidence changes to underconfidence, if there is one.
+        overconfident_above: Whether the overconfidence is above ``crossing``.
+        level: Confidence level.
     """
 
-    kind: Kind
+    kind: VerdictKind
     n_rows: int
-    effective: float  # the number of equally weighted rows that would tell as much
+    n_effective: float
     accuracy: float
-    accuracy_interval: tuple[float, float]  # Clopper and Pearson's
+    accuracy_interval: tuple[float, float]
     confidence: float
     ece: float
-    interval: tuple[float, float]  # of the ECE
-    wide_interval: tuple[float, float]  # at a level of at least 95 %: what is decided does not rest on a narrow one
-    noise_floor: float  # the expected ECE of a perfectly calibrated model
-    overconfidence: float  # the part of the ECE from bins with confidence above accuracy
+    ece_interval: tuple[float, float]
+    decision_interval: tuple[float, float]
+    noise_floor: float
+    overconfidence: float
     underconfidence: float
-    p_ece: float  # how often a calibrated model with these confidences has an ECE at least as large,
-    p_gap: float  # and a gap of all rows, in either direction
-    split: float | None  # of a mixed one: the confidence that parts its directions, if one does
-    over_above: bool  # whether it is overconfident above the split
+    p_ece: float
+    p_gap: float
+    crossing: float | None
+    overconfident_above: bool
     level: float
 
     @property
     def gap(self) -> float:
-        """Confidence − accuracy: positive where the model is overconfident on the whole."""
+        """Mean confidence − accuracy: positive when overconfident."""
         return self.confidence - self.accuracy
 
     @property
     def gap_interval(self) -> tuple[float, float]:
-        """The confidences taken as given."""
+        """The interval of ``gap`` for fixed confidences."""
         low, high = self.accuracy_interval
         return self.confidence - high, self.confidence - low
 
     @property
     def p_value(self) -> float:
-        """Of both tests."""
+        """Combined p-value of ECE and gap: twice the smaller one (Bonferroni)."""
         return combined_p_value(self.p_ece, self.p_gap)
 
     @property
     def miscalibrated(self) -> bool:
-        """Whether it is, beyond chance."""
-        return self.p_value <= alpha(self.level)
+        """Whether the combined p-value is significant."""
+        return self.p_value <= significance_level(self.level)
 
     @property
-    def by_ece(self) -> bool:
-        """Whether the ECE is beyond chance by itself."""
-        return self.p_ece <= alpha(self.level) / 2
+    def significant_ece(self) -> bool:
+        """Whether the ECE alone is significant, corrected for two tests."""
+        return self.p_ece <= significance_level(self.level) / 2
 
     @property
-    def of_one_direction(self) -> bool:
-        """Whether the ECE is beyond chance, and nearly all of it of one direction."""
-        return self.by_ece and max(self.overconfidence, self.underconfidence) >= ONE_SIDED * self.ece
+    def one_sided(self) -> bool:
+        """Whether the ECE is significant and at least 80 % of it has one direction."""
+        return self.significant_ece and max(self.overconfidence, self.underconfidence) >= ONE_SIDED_SHARE * self.ece
 
     @property
     def few_outcomes(self) -> bool:
-        """Whether so few rows are incorrect, or correct, that intervals from draws of rows are too narrow."""
-        return min(self.accuracy, 1 - self.accuracy) * self.effective < MIN_OUTCOME_ROWS
+        """Whether there are so few errors, or so few correct predictions, that resampled intervals are too narrow."""
+        return min(self.accuracy, 1 - self.accuracy) * self.n_effective < MIN_OUTCOME_ROWS
 
 
-def alpha(level: float) -> float:
-    """The chance of a false alarm that a test takes: 1 − level, and never more than 5 %."""
-    return min(1 - level, MAX_ALPHA) + 1e-12  # 1 − 0.95 is a little less than 0.05
+def significance_level(level: float) -> float:
+    """Largest significant p-value: 1 − level, and never more than 5 %."""
+    return min(1 - level, MAX_SIGNIFICANCE) + 1e-12  # 1 − 0.95 is a little less than 0.05
 
 
-def strict(level: float) -> float:
-    """The level of intervals that something is decided by: never less than 95 %."""
-    return max(level, 1 - MAX_ALPHA)
+def decision_level(level: float) -> float:
+    """Level of the intervals that decisions are based on: at least 95 %."""
+    return max(level, 1 - MAX_SIGNIFICANCE)
 
 
-def assess(
+def calibration_verdict(
     card: Scorecard, *, level: float = 0.95, seed: int = 0, p_values: tuple[float, float] | None = None
 ) -> Verdict:
     """The verdict of a scorecard.
 
     Args:
-        card: With every metric, as `score` makes it by default.
-        level: Of the intervals; a low one decides nothing.
-        seed: Of the draws behind the intervals.
-        p_values: Those of `calibration_tests`, where they are known.
+        card: A scorecard with every metric, as `score` makes it by default.
+        level: Confidence level of the intervals. Below 95 % it narrows them and changes no decision.
+        seed: Seed of the draws behind the intervals.
+        p_values: P-values of ECE and gap, if already computed.
+
+    Returns:
+        The verdict.
     """
-    p_ece, p_gap = p_values or calibration_tests(card)
-    whole = summed(card.top_bins)
-    kind: Kind = "few" if whole.effective < MIN_ROWS else "unproven"
-    if combined_p_value(p_ece, p_gap) <= alpha(level):
+    p_ece, p_gap = p_values or calibration_p_values(card)
+    total = sum_cells(card.top_bins)
+    kind: VerdictKind = "too_few_rows" if total.effective < MIN_EFFECTIVE_ROWS else "no_evidence"
+    if combined_p_value(p_ece, p_gap) <= significance_level(level):
         kind = _direction(card, p_gap, level)
-    split, over_above = _split(card.top_bins) if kind == "mixed" else (None, False)
-    interval, wide = (card.interval("ece", level=at, seed=seed) for at in (level, strict(level)))
+    crossing, overconfident_above = _crossing(card.top_bins) if kind == "mixed" else (None, False)
     return Verdict(
-        kind,
-        card.n_rows,
-        float(whole.effective),
-        float(whole.accuracy),
-        accuracy_limits(whole, level),
-        float(whole.mean_confidence),
-        card["ece"],
-        interval,
-        wide,
-        card.noise_floor("ece", seed=seed),
-        card["overconfidence"],
-        card["underconfidence"],
-        p_ece,
-        p_gap,
-        split,
-        over_above,
-        level,
+        kind=kind,
+        n_rows=card.n_rows,
+        n_effective=float(total.effective),
+        accuracy=float(total.accuracy),
+        accuracy_interval=accuracy_interval(total, level),
+        confidence=float(total.mean_confidence),
+        ece=card["ece"],
+        ece_interval=card.interval("ece", level=level, seed=seed),
+        decision_interval=card.interval("ece", level=decision_level(level), seed=seed),
+        noise_floor=card.noise_floor("ece", seed=seed),
+        overconfidence=card["overconfidence"],
+        underconfidence=card["underconfidence"],
+        p_ece=p_ece,
+        p_gap=p_gap,
+        crossing=crossing,
+        overconfident_above=overconfident_above,
+        level=level,
     )
 
 
-def summed(bins: BinSums) -> BinSums:
-    """All rows as one cell."""
-    return BinSums(bins.count.sum(0), bins.weight.sum(0), bins.confidence.sum(), bins.squared.sum())
+def sum_cells(cells: BinSums) -> BinSums:
+    """The tally of all rows as one cell."""
+    return BinSums(cells.count.sum(0), cells.weight.sum(0), cells.confidence.sum(), cells.squared.sum())
 
 
-def accuracy_limits(rows: BinSums, level: float) -> tuple[float, float]:
-    """Clopper and Pearson's, of one cell."""
-    effective = float(rows.effective)
-    return clopper_pearson(float(rows.accuracy) * effective, effective, level)
+def accuracy_interval(cell: BinSums, level: float) -> tuple[float, float]:
+    """The Clopper-Pearson interval of the accuracy of one cell."""
+    n_effective = float(cell.effective)
+    return clopper_pearson(float(cell.accuracy) * n_effective, n_effective, level)
 
 
-def calibration_tests(card: Scorecard) -> tuple[float, float]:
-    """The p-values of a calibrated model: of its ECE, and of confidence − accuracy of all rows."""
-    return ece_p_value(card.top_bins), gap_p_value(summed(card.top_bins))
+def calibration_p_values(card: Scorecard) -> tuple[float, float]:
+    """The p-values of the ECE and of confidence − accuracy, for the hypothesis that the model is calibrated."""
+    return ece_p_value(card.top_bins), gap_p_value(sum_cells(card.top_bins))
 
 
-def gap_p_value(rows: BinSums) -> float:
-    """How often a calibrated model is so far off with its accuracy on these rows, of one cell."""
-    effective = float(rows.effective)
-    return binomial_p_value(
-        float(rows.accuracy) * effective, effective, min(max(float(rows.mean_confidence), 0.0), 1.0)
-    )
+def gap_p_value(cell: BinSums) -> float:
+    """The two-sided p-value of confidence − accuracy of one cell."""
+    n_effective = float(cell.effective)
+    confidence = min(max(float(cell.mean_confidence), 0.0), 1.0)
+    return binomial_p_value(float(cell.accuracy) * n_effective, n_effective, confidence)
 
 
-def _direction(card: Scorecard, p_gap: float, level: float) -> Kind:
-    """Of a miscalibrated model: that of its whole gap; mixed only where each direction is beyond chance by itself."""
-    limit = alpha(level) / 2
+def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
+    """The direction of the gap, if it is significant; "mixed" only where both parts of the ECE are significant."""
+    limit = significance_level(level) / 2
     over, under = card["overconfidence"], card["underconfidence"]
-    one_sided = max(over, under) >= ONE_SIDED * (over + under)
-    whole = p_gap <= limit
+    one_sided = max(over, under) >= ONE_SIDED_SHARE * (over + under)
     both = all(ece_p_value(card.top_bins, part) <= limit for part in ("over", "under"))
-    if both and not (whole and one_sided):
+    if both and not (p_gap <= limit and one_sided):
         return "mixed"
-    if not whole:
-        return "unclear"
-    rows = summed(card.top_bins)
-    return "over" if rows.mean_confidence > rows.accuracy else "under"
+    if p_gap > limit:
+        return "no_direction"
+    total = sum_cells(card.top_bins)
+    return "overconfident" if total.mean_confidence > total.accuracy else "underconfident"
 
 
-def _split(bins: BinSums) -> tuple[float | None, bool]:
-    """The edge that most of either direction lies beyond, on different sides, and whether overconfidence is above it.
+def _crossing(bins: BinSums) -> tuple[float | None, bool]:
+    """The bin edge with most overconfidence on one side and most underconfidence on the other; is it above the edge?
 
     None where the directions alternate.
     """
     gap = bins.confidence - bins.weight[..., 1]
     over, under = gap.clamp_min(0), (-gap).clamp_min(0)
-    for over_above, above, below in ((True, over, under), (False, under, over)):
-        parted = torch.minimum(_share_above(above), 1 - _share_above(below))
-        if float(parted.max()) >= ONE_SIDED:
-            return int(parted.argmax()) / len(gap), over_above
+    for overconfident_above, above, below in ((True, over, under), (False, under, over)):
+        separated = torch.minimum(_share_above(above), 1 - _share_above(below))
+        if float(separated.max()) >= ONE_SIDED_SHARE:
+            return int(separated.argmax()) / len(gap), overconfident_above
     return None, False
 
 

@@ -1,0 +1,282 @@
+"""The statistics that an audit keeps of its rows, from one pass in bounded memory.
+
+Parts of files are read in this process, in local processes or on Ray, and their statistics are added in the order of
+the parts: the result has the same bits for any number of workers. Within a part, sums by class and by confidence are
+made row by row, which makes them independent of the batch size. Rows of weight 0 only count for the fingerprint.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._arrays import UNKNOWN
+from calibrant._checks import check_all_labelled
+from calibrant._files import without_secrets
+from calibrant._names import check_choice
+from calibrant._parquet import FilePart
+from calibrant.audits.sample import Sample
+from calibrant.errors import CorruptFileError, InvalidInputError
+from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
+from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
+from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
+from calibrant.metrics.scoring import Groups, score_batch
+from calibrant.parallel import BytesDone, map_parts, one_thread
+from calibrant.predictions import Predictions
+from calibrant.scan import Scan
+
+N_ERRORS = 25  # most confident errors that are kept
+N_HISTOGRAM_BINS = 50
+ID_COLUMNS = ("id", "path", "file", "image", "name")
+MAX_ID_COLUMNS, MAX_ID_CHARACTERS = 3, 80
+
+IntArray = NDArray[np.int64]
+WeightArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """A row whose predicted class is not its label."""
+
+    file: str  # empty for predictions in memory
+    row: int  # in its file, from 0
+    ids: tuple[str, ...]  # its values of the ID columns
+    label: int
+    predicted: int
+    complement: float  # 1 − confidence, which keeps its digits where the confidence rounds to 1
+
+
+class RowStatistics:
+    """Statistics of the rows read so far; ``a + b`` are those of the rows of a, then of b."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        stream: bool,
+        by: Sequence[str],
+        ids: Sequence[str],
+        weights: str | None,
+        n_bins: int,
+        seed: int,
+    ) -> None:
+        self.stream, self.by, self.ids, self.weights, self.n_bins, self.seed = stream, by, ids, weights, n_bins, seed
+        self.n_rows = 0  # with those of weight 0
+        self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
+        self.class_names: frozenset[tuple[str, ...] | None] = frozenset()  # one entry where all files agree
+        self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
+        self.labelled = _empty_tally(n_classes)  # rows by label
+        self.predicted = _empty_tally(n_classes)  # rows by predicted class
+        self.histogram = _empty_tally(N_HISTOGRAM_BINS)  # rows by confidence
+        self.errors: tuple[ErrorRow, ...] = ()  # the most confident first
+        self.sample = Sample.empty(n_classes)
+
+    @property
+    def card(self) -> Scorecard:
+        card: Scorecard = self.scores[0]
+        return card
+
+    @property
+    def groups(self) -> tuple[Groups, ...]:
+        return self.scores[1:]
+
+    @property
+    def fingerprint(self) -> str:
+        """That of `Predictions.fingerprint`: of all rows, in any order."""
+        low, high = self.hashes.tolist()
+        return f"{self.n_rows:010x}{low:016x}{high:016x}"
+
+    def class_name(self, index: int) -> str:
+        """The name of a class; its index where the files give no names, or different ones."""
+        names = next(iter(self.class_names)) if len(self.class_names) == 1 else None
+        return str(index) if names is None else names[index]
+
+    def __add__(self, other: Self) -> Self:
+        total = copy(self)
+        for name in ("n_rows", "hashes", "labelled", "predicted", "histogram", "sample"):
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        total.class_names = self.class_names | other.class_names
+        total.scores = _sum_scores(self.scores, other.scores)
+        total.errors = _most_confident((*self.errors, *other.errors))
+        return total
+
+    def update(self, rows: Predictions, file: str = "", first_row: int = 0) -> None:
+        """Add a batch: the rows of a file from ``first_row`` on."""
+        self.n_rows += len(rows)
+        self.hashes += np.array([hashes.sum(dtype=np.uint64) for hashes in rows.row_hashes])
+        self.class_names |= {rows.class_names}
+        number, keys = np.arange(first_row, first_row + len(rows)), rows.row_hashes[1]
+        weight = None
+        if self.weights is not None:
+            weight = row_weights(rows, self.weights).numpy()
+            counts = weight > 0
+            rows, weight, number, keys = rows[counts], weight[counts], number[counts], keys[counts]
+        if len(rows) == 0:
+            return
+        check_all_labelled(rows.labels == UNKNOWN)
+        weights = None if weight is None else torch.from_numpy(weight)
+        scored = sample_scores(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
+        self._add_scores(rows, scored)
+        wrong = np.flatnonzero(~scored[0].correct.numpy())
+        predicted = rows.labels.numpy().copy()
+        predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
+        self._add_tallies(rows.labels.numpy(), predicted, scored[0], weight)
+        complement = scored[0].complement.numpy()
+        kept = wrong[np.argsort(complement[wrong], kind="stable")[:N_ERRORS]]
+        self._add_errors(rows[kept], file, number[kept], predicted[kept], complement[kept])
+        self.sample += Sample.from_rows(rows, np.ones(len(rows)) if weight is None else weight, keys, self.seed)
+
+    def _add_scores(self, rows: Predictions, scored: tuple[SampleScores, BinSums | None]) -> None:
+        max_histogram_bins = MAX_HISTOGRAM_BINS if self.stream else None
+        card = Scorecard.of(
+            rows, n_bins=self.n_bins, weights=self.weights, max_histogram_bins=max_histogram_bins, scored=scored
+        )
+        groups = [
+            score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
+        ]
+        self.scores = _sum_scores(self.scores, (card, *groups))
+
+    def _add_tallies(
+        self, labels: IntArray, predicted: IntArray, scored: SampleScores, weight: WeightArray | None
+    ) -> None:
+        confidence, correct = scored.confidence.double().numpy(), scored.correct.numpy()
+        bins = bin_numbers(scored.confidence, N_HISTOGRAM_BINS, softmax_rounding(scored.confidence.dtype)).numpy()
+        for tally, cells in ((self.labelled, labels), (self.predicted, predicted), (self.histogram, bins)):
+            slots = 2 * cells + correct
+            count = torch.from_numpy(np.bincount(slots, minlength=2 * len(tally.count))).view(-1, 2)
+            tally.count.add_(count)
+            if weight is None:
+                tally.weight.add_(count)
+                tally.squared.add_(count.sum(1))
+                np.add.at(tally.confidence.numpy(), cells, confidence)
+            else:
+                np.add.at(tally.weight.numpy().reshape(-1), slots, weight)
+                np.add.at(tally.squared.numpy(), cells, weight * weight)
+                np.add.at(tally.confidence.numpy(), cells, weight * confidence)
+
+    def _add_errors(
+        self, rows: Predictions, file: str, number: IntArray, predicted: IntArray, complement: NDArray[np.floating]
+    ) -> None:
+        ids = rows.columns.select(self.ids).to_pylist() or [{}] * len(rows)
+        errors = [
+            ErrorRow(file, int(n), tuple(_shorten(values[name]) for name in self.ids), label, int(k), float(d))
+            for n, values, label, k, d in zip(number, ids, rows.labels.tolist(), predicted, complement, strict=True)
+        ]
+        self.errors = _most_confident((*self.errors, *errors))
+
+
+def _sum_scores(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True)) if a and b else a or b
+
+
+def _most_confident(errors: Sequence[ErrorRow]) -> tuple[ErrorRow, ...]:
+    """Of equally confident ones the first."""
+    return tuple(sorted(errors, key=lambda row: row.complement)[:N_ERRORS])
+
+
+def _empty_tally(n_cells: int) -> BinSums:
+    count, weight = torch.zeros(n_cells, 2, dtype=torch.int64), torch.zeros(n_cells, 2, dtype=torch.float64)
+    return BinSums(count, weight, *torch.zeros(2, n_cells, dtype=torch.float64))
+
+
+def _shorten(value: Any) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= MAX_ID_CHARACTERS else f"{text[: MAX_ID_CHARACTERS - 1]}…"
+
+
+def collect_statistics(
+    source: Scan | Predictions,
+    *,
+    by: Sequence[str] = (),
+    weights: str | None = None,
+    n_bins: int = 15,
+    seed: int = 0,
+    jobs: int = 1,
+    ray: str | None = None,
+    progress: BytesDone = lambda n_bytes: None,
+) -> RowStatistics:
+    """Read all rows once; arguments as of `audit`.
+
+    Raises:
+        InvalidInputError: A row has no label, or no row counts.
+        CorruptFileError: A file cannot be read to its end.
+    """
+    columns = list(dict.fromkeys([*by, *([] if weights is None else [weights])]))
+    for name in columns:
+        _check_column(source, name)
+    ids = id_columns(column_names(source), weights)
+    options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "n_bins": n_bins, "seed": seed}
+    total: RowStatistics | None = None
+    if isinstance(source, Predictions):
+        total = RowStatistics(source.n_classes, stream=False, **options)
+        with one_thread():
+            total.update(source)
+    else:
+        read = partial(_read_part, source, list(dict.fromkeys([*columns, *ids])), options)
+        results = map_parts(read, source.parts, jobs=jobs, ray=ray, progress=progress)
+        for part, found in zip(source.parts, results, strict=True):
+            total = _checked_sum(total, found, part)
+    if total is None or not total.scores:
+        raise InvalidInputError(NO_ROWS)
+    return total
+
+
+def column_names(source: Scan | Predictions) -> list[str]:
+    """The columns besides labels and predictions."""
+    return source.column_names if isinstance(source, Scan) else source.columns.column_names
+
+
+def _check_column(source: Scan | Predictions, name: str) -> None:
+    """A column that only some files have is not unknown: the error names the first file without it."""
+    present = [name in footer.schema.names for footer in source.footers] if isinstance(source, Scan) else []
+    if any(present) and not all(present):
+        file = without_secrets(source.files[present.index(False)])  # type: ignore[union-attr]
+        raise InvalidInputError(f"{file} has no column {name}; other files have it")
+    check_choice("column", name, column_names(source))
+
+
+def id_columns(names: Sequence[str], weights: str | None = None) -> tuple[str, ...]:
+    """The columns whose names suggest that they identify a row: at most three, and never the weights.
+
+    >>> id_columns(["site", "Patient_ID", "path"])
+    ('Patient_ID', 'path')
+    """
+    found = [name for name in names if name.lower() in ID_COLUMNS or name.lower().endswith("_id")]
+    return tuple(name for name in found if name != weights)[:MAX_ID_COLUMNS]
+
+
+def _read_part(
+    scan: Scan, columns: list[str], options: dict[str, Any], part: FilePart, progress: BytesDone
+) -> RowStatistics | None:
+    """The statistics of a part, computed by a worker; None where it has no rows."""
+    statistics: RowStatistics | None = None
+    first_row = part.first_row
+    for batch in scan.read_part(part, columns):
+        statistics = statistics or RowStatistics(batch.n_classes, stream=True, **options)
+        try:
+            statistics.update(batch, part.url, first_row)
+        except InvalidInputError as error:
+            where = f", counting rows from {first_row}" if first_row else ""
+            raise InvalidInputError(f"{without_secrets(part.url)}{where}: {error}") from None
+        first_row += len(batch)
+        progress(part.n_bytes * len(batch) / part.n_rows)
+    if statistics is not None:
+        statistics.sample = statistics.sample.truncate()
+    return statistics
+
+
+def _checked_sum(total: RowStatistics | None, found: RowStatistics | None, part: FilePart) -> RowStatistics | None:
+    if total is None or found is None:
+        return total or found
+    n_classes, expected = len(found.predicted.total), len(total.predicted.total)
+    if n_classes != expected:
+        file = without_secrets(part.url)
+        raise CorruptFileError(f"{file} has {n_classes} classes, the files before it have {expected}")
+    return total + found
