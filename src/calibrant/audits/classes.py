@@ -49,9 +49,9 @@ def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
     assert bins is not None
     classwise_ece = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
     labelled, predicted = (
-        [tally[k] for k in range(len(classwise_ece))] for tally in (statistics.labelled, statistics.predicted)
+        [sums[k] for k in range(len(classwise_ece))] for sums in (statistics.labelled, statistics.predicted)
     )
-    p_holm = holm([gap_p_value(cell) if cell.total > 0 else 1.0 for cell in predicted])
+    p_holm = holm([gap_p_value(sums) if sums.total > 0 else 1.0 for sums in predicted])
     rows = [
         ClassRow(
             statistics.class_name(k),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.audits.verdict import accuracy_interval, sum_cells
+from calibrant.audits.verdict import accuracy_interval, sum_bins
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.exact import binomial_limits, clopper_pearson
 
@@ -25,19 +25,19 @@ def reliability_bins(bins: BinSums, level: float) -> list[dict[str, Any]]:
     n_bins = len(bins.total)
     records = []
     for b in np.flatnonzero(bins.total > 0).tolist():
-        cell = bins[b]
-        n = max(round(float(cell.effective)), 1)
-        confidence = min(max(float(cell.mean_confidence), 0.0), 1.0)
+        sums = bins[b]
+        n = max(round(float(sums.effective)), 1)
+        confidence = min(max(float(sums.mean_confidence), 0.0), 1.0)
         low, high = binomial_limits(n, confidence, level)
         records.append(
             {
                 "low": b / n_bins,
                 "high": (b + 1) / n_bins,
                 "share": float(bins.mass[b]),
-                "count": int(cell.count.sum()),
+                "count": int(sums.count.sum()),
                 "confidence": confidence,
-                "accuracy": float(cell.accuracy),
-                "interval": accuracy_interval(cell, level),
+                "accuracy": float(sums.accuracy),
+                "interval": accuracy_interval(sums, level),
                 "band": (low / n, high / n),
             }
         )
@@ -63,17 +63,17 @@ def confidence_histogram(histogram: BinSums) -> list[dict[str, Any]]:
 
 def high_confidence_accuracy(histogram: BinSums, level: float) -> dict[str, Any] | None:
     """The accuracy of the rows with a confidence above 0.9, with its interval; None where there are no such rows."""
-    cell = sum_cells(histogram[round(HIGH_CONFIDENCE * len(histogram.total)) :])
-    if cell.total == 0:
+    sums = sum_bins(histogram[round(HIGH_CONFIDENCE * len(histogram.total)) :])
+    if sums.total == 0:
         return None
-    accuracy = {"accuracy": float(cell.accuracy), "interval": accuracy_interval(cell, level)}
-    return {"threshold": HIGH_CONFIDENCE, "n_rows": int(cell.count.sum()), **accuracy}
+    accuracy = {"accuracy": float(sums.accuracy), "interval": accuracy_interval(sums, level)}
+    return {"threshold": HIGH_CONFIDENCE, "n_rows": int(sums.count.sum()), **accuracy}
 
 
-def risk_at_coverages(cells: BinSums, level: float) -> list[dict[str, Any]]:
+def risk_at_coverages(histogram: BinSums, level: float) -> list[dict[str, Any]]:
     """The error rate of the most confident rows at each of `COVERAGES` that ties in the confidence allow."""
-    coverage, error, n_effective = _cumulative(cells)
-    threshold = cells.mean_confidence.flip(0).numpy()
+    coverage, error, n_effective = _cumulative(histogram)
+    threshold = histogram.mean_confidence.flip(0).numpy()
     found = {}
     for wanted in COVERAGES:
         i = int(np.searchsorted(coverage, wanted + 1e-9, side="right")) - 1
@@ -88,17 +88,17 @@ def risk_at_coverages(cells: BinSums, level: float) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def risk_coverage_curve(cells: BinSums) -> list[dict[str, Any]]:
+def risk_coverage_curve(histogram: BinSums) -> list[dict[str, Any]]:
     """The curve: evenly spaced over the coverage, from `MIN_CURVE_ROWS` rows up to a coverage of 1."""
-    coverage, error, n_effective = _cumulative(cells)
+    coverage, error, n_effective = _cumulative(histogram)
     first = min(int(np.searchsorted(n_effective, MIN_CURVE_ROWS)), len(coverage) - 1)
     wanted = np.linspace(coverage[first], 1.0, MAX_CURVE_POINTS)
     index = np.unique(np.minimum(np.searchsorted(coverage, wanted - 1e-12), len(coverage) - 1))
     return [{"coverage": float(coverage[i]), "error": float(error[i])} for i in index]
 
 
-def _cumulative(cells: BinSums) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Coverage, error rate and effective sample size of the most confident rows, for each number of cells."""
-    sums = (cells.total, cells.weight[:, 0], cells.squared)
-    total, wrong, squared = (values.flip(0).cumsum(0).numpy() for values in sums)
+def _cumulative(histogram: BinSums) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Coverage, error rate and effective sample size of the most confident rows, for each number of histogram bins."""
+    values = (histogram.total, histogram.weight[:, 0], histogram.squared)
+    total, wrong, squared = (sums.flip(0).cumsum(0).numpy() for sums in values)
     return total / total[-1], wrong / total, total**2 / squared

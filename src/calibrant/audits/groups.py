@@ -9,7 +9,7 @@ from calibrant.audits.verdict import (
     calibration_p_values,
     calibration_verdict,
     significance_level,
-    sum_cells,
+    sum_bins,
 )
 from calibrant.metrics.exact import combined_p_value, holm
 from calibrant.metrics.scorecard import Scorecard
@@ -104,7 +104,7 @@ def _most_different(cards: Groups, limit: float) -> tuple[Any, Any] | None:
     level = 1 - limit / len(cards) / 2
     gaps, lows, highs = {}, {}, {}
     for value, card in cards.items():
-        total = sum_cells(card.top_bins)
+        total = sum_bins(card.top_bins)
         confidence = float(total.mean_confidence)
         low, high = accuracy_interval(total, level)
         gaps[value] = confidence - float(total.accuracy)

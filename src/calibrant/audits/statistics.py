@@ -22,7 +22,7 @@ from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
-from calibrant.metrics.bin_sums import BinSums
+from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
@@ -38,7 +38,6 @@ ID_COLUMNS = ("id", "path", "file", "image", "name")
 MAX_ID_COLUMNS, MAX_ID_CHARACTERS = 3, 80
 
 IntArray = NDArray[np.int64]
-WeightArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ class RowStatistics:
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
         self.class_names: frozenset[tuple[str, ...] | None] = frozenset()  # one entry where all files agree
         self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
-        self.labelled = _empty_tally(n_classes)  # rows by label
-        self.predicted = _empty_tally(n_classes)  # rows by predicted class
-        self.histogram = _empty_tally(N_HISTOGRAM_BINS)  # rows by confidence
+        self.labelled = _empty_sums(n_classes)  # rows by label
+        self.predicted = _empty_sums(n_classes)  # rows by predicted class
+        self.histogram = _empty_sums(N_HISTOGRAM_BINS)  # rows by confidence
         self.errors: tuple[ErrorRow, ...] = ()  # the most confident first
         self.sample = Sample.empty(n_classes)
 
@@ -127,7 +126,7 @@ class RowStatistics:
         wrong = np.flatnonzero(~scored[0].correct.numpy())
         predicted = rows.labels.numpy().copy()
         predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
-        self._add_tallies(rows.labels.numpy(), predicted, scored[0], weight)
+        self._add_sums(rows.labels.numpy(), predicted, scored[0], weight)
         complement = scored[0].complement.numpy()
         kept = wrong[np.argsort(complement[wrong], kind="stable")[:N_ERRORS]]
         self._add_errors(rows[kept], file, number[kept], predicted[kept], complement[kept])
@@ -143,23 +142,23 @@ class RowStatistics:
         ]
         self.scores = _sum_scores(self.scores, (card, *groups))
 
-    def _add_tallies(
-        self, labels: IntArray, predicted: IntArray, scored: SampleScores, weight: WeightArray | None
+    def _add_sums(
+        self, labels: IntArray, predicted: IntArray, scored: SampleScores, weight: Float64Array | None
     ) -> None:
         confidence, correct = scored.confidence.double().numpy(), scored.correct.numpy()
         bins = bin_numbers(scored.confidence, N_HISTOGRAM_BINS, softmax_rounding(scored.confidence.dtype)).numpy()
-        for tally, cells in ((self.labelled, labels), (self.predicted, predicted), (self.histogram, bins)):
-            slots = 2 * cells + correct
-            count = torch.from_numpy(np.bincount(slots, minlength=2 * len(tally.count))).view(-1, 2)
-            tally.count.add_(count)
+        for sums, index in ((self.labelled, labels), (self.predicted, predicted), (self.histogram, bins)):
+            slots = 2 * index + correct
+            count = torch.from_numpy(np.bincount(slots, minlength=2 * len(sums.count))).view(-1, 2)
+            sums.count.add_(count)
             if weight is None:
-                tally.weight.add_(count)
-                tally.squared.add_(count.sum(1))
-                np.add.at(tally.confidence.numpy(), cells, confidence)
+                sums.weight.add_(count)
+                sums.squared.add_(count.sum(1))
+                np.add.at(sums.confidence.numpy(), index, confidence)
             else:
-                np.add.at(tally.weight.numpy().reshape(-1), slots, weight)
-                np.add.at(tally.squared.numpy(), cells, weight * weight)
-                np.add.at(tally.confidence.numpy(), cells, weight * confidence)
+                np.add.at(sums.weight.numpy().reshape(-1), slots, weight)
+                np.add.at(sums.squared.numpy(), index, weight * weight)
+                np.add.at(sums.confidence.numpy(), index, weight * confidence)
 
     def _add_errors(
         self, rows: Predictions, file: str, number: IntArray, predicted: IntArray, complement: NDArray[np.floating]
@@ -181,9 +180,9 @@ def _most_confident(errors: Sequence[ErrorRow]) -> tuple[ErrorRow, ...]:
     return tuple(sorted(errors, key=lambda row: row.complement)[:N_ERRORS])
 
 
-def _empty_tally(n_cells: int) -> BinSums:
-    count, weight = torch.zeros(n_cells, 2, dtype=torch.int64), torch.zeros(n_cells, 2, dtype=torch.float64)
-    return BinSums(count, weight, *torch.zeros(2, n_cells, dtype=torch.float64))
+def _empty_sums(n_bins: int) -> BinSums:
+    count, weight = torch.zeros(n_bins, 2, dtype=torch.int64), torch.zeros(n_bins, 2, dtype=torch.float64)
+    return BinSums(count, weight, *torch.zeros(2, n_bins, dtype=torch.float64))
 
 
 def _shorten(value: Any) -> str:

@@ -131,7 +131,8 @@ def reason_not_to_fit(sample: Predictions, weights: str | None) -> str:
     for rows, outcome in ((correct, "correct"), (~correct, "incorrect")):
         if float(w[rows].sum() / w.sum()) * n_effective < MIN_OUTCOME_ROWS:
             effective = "" if weights is None else "effective "
-            return f"fewer than {MIN_OUTCOME_ROWS} {effective}rows are {outcome}, too few to fit and evaluate a temperature"
+            few = f"fewer than {MIN_OUTCOME_ROWS} {effective}rows are {outcome}"
+            return f"{few}, too few to fit and evaluate a temperature"
     impossible = sample.logits.gather(1, sample.labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
         return f"{int(impossible.sum()):,} of {len(sample):,} rows have a label of probability 0"

@@ -125,7 +125,7 @@ def calibration_verdict(
         The verdict.
     """
     p_ece, p_gap = p_values or calibration_p_values(card)
-    total = sum_cells(card.top_bins)
+    total = sum_bins(card.top_bins)
     kind: VerdictKind = "too_few_rows" if total.effective < MIN_EFFECTIVE_ROWS else "no_evidence"
     if combined_p_value(p_ece, p_gap) <= significance_level(level):
         kind = _direction(card, p_gap, level)
@@ -151,27 +151,27 @@ def calibration_verdict(
     )
 
 
-def sum_cells(cells: BinSums) -> BinSums:
-    """The tally of all rows as one cell."""
-    return BinSums(cells.count.sum(0), cells.weight.sum(0), cells.confidence.sum(), cells.squared.sum())
+def sum_bins(bins: BinSums) -> BinSums:
+    """The sums over all rows as one bin."""
+    return BinSums(bins.count.sum(0), bins.weight.sum(0), bins.confidence.sum(), bins.squared.sum())
 
 
-def accuracy_interval(cell: BinSums, level: float) -> tuple[float, float]:
-    """The Clopper-Pearson interval of the accuracy of one cell."""
-    n_effective = float(cell.effective)
-    return clopper_pearson(float(cell.accuracy) * n_effective, n_effective, level)
+def accuracy_interval(sums: BinSums, level: float) -> tuple[float, float]:
+    """The Clopper-Pearson interval of the accuracy of one bin."""
+    n_effective = float(sums.effective)
+    return clopper_pearson(float(sums.accuracy) * n_effective, n_effective, level)
 
 
 def calibration_p_values(card: Scorecard) -> tuple[float, float]:
     """The p-values of the ECE and of confidence − accuracy, for the hypothesis that the model is calibrated."""
-    return ece_p_value(card.top_bins), gap_p_value(sum_cells(card.top_bins))
+    return ece_p_value(card.top_bins), gap_p_value(sum_bins(card.top_bins))
 
 
-def gap_p_value(cell: BinSums) -> float:
-    """The two-sided p-value of confidence − accuracy of one cell."""
-    n_effective = float(cell.effective)
-    confidence = min(max(float(cell.mean_confidence), 0.0), 1.0)
-    return binomial_p_value(float(cell.accuracy) * n_effective, n_effective, confidence)
+def gap_p_value(sums: BinSums) -> float:
+    """The two-sided p-value of confidence − accuracy of one bin."""
+    n_effective = float(sums.effective)
+    confidence = min(max(float(sums.mean_confidence), 0.0), 1.0)
+    return binomial_p_value(float(sums.accuracy) * n_effective, n_effective, confidence)
 
 
 def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
@@ -184,7 +184,7 @@ def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
         return "mixed"
     if p_gap > limit:
         return "no_direction"
-    total = sum_cells(card.top_bins)
+    total = sum_bins(card.top_bins)
     return "overconfident" if total.mean_confidence > total.accuracy else "underconfident"
 
 

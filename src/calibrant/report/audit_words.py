@@ -1,15 +1,12 @@
-"""An audit in sentences that stay true at 0, at 1 and for a single row; each names the number that it follows from."""
+"""The findings of an audit as sentences, each with the numbers behind it."""
 
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrant.audits import Advice, Audit, Verdict
-from calibrant.audits.curves import Record
-from calibrant.audits.groups import GroupFindings
-from calibrant.audits.record import compared
-from calibrant.audits.temperature import TemperatureEffect
-from calibrant.audits.verdict import alpha, strict
+from calibrant.audits import Advice, Audit, GroupFindings, TemperatureEffect, Verdict
+from calibrant.audits.temperature import TEMPERATURE_FOLDS
+from calibrant.audits.verdict import decision_level, significance_level
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
@@ -27,124 +24,120 @@ from calibrant.report.numbers import (
     threshold,
 )
 
-POOLED = (
-    "These files are of several shifts. If they show the same images, the rows are not independent, and the numbers "
-    "of all of them together are less certain than the intervals say; audit each file by itself, or read the groups."
+POOLED_SHIFTS = (
+    "These files contain several shifted tests. If the tests share images, their rows are not independent, and the "
+    "confidence intervals over all files are too narrow: audit each file separately, or read the results by group."
 )
-FIT = "calibrant fit val.parquet --calibrator"
 
 
 def summary(audit: Audit, names: Sequence[str]) -> list[str]:
     """The verdict with its evidence, the groups, the comparison of these metrics and the gates."""
     verdict = audit.verdict
-    said = [f"{headline(verdict)} {detail(verdict)}", shares(verdict), *map(group_sentence, audit.groups.values())]
-    differences = [row for by, row in compared(audit, tuple(names)) if by is None]
+    sentences = [f"{headline(verdict)} {evidence(verdict)}", accuracy_sentence(verdict)]
+    sentences += map(group_sentence, audit.groups.values())
+    differences = [row for by, row in audit.differences(names) if by is None]
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
-    decisive = [row for row in differences if row.metric in ("ece", "nll")] or differences[:1]
-    said += [difference_sentence(row, audit.level) for row in decisive]
+    main = [row for row in differences if row.metric in ("ece", "nll")] or differences[:1]
+    sentences += [difference_sentence(row, audit.level) for row in main]
     if audit.pooled_shifts:
-        said.append(POOLED)
+        sentences.append(POOLED_SHIFTS)
     if audit.failed:
-        said.append(f"{len(audit.failed)} of {len(audit.gates)} conditions of --fail-if hold: the gate fails.")
-    return said
+        sentences.append(f"The audit fails: {len(audit.failed)} of {count(len(audit.gates), 'condition')} of --fail-if true.")
+    return sentences
+
+
+def ci(level: float, interval: str) -> str:
+    return f"{level_text(level)} CI {interval}"
 
 
 # The verdict
 
 
 def headline(verdict: Verdict) -> str:
-    if verdict.kind == "unclear":
-        return f"Miscalibrated by {points(verdict.ece)} percentage points, in no clear direction."
+    if verdict.kind == "too_few_rows":
+        return "Too few rows to assess calibration."
+    if verdict.kind == "no_evidence":
+        return f"No evidence of miscalibration ({p_text(verdict.p_value)})."
+    if verdict.kind == "no_direction":
+        return f"Miscalibrated by {points(verdict.ece)} percentage points, in no consistent direction."
+    if verdict.kind == "mixed" and verdict.crossing is None:
+        return "Miscalibrated: overconfident at some confidences, underconfident at others."
     if verdict.kind == "mixed":
-        return f"{_mixed(verdict)}."
-    if verdict.kind in ("unproven", "few"):
-        return "No miscalibration can be shown." if verdict.kind == "unproven" else "Too few rows to say."
-    size = f"{points(abs(verdict.gap))} percentage points on the whole"
-    if verdict.of_one_direction:
-        size = f"{points(verdict.ece)} percentage points"
-    return f"{'Over' if verdict.kind == 'over' else 'Under'}confident by {size}."
+        above, below = ("over", "under") if verdict.overconfident_above else ("under", "over")
+        return f"Miscalibrated: {above}confident at confidences above {verdict.crossing:.2f}, {below}confident below."
+    size = f"{points(verdict.ece)} percentage points"
+    if not verdict.one_sided:
+        size = f"{points(abs(verdict.gap))} percentage points overall"
+    return f"{verdict.kind.capitalize()} by {size}."
 
 
-def _mixed(verdict: Verdict) -> str:
-    if verdict.split is None:
-        return "Mixed: overconfident at some confidences, underconfident at others"
-    above, below = ("over", "under") if verdict.over_above else ("under", "over")
-    return f"Mixed: {above}confident above a confidence of {verdict.split:.2f}, {below}confident below it"
+def evidence(verdict: Verdict) -> str:
+    """The ECE behind the headline, and its comparison with a calibrated model."""
+    ece = f"The expected calibration error (ECE) is {points(verdict.ece)} percentage points"
+    calibrated = f"a perfectly calibrated model would have {points(verdict.noise_floor)} on average"
+    if verdict.kind == "too_few_rows":
+        rows = _rows(verdict.n_rows, verdict.n_effective)
+        return f"{ece} on {rows}; {calibrated} ({p_text(verdict.p_value)}).{_excluded_zero(verdict)}"
+    if verdict.kind == "no_evidence":
+        upper, level = points(verdict.decision_interval[1]), level_text(decision_level(verdict.level))
+        limit = f"An ECE of up to {upper} percentage points cannot be ruled out (upper limit of the {level} CI)."
+        return f"{ece}; {calibrated}.{_excluded_zero(verdict)} {limit}"
+    ece += f" ({ci(verdict.level, points_limits(verdict.ece_interval))})"
+    tested = f"{calibrated} ({p_text(verdict.p_value)})"
+    if verdict.one_sided and verdict.kind in ("overconfident", "underconfident"):
+        return f"{ece}; {tested}."
+    over, under = points(verdict.overconfidence), points(verdict.underconfidence)
+    return f"{ece}, {over} from overconfident and {under} from underconfident bins; {tested}."
 
 
-def detail(verdict: Verdict) -> str:
-    """What the headline rests on."""
-    ece, floor = points(verdict.ece), points(verdict.noise_floor)
-    parts = f"{points(verdict.overconfidence)} of them overconfident, {points(verdict.underconfidence)} underconfident"
-    evidence = (
-        f"{level_text(verdict.level)} interval {points_limits(verdict.interval)}; a perfectly calibrated model would "
-        f"show {floor} on as many rows; {p_text(verdict.p_value)}"
-    )
-    nothing = f"neither it nor confidence − accuracy is beyond chance ({p_text(verdict.p_value)}){_nearly(verdict)}"
-    if verdict.kind in ("over", "under") and verdict.of_one_direction:
-        return f"This is the ECE ({evidence})."
-    if verdict.kind in ("over", "under"):
-        gap = f"{level_text(verdict.level)} interval {points_limits(verdict.gap_interval, '+')}"
-        return f"This is confidence − accuracy ({gap}); the ECE is {ece} points, {parts} ({evidence})."
-    if verdict.kind in ("mixed", "unclear"):
-        return f"The ECE is {ece} points, {parts} ({evidence})."
-    if verdict.kind == "unproven":
-        return (
-            f"The ECE is {ece} points, and a perfectly calibrated model would show {floor} on as many rows; {nothing}. "
-            f"An error of up to {points(verdict.wide_interval[1])} points could still hide (the upper limit of the "
-            f"{level_text(strict(verdict.level))} interval)."
-        )
-    return (
-        f"The ECE of {ece} points is measured on {_rows(verdict.n_rows, verdict.effective)}; a perfectly calibrated "
-        f"model would show {floor} on as many, and {nothing}."
-    )
-
-
-def _nearly(verdict: Verdict) -> str:
-    """Why nothing is shown though an interval beside it excludes 0."""
+def _excluded_zero(verdict: Verdict) -> str:
+    """Why there is no evidence although the interval of the gap excludes 0."""
     low, high = verdict.gap_interval
     if low <= 0 <= high:
         return ""
+    limit = f"{significance_level(verdict.level) / 2:.3g}"
     return (
-        f", though the {level_text(verdict.level)} interval of the latter excludes 0 ({p_text(verdict.p_gap)} "
-        f"by itself, which would have to be at most {alpha(verdict.level) / 2:.3g}, as two tests are made)"
+        f" The {level_text(verdict.level)} CI of confidence − accuracy excludes 0 ({p_text(verdict.p_gap)}), but as "
+        f"two tests are made, of it and of the ECE, it is significant only from p ≤ {limit}."
     )
 
 
-def shares(verdict: Verdict) -> str:
+def accuracy_sentence(verdict: Verdict) -> str:
+    gap = ci(verdict.level, points_limits(verdict.gap_interval, "+"))
     return (
         f"Accuracy is {percent(verdict.accuracy)} and mean confidence {percent(verdict.confidence)} on "
-        f"{_rows(verdict.n_rows, verdict.effective)}: confidence − accuracy is {points(verdict.gap, '+')} points "
-        f"({level_text(verdict.level)} interval {points_limits(verdict.gap_interval, '+')})."
+        f"{_rows(verdict.n_rows, verdict.n_effective)}: confidence − accuracy is {points(verdict.gap, '+')} percentage "
+        f"points ({gap})."
     )
 
 
-def _rows(n_rows: int, effective: float) -> str:
-    """How many rows, and how many equal ones would tell as much where weights differ."""
-    if abs(effective - n_rows) < 0.5:
+def _rows(n_rows: int, n_effective: float) -> str:
+    if abs(n_effective - n_rows) < 0.5:
         return count(n_rows, "row")
-    return f"{count(n_rows, 'row')}, whose weights make them worth {effective:,.1f} equal ones"
+    return f"{count(n_rows, 'row')} (effective sample size {n_effective:,.1f} after weighting)"
 
 
 # Groups, another model, risk, temperature
 
 
 def group_sentence(found: GroupFindings) -> str:
-    """The worst group of a column, or that none is shown to be one."""
-    group, by, n = found.rows[0], found.by, found.n_miscalibrated
+    """The number of miscalibrated groups of a column, and the worst group."""
+    group, n = found.worst_first[0], found.n_miscalibrated
     verdict = group.verdict
-    many = f"{count(len(found.cards), 'group')} of {by}"
-    worst = (
-        f"{by} {group_name(group.value)}, with an ECE of {points(verdict.ece)} points ({level_text(verdict.level)} "
-        f"interval {points_limits(verdict.interval)}) on {count(verdict.n_rows, 'row')}, confidence − accuracy "
-        f"{points(verdict.gap, '+')}"
+    groups = f"{count(len(found.cards), 'group')} of {found.by}"
+    numbers = (
+        f"{found.by} = {group_name(group.value)} with an ECE of {points(verdict.ece)} percentage points "
+        f"({ci(verdict.level, points_limits(verdict.ece_interval))}) and confidence − accuracy of "
+        f"{points(verdict.gap, '+')} on {count(verdict.n_rows, 'row')}"
     )
     if n == 0:
-        return (
-            f"None of {many} is miscalibrated beyond chance when all are tested at once; the least likely is {worst}."
-        )
-    miscalibrated = f"{n:,} {'is' if n == 1 else 'are'} miscalibrated beyond chance"
-    return f"Of {many}, {miscalibrated}; the worst by the lower limit of its ECE is {worst}."
+        smallest = f"The smallest p-value ({p_text(group.p_holm)} after Holm's correction) has {numbers}."
+        return f"No evidence of miscalibration in any of {groups}. {smallest}"
+    are = "is" if n == 1 else "are"
+    return (
+        f"{n:,} of {groups} {are} significantly miscalibrated (Holm's correction for {len(found.cards):,} tests). The "
+        f"worst, by the lower limit of the ECE, is {numbers}."
+    )
 
 
 def group_name(group: object) -> str:
@@ -152,194 +145,137 @@ def group_name(group: object) -> str:
 
 
 def difference_sentence(row: Difference, level: float) -> str:
-    """Who wins in one metric, on all rows."""
-    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, row.metric)
-    evidence = (
-        f"this one has {number(row.a)}, the other {number(row.b)}, difference {row.difference:+.4f} "
-        f"({level_text(level)} interval {limits(row.interval, '+')}; {p_text(row.p_value)})"
+    """Which model is better in one metric on all rows."""
+    significant = row.p_value <= significance_level(level)
+    result = "the models differ significantly" if significant else "no significant difference between the models"
+    if significant and METRICS[row.metric].better is not None:
+        this = (row.difference > 0) == METRICS[row.metric].higher_is_better
+        result = f"{'this' if this else 'the other'} model is significantly better"
+    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, METRICS[row.metric].title.capitalize())
+    return (
+        f"{name}: {result} (this model {number(row.a)}, the other {number(row.b)}; difference {row.difference:+.4f}, "
+        f"{ci(level, limits(row.interval, '+'))}; {p_text(row.p_value)})."
     )
-    if METRICS[row.metric].better is None:
-        differ = "differ" if row.p_value <= alpha(level) else "do not differ"
-        return f"In {name} the two models {differ} beyond chance: {evidence}."
-    if row.p_value > alpha(level):
-        return f"Neither this model nor the other is better in {name} beyond chance: {evidence}."
-    better = "this model" if (row.difference > 0) == METRICS[row.metric].higher_is_better else "the other model"
-    return f"In {name} {better} is better beyond chance: {evidence}."
 
 
-def kept_sentences(kept: Sequence[Record], error: float, level: float) -> list[str]:
-    """What is gained by keeping only the most confident rows. error: of all rows."""
-    if not kept:
+def risk_sentences(risks: Sequence[dict[str, Any]], error: float, level: float) -> list[str]:
+    """The error rate among the most confident rows. error: that of all rows."""
+    if not risks:
         return ["No threshold on the confidence keeps about 95, 80 or 50 % of these rows."]
     return [
-        f"Keeping the most confident {percent(row['coverage'])} of rows (confidence of at least "
-        f"{threshold(row['threshold'])}) the error {change(error, row['error'])} ({level_text(level)} interval "
-        f"{percent_limits(row['interval'])})."
-        for row in kept
+        f"Among the most confident {percent(row['coverage'])} of rows (confidence ≥ {threshold(row['threshold'])}) the "
+        f"error rate {change(error, row['error'])} ({ci(level, percent_limits(row['interval']))})."
+        for row in risks
     ]
 
 
 def temperature_sentence(effect: TemperatureEffect) -> str:
-    """Empty where there is none."""
+    """Empty where no temperature could be fitted."""
     if effect.temperature is None:
         return ""
     error = "" if effect.standard_error is None else f" (standard error {effect.standard_error:.2g})"
-    of = "" if effect.n_sample == effect.n_rows else f", a seeded sample of {effect.n_rows:,},"
-    return f"The likeliest temperature of {count(effect.n_sample, 'row')}{of} is T = {effect.temperature:.4g}{error}."
+    rows = count(effect.n_rows, "row")
+    if effect.n_sample != effect.n_rows:
+        rows = f"a random sample of {effect.n_sample:,} of {rows}"
+    return f"The maximum-likelihood temperature is T = {effect.temperature:.4g}{error}, fitted on {rows}."
 
 
-# What to do
+# Recommendations
+
+ADVICE_SENTENCES = {
+    "collect_rows": "Collect more labelled rows before drawing conclusions: with {rows}, the {level} CI of the ECE is "
+    "{ece_interval} percentage points.",
+    "no_action": "No recalibration is needed overall: the ECE is at most {ece_upper} percentage points (upper limit of "
+    "the {level} CI).",
+    "no_evidence": "There is no evidence that recalibration is needed overall ({p_value}): the ECE is {ece} percentage "
+    "points, that of a perfectly calibrated model {noise_floor} on average. Up to {ece_upper} cannot be ruled out.",
+    "negligible": "Recalibration would change little overall: the miscalibration is significant but small, with an ECE "
+    "of {ece} percentage points and at most {ece_upper} (upper limit of the {level} CI).",
+    "temperature_scaling": "Recalibrate with temperature scaling: {effect}. Fit it on a separate validation set: {fit} "
+    "-o t.json.{remaining}",
+    "flexible_calibrator": "Temperature scaling is not enough: {effect}; {failure}. Fit a more flexible calibrator on a "
+    "separate validation set: {fit} -o s.json.",
+    "recalibrate": "Recalibrate: {finding}. The effect of temperature scaling could not be measured on these rows; fit "
+    "it on a separate validation set: {fit} -o t.json.",
+    "no_single_calibrator": "Do not use one calibrator for all groups of {columns}: their confidence − accuracy differs "
+    "significantly. Overall, {overall}.",
+    "recalibrate_per_group": "Recalibrate each group of {by}: confidence − accuracy differs significantly "
+    "{groups}. Fit a temperature for each group: {fit} --domain {column} -o d.json.",
+    "recalibrate_per_class": "Consider a calibrator with parameters per class: where {over_class} is predicted, "
+    "confidence exceeds accuracy by {over_gap} percentage points; where {under_class} is predicted, accuracy exceeds "
+    "confidence by {under_gap}. Temperature scaling cannot correct both; vector scaling can: {fit} -o v.json.",
+    "avoid_threshold": "Do not use a confidence threshold of {threshold} to obtain an accuracy of {threshold}: of "
+    "{rows} with a higher confidence, {accuracy} are correct ({level} CI {interval}).",
+    "collect_more_rows": "Collect more labelled rows: with {rows} the {level} CI of the ECE is {width} percentage "
+    "points wide; about four times as many ({four_times}) would halve the width.",
+}
+
+
+FACT_FORMATS: dict[str, Callable[[Any], str]] = {
+    "accuracy": percent,
+    "columns": join_words,
+    "ece": points,
+    "ece_interval": points_limits,
+    "ece_upper": points,
+    "interval": percent_limits,
+    "level": level_text,
+    "noise_floor": points,
+    "p_value": p_text,
+    "threshold": level_text,
+}
 
 
 def advice_sentence(advice: Advice) -> str:
-    return ADVICE[advice.action](advice.facts)
+    facts = advice.facts
+    texts = {name: as_text(facts[name]) for name, as_text in FACT_FORMATS.items() if name in facts}
+    if "n_rows" in facts:
+        texts["rows"] = _rows(facts["n_rows"], facts.get("n_effective", facts["n_rows"]))
+        texts["four_times"] = f"{4 * facts['n_rows']:,}"
+    if "ece_interval" in facts:
+        low, high = facts["ece_interval"]
+        texts["width"] = points(high - low)
+    if "calibrator" in facts:
+        texts["fit"] = f"calibrant fit val.parquet --calibrator {facts['calibrator']}"
+    if "significant" in facts:
+        texts |= _effect_texts(facts)
+    if "by" in facts:
+        texts |= {"by": facts["by"], "column": shlex.quote(facts["by"]), "groups": _group_gaps(facts)}
+    if "overconfident" in facts:
+        over, under = facts["overconfident"], facts["underconfident"]
+        texts |= {"over_class": over["class"], "over_gap": points(over["gap"])}
+        texts |= {"under_class": under["class"], "under_gap": points(-under["gap"])}
+    return ADVICE_SENTENCES[advice.action].format(**texts)
 
 
-def _fit(facts: Record, output: str, options: str = "") -> str:
-    return f"{FIT} {facts['calibrator']}{options} -o {output}"
-
-
-def _upper_limit(facts: Record) -> str:
-    return f"upper limit of the {level_text(facts['level'])} interval"
-
-
-def _collect_rows(facts: Record) -> str:
-    return (
-        f"Collect more rows before anything else: on {_rows(facts['n_rows'], facts['effective'])} the ECE may be "
-        f"anything from {points_limits(facts['ece_interval'])} points."
-    )
-
-
-def _none_needed(facts: Record) -> str:
-    return (
-        f"Nothing needs to be calibrated on the whole: the ECE is at most {points(facts['ece_upper'])} points "
-        f"({_upper_limit(facts)})."
-    )
-
-
-def _none_shown(facts: Record) -> str:
-    return (
-        f"Nothing is shown that a calibrator should correct on the whole: the ECE of {points(facts['ece'])} points is "
-        f"not beyond what chance gives a calibrated model ({points(facts['noise_floor'])} on average; "
-        f"{p_text(facts['p_value'])}), though up to {points(facts['ece_upper'])} could hide."
-    )
-
-
-def _none_small(facts: Record) -> str:
-    return (
-        f"On the whole the error is beyond chance but small: an ECE of {points(facts['ece'])} points, at most "
-        f"{points(facts['ece_upper'])} ({_upper_limit(facts)}); few uses need more."
-    )
-
-
-def _temperature(facts: Record) -> str:
-    left = ""
-    if facts["ece_stays"] > 0:
-        limit = f"lower limit of the {level_text(facts['level'])} interval"
-        left = f" At least {points(facts['ece_stays'])} points of ECE would stay ({limit})."
-    fit = f"Fit it on a separate validation set: {_fit(facts, 't.json')}"
-    return f"Scale by a temperature: {_moves(facts)}. {fit}.{left}"
-
-
-def _more_freedom(facts: Record) -> str:
-    return (
-        f"A temperature does not calibrate this: {_moves(facts)}, and {_fails(facts)} beyond chance. Try a calibrator "
-        f"with more freedom on a validation set: {_fit(facts, 's.json')}."
-    )
-
-
-def _recalibrate(facts: Record) -> str:
-    return (
-        f"Recalibrate: {_what_is_off(facts)}. What a temperature would change could not be measured on these rows; fit "
-        f"one on a validation set: {_fit(facts, 't.json')}."
-    )
-
-
-def _not_one_calibrator(facts: Record) -> str:
-    """What one temperature does on the whole is said, and not advised."""
-    but = f"but one calibrator does not suit all groups of {join_words(facts['columns'])}"
+def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
+    """What is significant, and the effect of temperature scaling where it was measured."""
+    finding = f"the ECE of {points(facts.get('ece', 0.0))} percentage points is significant"
+    if facts["significant"] == "gap":
+        finding = f"confidence − accuracy of {points(facts['gap'], '+')} percentage points is significant"
     if "temperature" not in facts:
-        return f"On the whole {_what_is_off(facts)}, {but}."
-    does = f"would help: {_moves(facts)}"
-    if not facts["helps"]:
-        does = f"does not calibrate this: {_moves(facts)}, and {_fails(facts)} beyond chance"
-    return f"On the whole one temperature {does}; {but}."
-
-
-def _what_is_off(facts: Record) -> str:
-    """The number that is beyond chance."""
-    if facts["shown_by"] == "ece":
-        return f"the ECE of {points(facts['ece'])} points is beyond chance"
-    return f"confidence − accuracy of {points(facts['gap'], '+')} points is beyond chance"
-
-
-def _moves(facts: Record) -> str:
-    (ece, less), (nll, lower) = facts["ece_change"], facts["nll_change"]
-    return (
-        f"T = {facts['temperature']:.3g} moves the ECE from {points(ece)} to {points(less)} points and the NLL from "
-        f"{number(nll)} to {number(lower)} on rows that it was not fitted on"
+        return {"finding": finding, "overall": finding}
+    (ece, ece_after), (nll, nll_after) = facts["ece_change"], facts["nll_change"]
+    effect = (
+        f"T = {facts['temperature']:.3g} changes the ECE from {points(ece)} to {points(ece_after)} percentage points and "
+        f"the NLL from {number(nll)} to {number(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
     )
+    worsened = join_words(name.upper() for name in facts["worsened"]) if facts["worsened"] else ""
+    failure = f"the {worsened} increases significantly" if worsened else "neither decreases significantly"
+    remaining = ""
+    if facts.get("ece_remaining", 0) > 0:
+        lower = f"lower limit of the {level_text(facts['level'])} CI"
+        remaining = f" An ECE of at least {points(facts['ece_remaining'])} percentage points would remain ({lower})."
+    overall = f"temperature scaling helps: {effect}" if facts["helps"] else f"{effect}; {failure}"
+    return {"effect": effect, "failure": failure, "remaining": remaining, "overall": overall}
 
 
-def _fails(facts: Record) -> str:
-    worse = [name.upper() for name in facts["worse"]]
-    return f"the {join_words(worse)} {'is' if len(worse) == 1 else 'are'} worse" if worse else "neither is better"
-
-
-def _per_group(facts: Record) -> str:
-    by, what = facts["by"], "in sign" if facts["in_sign"] else "in size"
-    most, least = (_group_finding(by, facts[side]) for side in ("most", "least"))
-    return (
-        f"Recalibrate per {by}: its groups disagree {what} beyond chance: {most} and {least} (confidence − accuracy), "
-        f"so one calibrator for all does not suit both; a temperature for each: "
-        f"{_fit(facts, 'd.json', f' --domain {shlex.quote(by)}')}."
-    )
-
-
-def _group_finding(by: str, group: dict[str, Any]) -> str:
-    """A direction only where the group's own gap is beyond chance."""
-    name, gap = f"{by} {group_name(group['group'])}", group["gap"]
-    if not group["off"]:
-        return f"{name} is not shown to be off in either direction ({points(gap, '+')} points)"
-    return f"{name} is {'over' if gap > 0 else 'under'}confident by {points(abs(gap))} points"
-
-
-def _per_class(facts: Record) -> str:
-    over, under = facts["over"], facts["under"]
-    return (
-        f"Look at the classes: where {over['class']} is predicted, confidence exceeds accuracy by "
-        f"{points(over['gap'])} points, where {under['class']} is, it falls short by {points(abs(under['gap']))}. One "
-        f"temperature moves all classes the same way; vector scaling does not: {_fit(facts, 'v.json')}."
-    )
-
-
-def _no_threshold(facts: Record) -> str:
-    limit = f"{level_text(facts['level'])} interval {percent_limits(facts['interval'])}"
-    return (
-        f"Do not threshold at {facts['confidence']} to be correct 9 times in 10: of the {facts['n_rows']:,} rows with "
-        f"a confidence above {facts['confidence']}, {percent(facts['accuracy'])} are correct ({limit})."
-    )
-
-
-def _more_rows(facts: Record) -> str:
-    (low, high), n_rows = facts["ece_interval"], facts["n_rows"]
-    return (
-        f"Collect more rows: the {level_text(facts['level'])} interval of the ECE is {points(high - low)} points wide "
-        f"on {count(n_rows, 'row')}; about four times as many ({4 * n_rows:,}) would halve it."
-    )
-
-
-ADVICE: dict[str, Callable[[Record], str]] = {
-    "collect_rows": _collect_rows,
-    "none_needed": _none_needed,
-    "none_shown": _none_shown,
-    "none_small": _none_small,
-    "temperature": _temperature,
-    "more_freedom": _more_freedom,
-    "recalibrate": _recalibrate,
-    "not_one_calibrator": _not_one_calibrator,
-    "per_group": _per_group,
-    "per_class": _per_class,
-    "no_threshold": _no_threshold,
-    "more_rows": _more_rows,
-}
+def _group_gaps(facts: dict[str, Any]) -> str:
+    """The two most different groups; a direction is named only where it is significant."""
+    texts = []
+    for group in (facts["largest_gap"], facts["smallest_gap"]):
+        name, gap = f"{facts['by']} = {group_name(group['group'])}", group["gap"]
+        finding = f"is {'over' if gap > 0 else 'under'}confident by {points(abs(gap))} percentage points"
+        if not group["significant"]:
+            finding = f"has no significant deviation ({points(gap, '+')} percentage points)"
+        texts.append(f"{name} {finding}")
+    return f"in {'sign' if facts['opposite_signs'] else 'size'}: {join_words(texts)}"
