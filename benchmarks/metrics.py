@@ -31,7 +31,7 @@ AUDIT = """
 import json, sys, time, torch
 from pathlib import Path
 import calibrant as cb
-from calibrant.audits.gather import gather_rows
+from calibrant.audits.statistics import collect_statistics
 
 def mib(field):
     return int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0]) / 1024
@@ -40,7 +40,7 @@ torch.set_num_threads(1)
 cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # warm-up: imports on first use
 Path("/proc/self/clear_refs").write_text("5")  # reset the peak after the imports
 before, start = mib("VmRSS"), time.process_time()
-values = gather_rows(cb.Predictions.scan(sys.argv[1])).card.values()
+values = collect_statistics(cb.Predictions.scan(sys.argv[1])).card.values()
 print(json.dumps({"seconds": time.process_time() - start, "mib": mib("VmHWM") - before, "ece": values["ece"]}))
 """
 

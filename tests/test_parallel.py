@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from calibrant._parquet import FilePart
-from calibrant.audits.gather import gather_rows
+from calibrant.audits.statistics import collect_statistics
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
 from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
 from calibrant.predictions import Predictions
-from made.audits import made
+from made.audits import make_rows
 
 MAX_SECONDS = 300  # which only a cluster that never starts needs
 PARTS = [FilePart("x", "x", number, 0, 1, 100 + number) for number in range(9)]
@@ -184,10 +184,10 @@ class TestTwoNodesOfARayCluster:
     def test_paths_are_relative_to_the_folder_of_the_caller(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made().save(tmp_path / "x.parquet")
+        make_rows().save(tmp_path / "x.parquet")
         monkeypatch.chdir(tmp_path)
-        found = gather_rows(Predictions.scan("x.parquet"), ray="auto")
-        assert found.fingerprint == made().fingerprint
+        found = collect_statistics(Predictions.scan("x.parquet"), ray="auto")
+        assert found.fingerprint == make_rows().fingerprint
 
 
 # Refusals

@@ -45,8 +45,7 @@ class ClassRow:
 
 def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
     """The classes, the largest classwise ECE first."""
-    bins = statistics.card.classes
-    assert bins is not None
+    bins = statistics.card.class_bins
     classwise_ece = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
     labelled, predicted = (
         [sums[k] for k in range(len(classwise_ece))] for sums in (statistics.labelled, statistics.predicted)

@@ -133,13 +133,10 @@ class RowStatistics:
         self.sample += Sample.from_rows(rows, np.ones(len(rows)) if weight is None else weight, keys, self.seed)
 
     def _add_scores(self, rows: Predictions, scored: tuple[SampleScores, BinSums | None]) -> None:
-        max_histogram_bins = MAX_HISTOGRAM_BINS if self.stream else None
-        card = Scorecard.of(
-            rows, n_bins=self.n_bins, weights=self.weights, max_histogram_bins=max_histogram_bins, scored=scored
-        )
-        groups = [
-            score_batch(rows, by, None, self.n_bins, self.weights, stream=self.stream, overall=card) for by in self.by
-        ]
+        options: dict[str, Any] = {"n_bins": self.n_bins, "weights": self.weights}
+        max_bins = MAX_HISTOGRAM_BINS if self.stream else None
+        card = Scorecard.of(rows, max_histogram_bins=max_bins, scored=scored, **options)
+        groups = [score_batch(rows, by=by, metrics=None, stream=self.stream, overall=card, **options) for by in self.by]
         self.scores = _sum_scores(self.scores, (card, *groups))
 
     def _add_sums(

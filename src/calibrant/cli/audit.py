@@ -1,4 +1,4 @@
-"""`calibrant audit`: the audit of prediction files as text, JSON or a page, with gates for CI."""
+"""`calibrant audit`: audit prediction files as text, JSON or a page, with gates for CI."""
 
 import json
 import sys
@@ -26,25 +26,25 @@ def audit(
     report: File | None = None,
     as_json: Json = False,
 ) -> None:
-    """Say how well the probabilities in prediction files are calibrated.
+    """Audit the calibration of predictions in files.
 
-    Files are read in one pass and bounded memory. Exit code 3 where a gate of --fail-if fails.
+    Reads the files once, in bounded memory. The exit code is 3 if a condition of --fail-if is true.
 
     Parameters
     ----------
     paths
         Parquet files, folders, globs or fsspec URLs of predictions (columns label and logits, probs or log_probs).
     by
-        Columns to split by: one scorecard for each value, the worst first.
+        Columns whose groups are audited too, the worst first.
     compare
-        The same rows, in the same order, as predicted by another model: differences with intervals and p-values.
-        Both are then held in memory.
+        Predictions of another model for the same rows in the same order: adds the differences, with intervals and
+        p-values. Holds both in memory.
     cluster
-        With --compare: a column whose equal values mark rows that are not independent (a patient, a camera).
+        With --compare: a column; rows with the same value are not independent (a patient, a camera).
     metrics
-        Names of metrics to show and to compare, by default all.
+        Metrics to show and to compare, by default all.
     n_bins
-        Bins of the binned metrics.
+        Number of bins of the binned metrics.
     weights
         A column of row weights.
     level
@@ -52,16 +52,16 @@ def audit(
     seed
         Seed of the draws behind the intervals.
     fail_if
-        Conditions such as "ece > 0.05" under which the exit code is 3.
+        Conditions such as "ece > 0.05"; if one is true, the exit code is 3.
     jobs
-        Local processes.
+        Number of local processes.
     ray
         Address of a Ray cluster ("auto" for the running one, "local" to start one).
     report
-        A file of .html to write: the audit as a page, with a verdict in words, charts, groups, classes, the most
-        confident errors and what to do.
+        An .html file to write: the audit as a page, with charts, groups, classes, the most confident errors and
+        recommendations.
     as_json
-        Print JSON, with full precision, instead of tables.
+        Print JSON with full precision instead of text.
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
@@ -88,14 +88,14 @@ def audit(
             weights=weights,
             other=compare or None,
             cluster=cluster,
-            compared=metrics or None,
+            compare_metrics=metrics or None,
             n_bins=n_bins,
             level=level,
             seed=seed,
             gates=gates,
             jobs=jobs,
             ray=ray,
-            report=done,
+            progress=done,
         )
     names = found.names([*metrics, *(gate.metric for gate in gates)] if metrics else None)
     if as_json:

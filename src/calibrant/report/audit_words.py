@@ -16,6 +16,7 @@ from calibrant.report.numbers import (
     level_text,
     limits,
     number,
+    p_number,
     p_text,
     percent,
     percent_limits,
@@ -42,7 +43,7 @@ def summary(audit: Audit, names: Sequence[str]) -> list[str]:
     if audit.pooled_shifts:
         sentences.append(POOLED_SHIFTS)
     if audit.failed:
-        sentences.append(f"The audit fails: {len(audit.failed)} of {count(len(audit.gates), 'condition')} of --fail-if true.")
+        sentences.append(f"The audit fails {len(audit.failed)} of {len(audit.gates)} gates (--fail-if).")
     return sentences
 
 
@@ -97,8 +98,8 @@ def _excluded_zero(verdict: Verdict) -> str:
         return ""
     limit = f"{significance_level(verdict.level) / 2:.3g}"
     return (
-        f" The {level_text(verdict.level)} CI of confidence − accuracy excludes 0 ({p_text(verdict.p_gap)}), but as "
-        f"two tests are made, of it and of the ECE, it is significant only from p ≤ {limit}."
+        f" The {level_text(verdict.level)} CI of confidence − accuracy excludes 0 ({p_text(verdict.p_gap)}), but with "
+        f"two tests (ECE and confidence − accuracy) significance requires p ≤ {limit}."
     )
 
 
@@ -126,18 +127,15 @@ def group_sentence(found: GroupFindings) -> str:
     verdict = group.verdict
     groups = f"{count(len(found.cards), 'group')} of {found.by}"
     numbers = (
-        f"{found.by} = {group_name(group.value)} with an ECE of {points(verdict.ece)} percentage points "
+        f"{found.by} = {group_name(group.value)}, with an ECE of {points(verdict.ece)} percentage points "
         f"({ci(verdict.level, points_limits(verdict.ece_interval))}) and confidence − accuracy of "
         f"{points(verdict.gap, '+')} on {count(verdict.n_rows, 'row')}"
     )
     if n == 0:
-        smallest = f"The smallest p-value ({p_text(group.p_holm)} after Holm's correction) has {numbers}."
+        smallest = f"The smallest p-value ({p_number(group.p_holm)}, Holm-corrected) is that of {numbers}."
         return f"No evidence of miscalibration in any of {groups}. {smallest}"
-    are = "is" if n == 1 else "are"
-    return (
-        f"{n:,} of {groups} {are} significantly miscalibrated (Holm's correction for {len(found.cards):,} tests). The "
-        f"worst, by the lower limit of the ECE, is {numbers}."
-    )
+    miscalibrated = f"{'is' if n == 1 else 'are'} significantly miscalibrated (Holm-corrected)"
+    return f"{n:,} of {groups} {miscalibrated}. The worst, by the lower limit of its ECE, is {numbers}."
 
 
 def group_name(group: object) -> str:
@@ -187,20 +185,20 @@ ADVICE_SENTENCES = {
     "{ece_interval} percentage points.",
     "no_action": "No recalibration is needed overall: the ECE is at most {ece_upper} percentage points (upper limit of "
     "the {level} CI).",
-    "no_evidence": "There is no evidence that recalibration is needed overall ({p_value}): the ECE is {ece} percentage "
-    "points, that of a perfectly calibrated model {noise_floor} on average. Up to {ece_upper} cannot be ruled out.",
+    "no_evidence": "Recalibration is not indicated overall: there is no evidence of miscalibration ({p_value}), "
+    "although an ECE of up to {ece_upper} percentage points cannot be ruled out (upper limit of the {level} CI).",
     "negligible": "Recalibration would change little overall: the miscalibration is significant but small, with an ECE "
     "of {ece} percentage points and at most {ece_upper} (upper limit of the {level} CI).",
     "temperature_scaling": "Recalibrate with temperature scaling: {effect}. Fit it on a separate validation set: {fit} "
     "-o t.json.{remaining}",
-    "flexible_calibrator": "Temperature scaling is not enough: {effect}; {failure}. Fit a more flexible calibrator on a "
-    "separate validation set: {fit} -o s.json.",
+    "flexible_calibrator": "Temperature scaling is not enough: {effect}; {failure}. Fit a more flexible calibrator on "
+    "a separate validation set: {fit} -o s.json.",
     "recalibrate": "Recalibrate: {finding}. The effect of temperature scaling could not be measured on these rows; fit "
     "it on a separate validation set: {fit} -o t.json.",
-    "no_single_calibrator": "Do not use one calibrator for all groups of {columns}: their confidence − accuracy differs "
-    "significantly. Overall, {overall}.",
-    "recalibrate_per_group": "Recalibrate each group of {by}: confidence − accuracy differs significantly "
-    "{groups}. Fit a temperature for each group: {fit} --domain {column} -o d.json.",
+    "no_single_calibrator": "Do not use one calibrator for all groups of {columns}: their confidence − accuracy "
+    "differs significantly. Overall, {overall}.",
+    "recalibrate_per_group": "Recalibrate each group of {by}: confidence − accuracy differs significantly {groups}. "
+    "Fit a temperature for each group: {fit} --domain {column} -o d.json.",
     "recalibrate_per_class": "Consider a calibrator with parameters per class: where {over_class} is predicted, "
     "confidence exceeds accuracy by {over_gap} percentage points; where {under_class} is predicted, accuracy exceeds "
     "confidence by {under_gap}. Temperature scaling cannot correct both; vector scaling can: {fit} -o v.json.",
@@ -219,7 +217,6 @@ FACT_FORMATS: dict[str, Callable[[Any], str]] = {
     "ece_upper": points,
     "interval": percent_limits,
     "level": level_text,
-    "noise_floor": points,
     "p_value": p_text,
     "threshold": level_text,
 }
@@ -256,16 +253,20 @@ def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
         return {"finding": finding, "overall": finding}
     (ece, ece_after), (nll, nll_after) = facts["ece_change"], facts["nll_change"]
     effect = (
-        f"T = {facts['temperature']:.3g} changes the ECE from {points(ece)} to {points(ece_after)} percentage points and "
-        f"the NLL from {number(nll)} to {number(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
+        f"T = {facts['temperature']:.3g} changes the ECE from {points(ece)} to {points(ece_after)} percentage points "
+        f"and the NLL from {number(nll)} to {number(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
     )
-    worsened = join_words(name.upper() for name in facts["worsened"]) if facts["worsened"] else ""
-    failure = f"the {worsened} increases significantly" if worsened else "neither decreases significantly"
+    failure = "neither decreases significantly"
+    if facts["worsened"]:
+        increase = "increases" if len(facts["worsened"]) == 1 else "increase"
+        failure = f"the {join_words(map(str.upper, facts['worsened']))} {increase} significantly"
     remaining = ""
     if facts.get("ece_remaining", 0) > 0:
         lower = f"lower limit of the {level_text(facts['level'])} CI"
         remaining = f" An ECE of at least {points(facts['ece_remaining'])} percentage points would remain ({lower})."
-    overall = f"temperature scaling helps: {effect}" if facts["helps"] else f"{effect}; {failure}"
+    overall = f"temperature scaling helps: {effect}"
+    if not facts["helps"]:
+        overall = f"temperature scaling does not help: {effect}; {failure}"
     return {"effect": effect, "failure": failure, "remaining": remaining, "overall": overall}
 
 

@@ -1,0 +1,92 @@
+"""The effect of temperature scaling, against cross-fitting, and the reasons why there is none."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from calibrant.audits.statistics import collect_statistics
+from calibrant.audits.temperature import temperature_effect
+from calibrant.calibrators import cross_fit
+from calibrant.metrics import compare, score
+from calibrant.predictions import Predictions
+from made.audits import make_rows
+
+
+@pytest.mark.parametrize("weights", [None, "w"])
+def test_the_effect_is_that_of_cross_fitting(weights: str | None) -> None:
+    weighted = weights is not None
+    sample = collect_statistics(make_rows(), weights=weights).sample.predictions(weighted=weighted)
+    effect = temperature_effect(sample, 999, weighted=weighted, n_bins=10, level=0.9, seed=1)
+    column = "weights" if weighted else None
+    fit = cross_fit(sample, "temperature", weights=column)
+    assert effect.temperature == fit.calibrator.temperature  # type: ignore[attr-defined]
+    assert effect.standard_error == fit.calibrator.standard_error  # type: ignore[attr-defined]
+    assert (effect.n_sample, effect.n_rows, effect.failure) == (len(sample), 999, "")
+    options = {"metrics": ["nll", "ece"], "weights": column, "n_bins": 10}
+    card = score(sample, **options)  # type: ignore[call-overload]
+    for row in compare(fit.predictions, sample, level=0.9, seed=1, **options):  # type: ignore[arg-type]
+        change = effect.changes[row.metric]
+        assert (change.before, change.after, change.interval) == (row.b, row.a, row.interval)
+        assert change.before == pytest.approx(card[row.metric])
+        assert change.before_interval == card.interval(row.metric, level=0.9, seed=1)
+    assert effect.changes["nll"].improved  # the rows are made with T = 2
+    assert effect.temperature == pytest.approx(2.0, abs=0.4)
+    assert effect.helps
+
+
+def test_improved_and_worsened_are_significant() -> None:
+    effect = temperature_effect(make_rows().select([]), 300, weighted=False, n_bins=15, level=0.95, seed=0)
+    for moved, significant, worsened, helps in (
+        (-0.2, True, [], True),
+        (-0.2, False, [], False),
+        (0.2, True, ["nll"], False),
+    ):
+        change = replace(effect.changes["nll"], difference=moved, significant=significant)
+        changed = replace(effect, changes={"nll": change})
+        assert (changed.worsened, changed.helps) == (worsened, helps)
+
+
+def test_a_lower_level_changes_no_decision() -> None:
+    """For calibrated rows: at a level of 50 % every other interval excludes 0."""
+    seen = 0
+    for seed in range(6):
+        rows = make_rows(n=300, seed=seed, scale=1.0).select([])
+        low, default = (
+            temperature_effect(rows, 300, weighted=False, n_bins=15, level=level, seed=0) for level in (0.5, 0.95)
+        )
+        for name in ("nll", "ece"):
+            change, other = low.changes[name], default.changes[name]
+            assert (change.significant, change.after_lower_limit) == (other.significant, other.after_interval[0])
+            assert change.significant == (change.p_value <= 0.05)
+            seen += not change.significant and not change.interval[0] <= 0 <= change.interval[1]
+    assert seen > 0
+
+
+def backwards() -> Predictions:
+    """Labels that are mostly the least likely class."""
+    logits = 5 * torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    labels = (-logits).argmax(1)
+    labels[:40] = logits[:40].argmax(1)
+    return Predictions.from_logits(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        pytest.param(Predictions.from_logits([[3.0, 0.0]] * 50, [0] * 50), "fewer than 20 rows are inc", id="all"),
+        pytest.param(Predictions.from_logits([[3.0, 0.0]] * 50, [1] * 50), "fewer than 20 rows are correct", id="none"),
+        pytest.param(
+            Predictions.from_logits([[3.0, 0.0]] * 50, [0, 1] * 25), "there are fewer than 5 different rows", id="equal"
+        ),
+        pytest.param(
+            Predictions.from_logits([[3.0, -math.inf]] * 50, [0, 1] * 25), "25 of 50 rows have a label of", id="nought"
+        ),
+        pytest.param(backwards(), "the labels do not follow the logits", id="backwards"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_temperature(rows: Predictions, reason: str) -> None:
+    effect = temperature_effect(rows, 50, weighted=False, n_bins=15, level=0.95, seed=0)
+    assert reason in effect.failure
+    assert (effect.temperature, effect.changes) == (None, {})
