@@ -41,6 +41,8 @@ def table(
     output
         The file to write instead of standard output.
     """
+    from rich.console import Console
+
     from calibrant.experiments.folder import ExperimentFolder
     from calibrant.report.formats import render
     from calibrant.report.paper import make_table
@@ -50,7 +52,8 @@ def table(
     made = make_table(
         ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
     )
-    text = render(made, format, width=WIDTH if output else text_width())
+    console = Console()
+    text = render(made, format, width=WIDTH if output or not console.is_terminal else console.width)
     if output is None:
         print(text, end="")
         return
@@ -59,10 +62,3 @@ def table(
     with atomic_write(output) as file:
         file.write(text.encode())
     print(f"wrote {output}")
-
-
-def text_width() -> int:
-    from rich.console import Console
-
-    console = Console()
-    return console.width if console.is_terminal else WIDTH

@@ -57,7 +57,7 @@ CONSTRAINTS = (
 LOGGED = [quantity.key for quantity in (*LEARNING, *CONSTRAINTS) if quantity.key != "moments"]
 MOMENT_LISTS = ("constraint_moments", "constraint_global_moments", "constraint_local_moments")
 
-EpochLog = dict[int, dict[str, Any]]  # the last record of each epoch
+EpochLog = dict[int, dict[str, list[float | None]]]  # by epoch and quantity
 
 
 def read_learning_curves(
@@ -78,11 +78,14 @@ def read_learning_curves(
         records, n_broken = folder.run(name).read_log()
         epochs = [_epoch(record) for record in records]
         # of an epoch that was repeated after an interruption, the last record counts
-        log = {epoch: record for epoch, record in zip(epochs, records, strict=True) if epoch is not None}
+        log = {epoch: _clean(record) for epoch, record in zip(epochs, records, strict=True) if epoch is not None}
         n_broken += epochs.count(None)
         if n_broken:
             broken.append(f"{count(n_broken, 'line')} of {name}")
-        undefined += _undefined_values(log, name)
+        for quantity in (*LOGGED, *MOMENT_LISTS):
+            n_undefined = sum(None in values.get(quantity, ()) for values in log.values())
+            if n_undefined:
+                undefined.append(f"{quantity} at {count(n_undefined, 'epoch')} of {name}")
         if log:
             logs[run._replace(seed=0)].append(log)
         else:
@@ -117,16 +120,13 @@ def _notes(
         yield f"Seeds of {names} have different numbers of epochs; means are over the seeds that have the epoch."
 
 
-def _undefined_values(log: EpochLog, run: str) -> Iterator[str]:
-    """The logged quantities that are not finite numbers, as in a run that diverged."""
-    for name in (*LOGGED, *MOMENT_LISTS):
-        n_undefined = sum(name in record and None in _finite_values(record[name]) for record in log.values())
-        if n_undefined:
-            yield f"{name} at {count(n_undefined, 'epoch')} of {run}"
-
-
-def _finite_values(value: object) -> list[float | None]:
-    return [_finite_value(item) for item in (value if isinstance(value, list) else [value])]
+def _clean(record: Mapping[str, Any]) -> dict[str, list[float | None]]:
+    """The logged quantities as lists; a value that is not a finite number, as in a run that diverged, is None."""
+    found = {name: record[name] for name in (*LOGGED, *MOMENT_LISTS) if name in record}
+    return {
+        name: [_finite_value(item) for item in (value if name in MOMENT_LISTS and isinstance(value, list) else [value])]
+        for name, value in found.items()
+    }
 
 
 def _finite_value(value: object) -> float | None:
@@ -148,7 +148,7 @@ def _epoch(record: Mapping[str, Any]) -> int | None:
 def _points(logs: Sequence[EpochLog]) -> Iterator[ChartRecord]:
     for quantity in LOGGED:
         for epoch in sorted({epoch for log in logs for epoch in log}):
-            values = [_finite_value(log[epoch].get(quantity)) for log in logs if epoch in log]
+            values = [log[epoch].get(quantity, [None])[0] for log in logs if epoch in log]
             finite = [value for value in values if value is not None]
             if finite:
                 yield {"quantity": quantity, "epoch": epoch, **mean_band(finite)}
@@ -158,9 +158,9 @@ def _moments(loss: str, logs: Sequence[EpochLog]) -> Iterator[ChartRecord]:
     """The moments of the predictions per epoch with their targets, means over seeds."""
     found: dict[int, list[list[list[float]]]] = defaultdict(list)  # by epoch: for each seed the three MOMENT_LISTS
     for log in logs:
-        for epoch, record in log.items():
-            lists = [_finite_values(record.get(name)) for name in MOMENT_LISTS]
-            if all(None not in values for values in lists) and len(set(map(len, lists))) == 1:
+        for epoch, values in log.items():
+            lists = [values.get(name, [None]) for name in MOMENT_LISTS]
+            if all(None not in moments for moments in lists) and len(set(map(len, lists))) == 1:
                 found[epoch].append(lists)  # type: ignore[arg-type]
     sizes = {len(moments) for seeds in found.values() for moments, _, _ in seeds}
     if len(sizes) != 1:  # no moments, or logs of different losses

@@ -140,14 +140,16 @@ def table_scores(
     return {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
 
 
-def _table_by_data(found: Scores, title: str, metrics: Sequence[str], **options: Any) -> Table:
-    """A row per loss; a group of columns per data set, with a column per metric."""
+def _table_by_data(
+    found: Scores, title: str, metrics: Sequence[str], titles: Mapping[str, str] = DATA_TITLES, **options: Any
+) -> Table:
+    """A row per loss; a group of columns per data set with a column per metric, a plain column for one metric."""
     keys = [key for key in found if is_uncalibrated(key)]
-    columns = [
-        TableHeading(quantity_of(metric).heading, {**data.fields, **UNCALIBRATED, "metric": metric}, data.label)
-        for data in data_headings(keys)
-        for metric in metrics
-    ]
+    columns = []
+    for data in data_headings(keys, titles):
+        for metric in metrics:
+            label = (quantity_of(metric).heading, data.label) if len(metrics) > 1 else (data.label, "")
+            columns.append(TableHeading(label[0], {**data.fields, **UNCALIBRATED, "metric": metric}, label[1]))
     return _build_table(title, "Loss", loss_headings(keys), columns, found, **options)
 
 
@@ -344,13 +346,8 @@ def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *
         own = {key: score for key, score in found.items() if key.metric == metric and is_uncalibrated(key)}
         if own:
             quantity = quantity_of(metric)
-            columns = [
-                TableHeading(data.label, {**data.fields, **UNCALIBRATED, "metric": metric})
-                for data in data_headings(own, titles)
-            ]
             caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {condition} shift"
-            options: dict[str, Any] = {"notes": notes, "with_paper": shifted, "tests": tests}
-            table = _build_table(caption, "Loss", loss_headings(own), columns, own, **options)
+            table = _table_by_data(own, caption, [metric], titles, notes=notes, with_paper=shifted, tests=tests)
             tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=quantity.heading))
     return tables
 
