@@ -86,7 +86,7 @@ def test_table_1_stands_as_in_the_paper(rows: pa.Table) -> None:
 
 def test_the_mark_of_significance_is_for_one_that_leads_all_others() -> None:
     focal, near = runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")
-    note = "†: significantly better than every other (paired t-test over seeds, 5 % level, no correction)."
+    note = "†: significantly better than every other (paired t-test over seeds, 5 % level)."
     alone = make_table(table_of(focal, near), "1")
     assert cell(alone, "Focal", "ECE").marks == "†"
     assert note in alone.notes

@@ -316,7 +316,7 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
     if "↓" in marks:
         yield "↓: lower than the same loss without calibrator and label smoothing."
     if "†" in marks:
-        yield "†: significantly better than every other (paired t-test over seeds, 5 % level, no correction)."
+        yield "†: significantly better than every other (paired t-test over seeds, 5 % level)."
     if any(cell.text == MISSING and cell.facts for cell in cells):
         yield f"{MISSING}: no such run, or the score is undefined."
 
