@@ -155,16 +155,14 @@ def assert_module_agrees(
 
 
 def order_of_rows(name: str) -> None:
-    """Neither the fit nor the call sees the order."""
+    """The order of rows changes neither the fit nor the call."""
     validation, test = validation_of(name), fresh_rows(name)
     options = options_of(name, validation.n_classes)
     wanted = fitted(name)(test)
-    for seed in range(2):
-        shuffled = {option: permuted(value, seed + 7) for option, value in options.items()}
-        again = fit(name, permuted(validation, seed), **shuffled)
-        assert again.fitted.fingerprint == fitted(name).fitted.fingerprint
-        assert again.fitted.nll_after == pytest.approx(fitted(name).fitted.nll_after, abs=1e-7)
-        assert_same_probs(again(test), wanted, 3e-7)
+    again = fit(name, permuted(validation, 0), **{option: permuted(value, 7) for option, value in options.items()})
+    assert again.fitted.fingerprint == fitted(name).fitted.fingerprint
+    assert again.fitted.nll_after == pytest.approx(fitted(name).fitted.nll_after, abs=1e-7)
+    assert_same_probs(again(test), wanted, 3e-7)
     rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(3))
     assert_same_probs(fitted(name)(test[rows]), wanted[rows], 1e-7)
 
@@ -216,19 +214,15 @@ def likelihood(name: str) -> None:
     """A fit of the likelihood is never worse than the identity, on rows of any kind."""
     if not CALIBRATORS[name].likelihood_fitted:
         return
-    n_classes = class_count(name)
-    for n in (60, 300):
-        for truth in ("shift", "calibrated", "hidden"):
-            validation = shifted_rows(n, n_classes, seed=n, truth=truth).predictions
-            record = fit(name, validation).fitted
-            assert record.nll_after <= record.nll_before, (n, truth)
+    for n, truth in ((60, "shift"), (60, "calibrated"), (200, "hidden")):
+        record = fit(name, shifted_rows(n, class_count(name), seed=n, truth=truth).predictions).fitted
+        assert record.nll_after <= record.nll_before, (n, truth)
 
 
 def labels_of_one_kind(name: str) -> None:
     """Labels of one class alone, or predictions that are all correct: a calibrator, or one line why not."""
     validation = validation_of(name)
-    constants = (torch.full((len(validation),), label) for label in (0, validation.n_classes - 1))
-    for labels in (*constants, validation.logits.argmax(1)):
+    for labels in (torch.full_like(validation.labels, 1), validation.logits.argmax(1)):
         calibrator = or_refused(fit, name, like(validation, labels=labels))
         assert calibrator is not None or name not in ALWAYS_FITS
         if calibrator is not None:
@@ -306,8 +300,8 @@ def predicted_class(name: str) -> None:
         return
     for dtype in (torch.float32, torch.float64):
         calibrator = fitted(name, dtype)
-        plain = fresh_rows(name, dtype, 20_000)
-        for given in (plain[:2000], near_ties(plain, seed=6), bare(near_ties(plain[:5000], seed=7))):
+        plain = fresh_rows(name, dtype, 4000)
+        for given in (plain, near_ties(plain, seed=6), bare(near_ties(plain, seed=7))):
             changed = calibrator(given).logits.argmax(1) != given.logits.argmax(1)
             assert not changed.any(), (dtype, int(changed.sum()), given.logits[changed][0].tolist())
 
@@ -388,25 +382,13 @@ def other_class_counts(name: str) -> None:
 
 
 def same_rows_are_refused(name: str) -> None:
-    validation, calibrator = validation_of(name), fitted(name)
-    shuffled = permuted(validation, 9)
-    for leaked in (
-        validation,
-        shuffled,
-        validation[:PART],
-        shuffled[:PART],
-        validation[1::3],
-        Predictions.concat([validation, fresh_rows(name)]),
-        permuted(Predictions.concat([fresh_rows(name), validation]), 10),
-        bare(validation),
-        like(validation, labels=(validation.labels + 1) % validation.n_classes),
-        like(validation, labels=None),
-    ):
+    """Every kind of leak is in `test_leakage`."""
+    validation, calibrator, test = validation_of(name), fitted(name), fresh_rows(name)
+    for leaked in (validation, like(permuted(validation, 9)[:PART], labels=None)):
         with pytest.raises(InvalidInputError, match="allow_same_rows=True") as caught:
             calibrator(leaked)
         assert_one_line(caught.value)
         assert_distributions(calibrator(leaked, allow_same_rows=True), leaked)
-    test = fresh_rows(name)
     assert torch.equal(calibrator(test).logits, calibrator(test, allow_same_rows=True).logits)
 
 

@@ -2,13 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
+import pytest
 import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from calibrant import Predictions
+from calibrant.calibrators import Calibrator
 
 TYPES = ("blur", "fog", "noise")
 SEVERITIES = (1.0, 2.0, 3.0)
@@ -267,3 +272,69 @@ def draw(
     labels = true.softmax(1).multinomial(1, generator=generator)[:, 0]
     scale = torch.as_tensor(temperature, dtype=torch.float64).reshape(-1, 1)
     return Predictions.from_logits(true * scale, labels, **options)
+
+
+def draw32(n: int, n_classes: int, seed: int, *, factor: float = 1.0, **options: Any) -> Predictions:
+    """`draw` in single precision; the rows are calibrated when their logits are divided by the factor."""
+    rows = draw(n, factor, seed, n_classes=n_classes, **options)
+    return replace(rows, logits=rows.logits.float())
+
+
+def row_temperatures(calibrator: Calibrator, predictions: Predictions) -> Tensor:
+    """What each row's logits were divided by."""
+    after = calibrator(predictions, allow_same_rows=True).logits
+    before = predictions.logits
+    return (before.amax(1) - before.amin(1)) / (after.amax(1) - after.amin(1))
+
+
+# In numpy, for oracles of scipy and scikit-learn
+
+FloatArray = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Logits with labels."""
+
+    logits: FloatArray
+    labels: Labels
+
+    def predictions(self) -> Predictions:
+        return Predictions.from_logits(self.logits, self.labels)
+
+
+def sample(probs: FloatArray, random: np.random.Generator) -> Labels:
+    """A class for each row of probabilities."""
+    return np.minimum((probs.cumsum(1) < random.random((len(probs), 1))).sum(1), probs.shape[1] - 1)
+
+
+def skewed(n: int, n_classes: int, seed: int = 0) -> Rows:
+    """Rows that need more than a temperature: each class has its own scale and offset."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(n, n_classes)) * 2
+    scale, offset = np.linspace(0.4, 1.1, n_classes), np.linspace(-0.6, 0.8, n_classes)
+    return Rows(logits, sample(softmax(scale * logits + offset, axis=1), random))
+
+
+def curved(n: int, truth: Callable[[FloatArray], FloatArray], seed: int = 0) -> tuple[Rows, FloatArray]:
+    """Two classes whose true P(y = 1) is a function of the predicted one; and that truth."""
+    random = np.random.default_rng(seed)
+    given = random.uniform(0.01, 0.99, size=n)
+    true = truth(given)
+    logits = np.stack([np.log1p(-given), np.log(given)], 1)
+    return Rows(logits, (random.random(n) < true).astype(np.int64)), true
+
+
+def noisy(n: int, n_classes: int, noise: float, seed: int) -> Rows:
+    """Overconfident rows, and a share of labels that are drawn by lot."""
+    random = np.random.default_rng(seed)
+    honest = random.normal(size=(n, n_classes)) * 2
+    labels = sample(softmax(honest, axis=1), random)
+    return Rows(honest * 1.5, np.where(random.random(n) < noise, random.integers(n_classes, size=n), labels))
+
+
+def calibrated(calibrator: Calibrator, rows: Rows) -> FloatArray:
+    """Probabilities of rows, though the calibrator was fitted on them."""
+    found: FloatArray = calibrator(rows.predictions(), allow_same_rows=True).probs().double().numpy()
+    assert found.sum(1) == pytest.approx(np.ones(len(found)), abs=1e-9)
+    return found

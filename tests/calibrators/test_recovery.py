@@ -10,24 +10,20 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators import DensityAwareScaling, SetTemperature, TemperatureScaling
-from made.calibrator_check import CALIBRATORS, PLAIN
+from made.calibrator_check import CALIBRATORS
 from made.calibrator_data import (
     Truth,
     angle_rows,
     cluster_rows,
     domain_rows,
-    drawn,
     fade,
-    generator_of,
     like,
     mapped,
     nll_per_row,
-    normal,
     scored_rows,
     set_rows,
     shifted_rows,
     two_class,
-    uniform,
 )
 
 N = 12_000
@@ -270,7 +266,7 @@ def test_distance_coefficients_come_back() -> None:
     assert calibrator.w1 == pytest.approx(2.5, rel=0.15)
 
 
-# No harm where there is nothing to calibrate, or nothing that the method could
+# No harm where there is nothing to calibrate, or nothing that the calibrator could
 
 
 N_PARAMETERS = dict.fromkeys(CALIBRATORS, 4) | {
@@ -278,36 +274,19 @@ N_PARAMETERS = dict.fromkeys(CALIBRATORS, 4) | {
     **{"vector": 8, "matrix": 20, "dirichlet": 20, "platt": 2, "beta": 3, "spline": 8, "conditional_temperature": 6},
     **{"histogram": 60, "bbq": 80, "isotonic": 80, "isotonic_multiclass": 30, "transcal": 2, "density_aware": 2},
 }  # about
-N_HARM = 5000
-
-
-def assert_no_harm(name: str, validation: Truth, fresh: Truth, **options: Any) -> None:
-    calibrated = CALIBRATORS[name].fit(validation.predictions, **options)(fresh.predictions)
-    worse = nll_per_row(calibrated) - nll_per_row(fresh.predictions)
-    noise = 3 * worse.std().item() / math.sqrt(N_HARM)
-    assert worse.mean().item() <= noise + 2 * N_PARAMETERS[name] / N_HARM
+N_HARM = 2000
 
 
 @pytest.mark.parametrize("truth", ["calibrated", "hidden"])
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_does_no_harm(name: str, truth: str) -> None:
     n_classes = 2 if CALIBRATORS[name].two_classes_only else 4
-    validation, fresh, target = (shifted_rows(N_HARM, n_classes, seed=seed, truth=truth) for seed in (31, 32, 33))
-    options: dict[str, Any] = {"target": target.predictions} if CALIBRATORS[name].needs_target else {}
+    validation, fresh, target = (
+        shifted_rows(N_HARM, n_classes, seed=seed, truth=truth).predictions for seed in (31, 32, 33)
+    )
+    options: dict[str, Any] = {"target": target} if CALIBRATORS[name].needs_target else {}
     if "grid" in CALIBRATORS[name].options():
         options["grid"] = (0.5, 1.0, 2.0)  # that of the paper has no 1: it harms a calibrated model
-    assert_no_harm(name, validation, fresh, **options)
-
-
-def opposite_biases(seed: int) -> Truth:
-    """Half of the rows favour class 0 too much, the others class 1, and nothing tells which."""
-    generator = generator_of(seed)
-    seen = 2.0 * normal(N_HARM, 2, generator=generator)
-    bias = torch.where(uniform(N_HARM, generator=generator) < 0.5, 1.5, -1.5)
-    true = torch.stack((seen[:, 0] + bias, seen[:, 1]), 1).softmax(1)
-    return drawn(seen, true, generator)
-
-
-@pytest.mark.parametrize("name", sorted(PLAIN - {"temperature_grid"}))
-def test_does_no_harm_under_biases_that_cancel(name: str) -> None:
-    assert_no_harm(name, opposite_biases(41), opposite_biases(42))
+    worse = nll_per_row(CALIBRATORS[name].fit(validation, **options)(fresh)) - nll_per_row(fresh)
+    noise = 3 * worse.std().item() / math.sqrt(N_HARM)
+    assert worse.mean().item() <= noise + 2 * N_PARAMETERS[name] / N_HARM

@@ -37,7 +37,7 @@ def refused(path: Path, kind: type[CalibrantError] = CorruptFileError) -> str:
 
 
 def damaged(path: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The file of a method with another record."""
+    """The file of a calibrator with another record."""
     fitted(name).save(path)
     record = json.loads(path.read_text())
     change(record)
@@ -74,7 +74,7 @@ def test_other_content_is_refused(path: Path) -> None:
     refused(path, ResourceError)
 
 
-def test_the_file_of_another_method_is_refused(path: Path) -> None:
+def test_the_file_of_another_calibrator_is_refused(path: Path) -> None:
     fitted("vector").save(path)
     with pytest.raises(CorruptFileError, match=r"'vector', not 'temperature'"):
         TemperatureScaling.load(path)
@@ -118,7 +118,7 @@ def test_damaged_records_are_refused(path: Path, place: str, value: Any, message
     assert message in refused(damaged(path, "temperature", change))
 
 
-# Parameters of every method
+# Parameters of every calibrator
 
 
 def with_numbers(value: object, number: float) -> object:
@@ -138,7 +138,7 @@ def lists_of(value: object) -> Iterator[list[Any]]:
         yield value
 
 
-FITTED_NAMES = [name for name, method in CALIBRATORS.items() if not method.idempotent]
+FITTED_NAMES = [name for name, cls in CALIBRATORS.items() if not cls.idempotent]
 
 
 REPORTS = {"standard_error", "slope", "at_bound"}  # on the fit; they change no row

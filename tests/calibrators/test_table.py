@@ -9,10 +9,11 @@ import torch
 
 import calibrant as cb
 from calibrant import calibrators
+from calibrant.calibrators.base import mean_nll
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
-from made.calibrator_check import ASPECTS, CALIBRATORS, PLAIN, assert_one_line, fit, validation_of
-from made.calibrator_data import bare, draw, like
+from made.calibrator_check import ASPECTS, CALIBRATORS, NO_CERTAINTIES, PLAIN, assert_one_line, fit, validation_of
+from made.calibrator_data import bare, draw, draw32, like
 
 MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic"}
 NO_LIKELIHOOD = {"histogram", "bbq", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}
@@ -142,3 +143,31 @@ def test_refused_calls() -> None:
         calibrator(once)
     twice = fit("identity", rows)(fit("identity", rows)(once))
     assert twice.metadata["calibrator"]["after"]["after"]["name"] == "temperature"
+
+
+# No evidence: how much worse than the truth the mean NLL of new rows may get
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+@pytest.mark.parametrize(("n", "k", "spread", "factor"), [(100, 2, 2, 1), (1000, 10, 2, 1), (1000, 10, 8, 1.5)])
+def test_fresh_rows_of_a_calibrated_model_stay_nearly_so(
+    name: str, n: int, k: int, spread: float, factor: float
+) -> None:
+    if CALIBRATORS[name].two_classes_only and k > 2:
+        return
+    allowed = 0.1 if n == 100 or name in NO_CERTAINTIES else 0.06
+    if name in ("identity", "temperature_grid") and factor != 1:  # these do not adapt to any factor
+        return
+    calibrator = CALIBRATORS[name].fit(draw32(n, k, 0, spread=spread, factor=factor))
+    truth = mean_nll(draw32(5000, k, 100, spread=spread))
+    fresh = mean_nll(calibrator.calibrate(draw32(5000, k, 100, spread=spread, factor=factor)))
+    assert fresh - truth < allowed + (0.05 if name in ("histogram", "bbq") else 0)
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_saturated_models_are_no_trouble(name: str) -> None:
+    for k in (2,) if CALIBRATORS[name].two_classes_only else (2, 10):
+        calibrator = CALIBRATORS[name].fit(draw32(1000, k, 0, spread=30))
+        assert not calibrator.calibrate(draw32(500, k, 1, spread=30)).logits.isnan().any()
+        single = calibrator.module().float()(draw32(500, k, 1, spread=30).logits)
+        assert not single.isnan().any()

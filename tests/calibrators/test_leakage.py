@@ -1,0 +1,30 @@
+"""Rows that a calibrator was fitted on are recognized, in part and among others."""
+
+import pytest
+import torch
+
+import calibrant as cb
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InvalidInputError
+from made.calibrator_data import draw32
+
+
+def test_leaks_of_every_kind_are_refused() -> None:
+    rows, others = draw32(1000, 5, 0), draw32(1000, 5, 1)
+    doubled = cb.Predictions.concat([rows, rows[:1]])
+    calibrator = TemperatureScaling.fit(doubled)
+    bootstrap = rows[torch.randint(1000, (1000,), generator=torch.Generator().manual_seed(0))]
+    for leak in (
+        rows,
+        rows[:100],
+        rows[1::3],
+        bootstrap,
+        cb.Predictions.from_logits(rows.logits, (rows.labels + 1) % 5),
+        cb.Predictions.concat([rows, rows]),
+        cb.Predictions.concat([rows[:400], others[:600]]),
+        cb.Predictions.concat([rows, others, others[:5]]),
+    ):
+        with pytest.raises(InvalidInputError, match="allow_same_rows"):
+            calibrator(leak)
+    assert len(calibrator(others)) == 1000
+    assert len(calibrator(cb.Predictions.concat([others, rows[:3]]))) == 1003
