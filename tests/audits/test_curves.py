@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from calibrant.audits.curves import (
-    confidence_histogram,
     high_confidence_accuracy,
-    reliability_bins,
-    risk_at_coverages,
-    risk_coverage_curve,
+    histogram_records,
+    reliability_records,
+    risk_coverage_records,
+    risk_records,
 )
 from calibrant.audits.statistics import collect_statistics
 from calibrant.metrics import score
@@ -24,7 +24,7 @@ WEIGHTS = pytest.mark.parametrize("weights", [None, "w"])
 @WEIGHTS
 def test_bins_have_limits_and_a_band(weights: str | None) -> None:
     rows = make_rows()
-    found, kept = reliability_bins(score(rows, weights=weights).top_bins, 0.9), plain_rows(rows, weights)
+    found, kept = reliability_records(score(rows, weights=weights).top_bins, 0.9), plain_rows(rows, weights)
     assert sum(row["count"] for row in found) == len(kept)
     for row in found:
         inside = [r for r in kept if row["low"] < r[3] <= row["high"]]
@@ -44,7 +44,7 @@ def test_bins_have_limits_and_a_band(weights: str | None) -> None:
 
 
 def test_bars_hold_all_rows() -> None:
-    found = confidence_histogram(collect_statistics(make_rows(), weights="w").histogram)
+    found = histogram_records(collect_statistics(make_rows(), weights="w").histogram)
     assert sum(bar["correct"] + bar["incorrect"] for bar in found) == len(plain_rows(make_rows(), "w"))
     assert sum(bar["correct_share"] + bar["incorrect_share"] for bar in found) == pytest.approx(1.0)
     assert all(bar["correct"] + bar["incorrect"] for bar in found)
@@ -57,13 +57,13 @@ def test_errors_among_the_most_confident_rows(weights: str | None) -> None:
     kept = sorted(plain_rows(rows, weights), key=lambda row: -row[3])
     weight = np.cumsum([row[4] for row in kept])
     wrong = np.cumsum([row[4] * (row[1] != row[2]) for row in kept])
-    for share, found in zip((0.95, 0.8, 0.5), risk_at_coverages(cells, 0.95), strict=True):
+    for share, found in zip((0.95, 0.8, 0.5), risk_records(cells, 0.95), strict=True):
         place = int(np.searchsorted(weight, share * weight[-1] * (1 + 1e-12), side="right")) - 1
         assert found["coverage"] == pytest.approx(weight[place] / weight[-1])
         assert found["error"] == pytest.approx(wrong[place] / weight[place])
         assert found["threshold"] == pytest.approx(kept[place][3], abs=1e-6)
         assert found["interval"][0] < found["error"] < found["interval"][1]
-    points = risk_coverage_curve(cells)
+    points = risk_coverage_records(cells)
     coverage = [point["coverage"] for point in points]
     assert len(points) <= 400
     assert (coverage[-1], points[-1]["error"]) == (1.0, pytest.approx(wrong[-1] / weight[-1]))
@@ -72,8 +72,8 @@ def test_errors_among_the_most_confident_rows(weights: str | None) -> None:
 
 def test_equal_confidences_cannot_be_kept_apart() -> None:
     cells = score(Predictions.from_logits([[1.0, 0.0]] * 40, [0] * 40)).top_histogram
-    assert risk_at_coverages(cells, 0.95) == []
-    assert risk_coverage_curve(cells) == [{"coverage": 1.0, "error": 0.0}]
+    assert risk_records(cells, 0.95) == []
+    assert risk_coverage_records(cells) == [{"coverage": 1.0, "error": 0.0}]
 
 
 def test_the_rows_above_nine_tenths() -> None:

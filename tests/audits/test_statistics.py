@@ -15,10 +15,11 @@ from torch import Tensor
 
 from calibrant.audits import statistics as module
 from calibrant.audits.statistics import N_ERRORS, RowStatistics, collect_statistics, id_columns
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 from calibrant.metrics import score
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 from made.audits import make_rows, plain_rows, save_parts
 
 WEIGHTS = pytest.mark.parametrize("weights", [None, "w"])
@@ -54,7 +55,7 @@ def assert_same_bits(found: RowStatistics, wanted: RowStatistics, names: tuple[s
         assert same, path
 
 
-# Counted in loops
+# Against loops
 
 
 @WEIGHTS
@@ -63,14 +64,14 @@ def test_sums_are_those_of_a_loop(weights: str | None) -> None:
     found, kept = collect_statistics(rows, weights=weights), plain_rows(rows, weights)
     assert (found.n_rows, found.card.n_rows) == (len(rows), len(kept))
 
-    def check(tally: Any, inside: list[tuple[int, int, int, float, float]]) -> None:
+    def check(sums: Any, inside: list[tuple[int, int, int, float, float]]) -> None:
         correct = [row[1] == row[2] for row in inside]
         weight = [row[4] for row in inside]
-        assert tally.count.tolist() == [correct.count(False), correct.count(True)]
-        assert float(tally.weight[1]) == pytest.approx(math.fsum(np.compress(correct, weight)))
-        assert float(tally.total) == pytest.approx(math.fsum(weight))
-        assert float(tally.squared) == pytest.approx(math.fsum(w * w for w in weight))
-        assert float(tally.confidence) == pytest.approx(math.fsum(row[3] * row[4] for row in inside), rel=1e-6)
+        assert sums.count.tolist() == [correct.count(False), correct.count(True)]
+        assert float(sums.weight[1]) == pytest.approx(math.fsum(np.compress(correct, weight)))
+        assert float(sums.total) == pytest.approx(math.fsum(weight))
+        assert float(sums.squared) == pytest.approx(math.fsum(w * w for w in weight))
+        assert float(sums.confidence) == pytest.approx(math.fsum(row[3] * row[4] for row in inside), rel=1e-6)
 
     for k in range(4):
         check(found.labelled[k], [row for row in kept if row[1] == k])
@@ -117,7 +118,7 @@ def test_of_equally_confident_errors_the_first_are_kept(tmp_path: Path) -> None:
 @WEIGHTS
 @pytest.mark.usefixtures("small_sample")
 def test_batches_of_any_size_give_the_same_bits(tmp_path: Path, weights: str | None) -> None:
-    """But for the scorecards, whose float32 sums within a batch differ in the last digits."""
+    """Except the scorecards, whose float32 sums within a batch differ in the last digits."""
     paths = save_parts(make_rows(), tmp_path)
     first, *others = [
         collect_statistics(Predictions.scan(paths, batch_rows=n), weights=weights) for n in (None, 1, 7, 64)
@@ -127,7 +128,7 @@ def test_batches_of_any_size_give_the_same_bits(tmp_path: Path, weights: str | N
         assert other.card.values() == pytest.approx(first.card.values(), abs=1e-6)
     assert len(first.sample.predictions(weighted=False)) == 50
     assert {e.file for e in first.errors} == set(paths)
-    assert max(e.row for e in first.errors) < 100  # numbers in their file
+    assert max(e.row for e in first.errors) < 100  # row numbers within a file
 
 
 @WEIGHTS
@@ -138,9 +139,8 @@ def test_parts_add_up_to_the_whole(tmp_path: Path, weights: str | None) -> None:
     found = collect_statistics(Predictions.scan(save_parts(rows, tmp_path)), by=["site"], weights=weights)
     assert found.n_rows == len(rows)
     assert found.fingerprint == whole.fingerprint == rows.fingerprint
-    assert [replace(error, file="", row=0) for error in found.errors] == [
-        replace(error, row=0) for error in whole.errors
-    ]
+    errors, expected = ([replace(error, file="", row=0) for error in value.errors] for value in (found, whole))
+    assert errors == expected
     assert found.card.values() == pytest.approx(whole.card.values(), abs=1e-7)
     for name in ("labelled", "predicted", "histogram"):
         for field in fields(BinSums):
@@ -152,7 +152,7 @@ def test_parts_add_up_to_the_whole(tmp_path: Path, weights: str | None) -> None:
 
 
 def test_local_processes_give_the_same_bits(tmp_path: Path) -> None:
-    """Of parts of which one has no weight, and the first is by far the slowest."""
+    """One part has no weight, and the first takes by far the longest."""
     weight = torch.rand(1300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weight[1000:1040] = 0
     rows = make_rows(n=1300, w=weight)
@@ -163,9 +163,9 @@ def test_local_processes_give_the_same_bits(tmp_path: Path) -> None:
     options: dict[str, Any] = {"by": ["site"], "weights": "w"}
     one = collect_statistics(scan, **options)
     assert_same_bits(collect_statistics(scan, jobs=2, **options), one)
-    turned = collect_statistics(Predictions.scan(scan.files[::-1]), **options)  # so that equality is no accident
-    assert torch.equal(turned.predicted.count, one.predicted.count)
-    assert not torch.equal(turned.predicted.confidence, one.predicted.confidence)
+    reverse = collect_statistics(Predictions.scan(scan.files[::-1]), **options)  # the order matters
+    assert torch.equal(reverse.predicted.count, one.predicted.count)
+    assert not torch.equal(reverse.predicted.confidence, one.predicted.confidence)
 
 
 def test_the_threads_of_torch_do_not_change_a_bit(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_progress_counts_all_bytes(tmp_path: Path) -> None:
     assert sum(done) == pytest.approx(scan.n_bytes)
 
 
-# Names, edges, refusals
+# Names, edge cases, errors
 
 
 def test_id_columns() -> None:
@@ -199,7 +199,7 @@ def test_id_columns() -> None:
     assert texts == {"–", "x" * 79 + "…"}
 
 
-def test_files_that_name_their_classes_differently_go_by_numbers(tmp_path: Path) -> None:
+def test_different_class_names_are_not_used(tmp_path: Path) -> None:
     for name, named in (("a", True), ("b", False)):
         make_rows(n=40, names=named).save(tmp_path / f"{name}.parquet")
     found = collect_statistics(Predictions.scan(tmp_path))
@@ -217,60 +217,39 @@ def test_no_error_one_row_and_rows_without_weight(tmp_path: Path) -> None:
     assert (found.n_rows, found.card.n_rows, found.fingerprint) == (120, 80, rows.fingerprint)
 
 
-def damaged(folder: Path, name: str) -> list[Path]:
-    """Two files, of which the second is bad in this way."""
+def two_files(folder: Path, label: int | None = 0, n_classes: int = 2) -> Scan:
+    """A scan of two files; the last row of the second one has this label."""
     make_rows(n=40, n_classes=2).select(["site", "w"]).save(folder / "a.parquet")
-    path = folder / "b.parquet"
-    logits = [[0.0, 1.0]] * 10
-    labels: list[int | None] = [0] * 10
-    if name == "nan":
-        logits[9] = [0.0, math.nan]
-    if name == "label":
-        labels[9] = None
-    table = pa.table({"label": labels, "logits": pa.array(logits, pa.list_(pa.float32())), "w": [1.0] * 10})
-    if name == "classes":
-        table = table.set_column(1, "logits", pa.array([[0.0] * 3] * 10, pa.list_(pa.float32())))
-    pq.write_table(table, path, row_group_size=4)
-    return [folder / "a.parquet", path]
+    logits = pa.array([[0.0] * n_classes] * 10, pa.list_(pa.float32()))
+    table = pa.table({"label": [*[0] * 9, label], "logits": logits, "w": [1.0] * 10})
+    pq.write_table(table, folder / "b.parquet", row_group_size=4)
+    return Predictions.scan(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "error", "message"),
+    ("files", "options", "error", "message"),
     [
-        ("nan", {}, CorruptFileError, r"b\.parquet: logits must not be NaN, got nan at row 9, class 1$"),
-        ("label", {}, InvalidInputError, r"b\.parquet, counting rows from 8: predictions must have labels"),
-        ("classes", {}, CorruptFileError, r"b\.parquet has 3 classes, the files before it have 2$"),
-        ("", {"by": ["sight"]}, UnknownNameError, "unknown column 'sight'"),
-        ("", {"by": ["site"]}, InvalidInputError, r"b\.parquet has no column site; other files have it"),
-        ("", {"weights": "weight"}, UnknownNameError, "unknown column 'weight'"),
-        ("", {"jobs": 0}, InvalidInputError, "jobs must be an integer of at least 1, got 0"),
-        ("", {"jobs": 2, "ray": "auto"}, InvalidInputError, "give either jobs or ray"),
+        ({"label": None}, {}, InvalidInputError, r"b\.parquet, counting rows from 8: predictions must have labels"),
+        ({"n_classes": 3}, {}, CorruptFileError, r"b\.parquet has 3 classes, the files before it have 2$"),
+        ({}, {"by": ["sight"]}, UnknownNameError, "unknown column 'sight'"),
+        ({}, {"by": ["site"]}, InvalidInputError, r"b\.parquet has no column site; other files have it"),
+        ({}, {"weights": "weight"}, UnknownNameError, "unknown column 'weight'"),
     ],
 )  # fmt: skip
-def test_what_is_refused(
-    tmp_path: Path, name: str, options: dict[str, Any], error: type[Exception], message: str
+def test_invalid_files_and_columns(
+    tmp_path: Path, files: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        collect_statistics(Predictions.scan(damaged(tmp_path, name)), **options)
+        collect_statistics(two_files(tmp_path, **files), **options)
 
 
-def test_files_that_change_and_rows_that_do_not_count_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="at least one row that counts"):
-        collect_statistics(make_rows()[:0])
-    with pytest.raises(InvalidInputError, match="at least one row that counts"):
-        collect_statistics(make_rows(w=torch.zeros(300)), weights="w")
-    [path] = save_parts(make_rows(), tmp_path, n_files=1)
-    scan = Predictions.scan(path)
-    Path(path).write_bytes(Path(path).read_bytes()[:500])
-    with pytest.raises(CorruptFileError, match=r"0\.parquet"):
-        collect_statistics(scan)
-    Path(path).unlink()
-    with pytest.raises(NoDataError, match=r"there is no file .*0\.parquet"):
-        collect_statistics(scan)
+def test_rows_that_do_not_count() -> None:
+    for rows in (make_rows()[:0], make_rows(w=torch.zeros(300))):
+        with pytest.raises(InvalidInputError, match="at least one row that counts"):
+            collect_statistics(rows, weights="w")
 
 
 def test_no_secret_of_a_url_is_in_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = damaged(tmp_path, "label")
     monkeypatch.setattr(module, "without_secrets", lambda url: f"safe {url[-9:]}")
     with pytest.raises(InvalidInputError, match=r"^safe b\.parquet"):
-        collect_statistics(Predictions.scan(paths))
+        collect_statistics(two_files(tmp_path, label=None))

@@ -62,119 +62,95 @@ def above(accuracy: float, interval: tuple[float, float]) -> dict[str, Any]:
     return {"threshold": 0.9, "n_rows": 412, "accuracy": accuracy, "interval": interval}
 
 
-@pytest.mark.parametrize(
-    ("found", "wanted"),
-    [
-        pytest.param(
-            (make_verdict("too_few_rows", n_rows=12, n_effective=12.0, ece_interval=(0.1, 0.4)), NOT_FITTED),
-            ["Collect more labelled rows before drawing conclusions: with 12 rows, the 95 % CI of the ECE is 10.0 to "
-             "40.0 percentage points."],
-            id="too few rows",
-        ),
-        pytest.param(
-            (make_verdict("no_evidence", ece=0.004, ece_interval=(0.0, 0.008)), NOT_FITTED),
-            ["No recalibration is needed overall: the ECE is at most 0.80 percentage points (upper limit of the 95"],
-            id="no action",
-        ),
-        pytest.param(
-            (make_verdict("no_evidence", ece_interval=(0.0, 0.06)), NOT_FITTED),
-            ["Recalibration is not indicated overall: there is no evidence of miscalibration (p = 0.400), although an "
-             "ECE of up to 6.0 percentage points cannot be ruled out (upper limit of the 95 % CI).",
-             "Collect more labelled rows: with 5,000 rows the 95 % CI of the ECE is 6.0 percentage points wide; about "
-             "four times as many (20,000) would halve the width."],
-            id="no evidence, wide",
-        ),
-        pytest.param(
-            (make_verdict(ece=0.004, ece_interval=(0.002, 0.006)), BETTER),
-            ["Recalibration would change little overall: the miscalibration is significant but small, with an ECE of "
-             "0.40 percentage points and at most 0.60 (upper limit of the 95 % CI)."],
-            id="negligible",
-        ),
-        pytest.param(
-            (make_verdict(), BETTER), [RECALIBRATE.format("1.2", "0.4500") + " -o t.json."], id="temperature scaling"
-        ),
-        pytest.param(
-            (make_verdict(level=0.5), REMAINING),
-            [RECALIBRATE.format("2.0", "0.4500") + " -o t.json. An ECE of at least 1.1 percentage points would remain "
-             "(lower limit of the 95 % CI)."],
-            id="remaining",
-        ),
-        pytest.param(
-            (make_verdict(), NEITHER),
-            [f"Temperature scaling is not enough: {CHANGES.format('4.0', '0.4000')}; neither decreases significantly. "
-             f"Fit a more flexible calibrator on a separate validation set: {FIT} spline -o s.json."],
-            id="no improvement",
-        ),
-        pytest.param(
-            (make_verdict(), WORSE),
-            [f"Temperature scaling is not enough: {CHANGES.format('6.0', '0.4500')}; the ECE increases significantly."],
-            id="worse ECE",
-        ),
-        pytest.param(
-            (make_verdict(), BOTH_WORSE),
-            [f"Temperature scaling is not enough: {CHANGES.format('6.0', '0.6000')}; the NLL and ECE increase signif"],
-            id="worse ECE and NLL",
-        ),
-        pytest.param(
-            (make_verdict(), NOT_FITTED),
-            ["Recalibrate: the ECE of 4.1 percentage points is significant. The effect of temperature scaling could "
-             f"not be measured on these rows; fit it on a separate validation set: {FIT} temperature -o t.json."],
-            id="not fitted",
-        ),
-        pytest.param(
-            (make_verdict(p_ece=0.2, p_gap=0.001), NOT_FITTED),
-            ["Recalibrate: confidence − accuracy of +4.0 percentage points is significant."],
-            id="significant gap",
-        ),
-        pytest.param(
-            (make_verdict("no_evidence"), BETTER, [different_groups("a; rm -rf x", ("A", 0.08), (None, -0.02))]),
-            ["Recalibration is not indicated",
-             "Recalibrate each group of a; rm -rf x: confidence − accuracy differs significantly in sign: a; rm -rf x "
-             "= A is overconfident by 8.0 percentage points and a; rm -rf x = (no value) is underconfident by 2.0 "
-             f"percentage points. Fit a temperature for each group: {FIT} domain_temperature --domain 'a; rm -rf x'"],
-            id="groups of opposite signs, with a name that needs quotes",
-        ),
-        pytest.param(
-            (make_verdict(), BETTER, [different_groups("site", ("A", 0.08), ("B", 0.02))]),
-            ["Do not use one calibrator for all groups of site: their confidence − accuracy differs significantly. "
-             f"Overall, temperature scaling helps: {CHANGES.format('1.2', '0.4500')}.",
-             "Recalibrate each group of site: confidence − accuracy differs significantly in size: site = A is "
-             "overconfident by 8.0 percentage points and site = B is overconfident by 2.0 percentage points. Fit"],
-            id="groups of different size",
-        ),
-        pytest.param(
-            (make_verdict(), NOT_FITTED, [different_groups("site", ("A", 0.08), ("B", -0.005))]),
-            ["Do not use one calibrator for all groups of site: their confidence − accuracy differs significantly. "
-             "Overall, the ECE of 4.1 percentage points is significant.",
-             "Recalibrate each group of site: confidence − accuracy differs significantly in size: site = A is "
-             "overconfident by 8.0 percentage points and site = B has no significant deviation (-0.50 percentage p"],
-            id="one group without significance",
-        ),
-        pytest.param(
-            (make_verdict(), WORSE, [different_groups("site", ("A", 0.08), ("B", -0.05))]),
-            ["Do not use one calibrator for all groups of site: their confidence − accuracy differs significantly. "
-             f"Overall, temperature scaling does not help: {CHANGES.format('6.0', '0.4500')}; the ECE increases",
-             "Recalibrate each group of site"],
-            id="groups, and no improvement",
-        ),
-        pytest.param(
-            (make_verdict(), BETTER, [], CLASSES),
-            ["Recalibrate with",
-             "Consider a calibrator with parameters per class: where cat is predicted, confidence exceeds accuracy by "
-             "7.0 percentage points; where dog is predicted, accuracy exceeds confidence by 3.0. Temperature scaling "
-             f"cannot correct both; vector scaling can: {FIT} vector -o v.json."],
-            id="classes",
-        ),
-        pytest.param(
-            (make_verdict(), BETTER, [], (), above(0.81, (0.77, 0.85))),
-            ["Recalibrate with",
-             "Do not use a confidence threshold of 90 % to obtain an accuracy of 90 %: of 412 rows with a higher "
-             "confidence, 81.0 % are correct (95 % CI 77.0 to 85.0 %)."],
-            id="threshold",
-        ),
-        pytest.param((make_verdict(), BETTER, [], (), above(0.88, (0.84, 0.91))), ["Recalibrate with"], id="holds"),
-    ],
-)  # fmt: skip
+GROUPS = (
+    "Do not use one calibrator for all groups of site: their confidence − accuracy differs significantly. Overall, "
+)
+PER_GROUP = "Recalibrate each group of site: confidence − accuracy differs significantly in {}: site = A is "
+NOT_ENOUGH = f"Temperature scaling is not enough: {CHANGES}; "
+ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
+    "too few rows": (
+        (make_verdict("too_few_rows", n_rows=12, n_effective=12.0, ece_interval=(0.1, 0.4)), NOT_FITTED),
+        ["Collect more labelled rows before drawing conclusions: with 12 rows, the 95 % CI of the ECE is 10.0 to 40.0"],
+    ),
+    "no action": (
+        (make_verdict("no_evidence", ece=0.004, ece_interval=(0.0, 0.008)), NOT_FITTED),
+        ["No recalibration is needed overall: the ECE is at most 0.80 percentage points (upper limit of the 95 %"],
+    ),
+    "no evidence, wide": (
+        (make_verdict("no_evidence", ece_interval=(0.0, 0.06)), NOT_FITTED),
+        ["Recalibration is not indicated overall: there is no evidence of miscalibration (p = 0.400), although an ECE "
+         "of up to 6.0 percentage points cannot be ruled out",
+         "Collect more labelled rows: with 5,000 rows the 95 % CI of the ECE is 6.0 percentage points wide; about four "
+         "times as many (20,000) would halve"],
+    ),
+    "negligible": (
+        (make_verdict(ece=0.004, ece_interval=(0.002, 0.006)), BETTER),
+        ["Recalibration would change little overall: the miscalibration is significant but small, with an ECE of 0.40 "
+         "percentage points and at most 0.60 (upper limit of the 95 % CI)."],
+    ),
+    "temperature": ((make_verdict(), BETTER), [RECALIBRATE.format("1.2", "0.4500") + " -o t.json."]),
+    "remaining": (
+        (make_verdict(level=0.5), REMAINING),
+        [RECALIBRATE.format("2.0", "0.4500") + " -o t.json. An ECE of at least 1.1 percentage points would remain "
+         "(lower limit of the 95 % CI)."],
+    ),
+    "no improvement": (
+        (make_verdict(), NEITHER),
+        [NOT_ENOUGH.format("4.0", "0.4000") + "neither decreases significantly. Fit a more flexible calibrator on a "
+         f"separate validation set: {FIT} spline -o s.json."],
+    ),
+    "worse ECE": ((make_verdict(), WORSE), [NOT_ENOUGH.format("6.0", "0.4500") + "the ECE increases significantly."]),
+    "both worse": ((make_verdict(), BOTH_WORSE), [NOT_ENOUGH.format("6.0", "0.6000") + "the NLL and ECE increase sig"]),
+    "not fitted": (
+        (make_verdict(), NOT_FITTED),
+        ["Recalibrate: the ECE of 4.1 percentage points is significant. The effect of temperature scaling could not be "
+         f"measured on these rows; fit it on a separate validation set: {FIT} temperature -o t.json."],
+    ),
+    "significant gap": (
+        (make_verdict(p_ece=0.2, p_gap=0.001), NOT_FITTED),
+        ["Recalibrate: confidence − accuracy of +4.0 percentage points is significant."],
+    ),
+    "groups of opposite signs, with a name that needs quotes": (
+        (make_verdict("no_evidence"), BETTER, [different_groups("a; rm -rf x", ("A", 0.08), (None, -0.02))]),
+        ["Recalibration is not indicated",
+         "Recalibrate each group of a; rm -rf x: confidence − accuracy differs significantly in sign: a; rm -rf x = A "
+         "is overconfident by 8.0 percentage points and a; rm -rf x = (no value) is underconfident by 2.0 percentage "
+         f"points. Fit a temperature for each group: {FIT} domain_temperature --domain 'a; rm -rf x' -o d.json."],
+    ),
+    "groups of different size": (
+        (make_verdict(), BETTER, [different_groups("site", ("A", 0.08), ("B", 0.02))]),
+        [f"{GROUPS}temperature scaling helps: {CHANGES.format('1.2', '0.4500')}.",
+         PER_GROUP.format("size") + "overconfident by 8.0 percentage points and site = B is overconfident by 2.0 "],
+    ),
+    "one group without significance": (
+        (make_verdict(), NOT_FITTED, [different_groups("site", ("A", 0.08), ("B", -0.005))]),
+        [f"{GROUPS}the ECE of 4.1 percentage points is significant.",
+         PER_GROUP.format("size") + "overconfident by 8.0 percentage points and site = B has no significant deviation "
+         "(-0.50 percentage points)."],
+    ),
+    "groups, and no improvement": (
+        (make_verdict(), WORSE, [different_groups("site", ("A", 0.08), ("B", -0.05))]),
+        [f"{GROUPS}temperature scaling does not help: {CHANGES.format('6.0', '0.4500')}; the ECE increases",
+         PER_GROUP.format("sign")],
+    ),
+    "classes": (
+        (make_verdict(), BETTER, [], CLASSES),
+        ["Recalibrate with",
+         "Consider a calibrator with parameters per class: where cat is predicted, confidence exceeds accuracy by 7.0 "
+         "percentage points; where dog is predicted, accuracy exceeds confidence by 3.0. Temperature scaling cannot "
+         f"correct both; vector scaling can: {FIT} vector -o v.json."],
+    ),
+    "threshold": (
+        (make_verdict(), BETTER, [], (), above(0.81, (0.77, 0.85))),
+        ["Recalibrate with",
+         "Do not use a confidence threshold of 90 % to obtain an accuracy of 90 %: of 412 rows with a higher "
+         "confidence, 81.0 % are correct (95 % CI 77.0 to 85.0 %)."],
+    ),
+    "threshold holds": ((make_verdict(), BETTER, [], (), above(0.88, (0.84, 0.91))), ["Recalibrate with"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "wanted"), ADVICE.values(), ids=ADVICE)
 def test_advice(found: tuple[Any, ...], wanted: list[str]) -> None:
     sentences = list(map(advice_sentence, advise(*found)))
     assert [sentence[: len(start)] for sentence, start in zip(sentences, wanted, strict=True)] == wanted

@@ -9,14 +9,14 @@ from calibrant.audits.verdict import accuracy_interval, sum_bins
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.exact import binomial_limits, clopper_pearson
 
-COVERAGES = (0.95, 0.8, 0.5)  # at which the risk is stated
+RISK_COVERAGES = (0.95, 0.8, 0.5)  # at which the risk is stated
 COVERAGE_TOLERANCE = 0.05  # how much smaller the coverage may be where ties prevent the exact one
 MAX_CURVE_POINTS = 400
 MIN_CURVE_ROWS = 20.0  # effective rows behind the first point of the risk-coverage curve
 HIGH_CONFIDENCE = 0.9  # a common threshold
 
 
-def reliability_bins(bins: BinSums, level: float) -> list[dict[str, Any]]:
+def reliability_records(bins: BinSums, level: float) -> list[dict[str, Any]]:
     """The confidence bins that have rows.
 
     ``interval`` is the Clopper-Pearson interval of the accuracy; ``band`` holds the accuracy of a calibrated model with
@@ -44,7 +44,7 @@ def reliability_bins(bins: BinSums, level: float) -> list[dict[str, Any]]:
     return records
 
 
-def confidence_histogram(histogram: BinSums) -> list[dict[str, Any]]:
+def histogram_records(histogram: BinSums) -> list[dict[str, Any]]:
     """The bars that have rows; shares are weighted, and relative to all rows."""
     n = len(histogram.total)
     shares = histogram.weight / histogram.weight.sum()
@@ -70,12 +70,12 @@ def high_confidence_accuracy(histogram: BinSums, level: float) -> dict[str, Any]
     return {"threshold": HIGH_CONFIDENCE, "n_rows": int(sums.count.sum()), **accuracy}
 
 
-def risk_at_coverages(histogram: BinSums, level: float) -> list[dict[str, Any]]:
-    """The error rate of the most confident rows at each of `COVERAGES` that ties in the confidence allow."""
+def risk_records(histogram: BinSums, level: float) -> list[dict[str, Any]]:
+    """The error rate of the most confident rows at each of `RISK_COVERAGES` that ties in the confidence allow."""
     coverage, error, n_effective = _cumulative(histogram)
     threshold = histogram.mean_confidence.flip(0).numpy()
     found = {}
-    for wanted in COVERAGES:
+    for wanted in RISK_COVERAGES:
         i = int(np.searchsorted(coverage, wanted + 1e-9, side="right")) - 1
         if i >= 0 and coverage[i] >= wanted - COVERAGE_TOLERANCE:
             n, risk = float(n_effective[i]), float(error[i])
@@ -88,7 +88,7 @@ def risk_at_coverages(histogram: BinSums, level: float) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def risk_coverage_curve(histogram: BinSums) -> list[dict[str, Any]]:
+def risk_coverage_records(histogram: BinSums) -> list[dict[str, Any]]:
     """The curve: evenly spaced over the coverage, from `MIN_CURVE_ROWS` rows up to a coverage of 1."""
     coverage, error, n_effective = _cumulative(histogram)
     first = min(int(np.searchsorted(n_effective, MIN_CURVE_ROWS)), len(coverage) - 1)

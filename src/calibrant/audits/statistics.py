@@ -37,7 +37,7 @@ N_HISTOGRAM_BINS = 50
 ID_COLUMNS = ("id", "path", "file", "image", "name")
 MAX_ID_COLUMNS, MAX_ID_CHARACTERS = 3, 80
 
-IntArray = NDArray[np.int64]
+Int64Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class RowStatistics:
         self.scores = _sum_scores(self.scores, (card, *groups))
 
     def _add_sums(
-        self, labels: IntArray, predicted: IntArray, scored: SampleScores, weight: Float64Array | None
+        self, labels: Int64Array, predicted: Int64Array, scored: SampleScores, weight: Float64Array | None
     ) -> None:
         confidence, correct = scored.confidence.double().numpy(), scored.correct.numpy()
         bins = bin_numbers(scored.confidence, N_HISTOGRAM_BINS, softmax_rounding(scored.confidence.dtype)).numpy()
@@ -158,7 +158,7 @@ class RowStatistics:
                 np.add.at(sums.confidence.numpy(), index, weight * confidence)
 
     def _add_errors(
-        self, rows: Predictions, file: str, number: IntArray, predicted: IntArray, complement: NDArray[np.floating]
+        self, rows: Predictions, file: str, number: Int64Array, predicted: Int64Array, complement: NDArray[np.floating]
     ) -> None:
         ids = rows.columns.select(self.ids).to_pylist() or [{}] * len(rows)
         errors = [

@@ -110,12 +110,12 @@ def _charts(audit: Audit) -> dict[str, Any]:
     from calibrant.report import audit_charts as charts  # imports altair
 
     card, level = audit.scorecard, audit.level
-    risks, error = curves.risk_at_coverages(card.top_histogram, level), 1 - card["accuracy"]
-    bars = curves.confidence_histogram(audit.statistics.histogram)
+    risks, error = curves.risk_records(card.top_histogram, level), 1 - card["accuracy"]
+    bars = curves.histogram_records(audit.statistics.histogram)
     return {
-        "reliability": charts.reliability_drawing(curves.reliability_bins(card.top_bins, level), level),
+        "reliability": charts.reliability_drawing(curves.reliability_records(card.top_bins, level), level),
         "histogram": charts.histogram_drawing(bars, weighted=audit.weights is not None),
-        "risk": charts.risk_drawing(curves.risk_coverage_curve(card.top_histogram), risks, error),
+        "risk": charts.risk_drawing(curves.risk_coverage_records(card.top_histogram), risks, error),
         "risk_sentences": words.risk_sentences(risks, error, level),
     }
 

@@ -17,7 +17,7 @@ from calibrant.report.numbers import count, level_text, limits, number, p_number
 from calibrant.report.table import Cell, Column, Table, number_cell
 
 MAX_TABLE_CLASSES = 2_000
-SIGNIFICANT = "● "
+SIGNIFICANT_MARK = "● "
 MAX_PATH_CHARACTERS = 40
 GROUP_METRICS = ("nll",)  # shown for groups by default, besides accuracy, confidence and ECE
 
@@ -55,7 +55,7 @@ def limits_cell(pair: Sequence[float] | None, sign: str = "") -> Cell:
 
 
 def p_cell(p_value: float, *, marked: bool = False) -> Cell:
-    return number_cell(p_value, f"{SIGNIFICANT if marked else ''}{p_number(p_value)}", "bad" if marked else "")
+    return number_cell(p_value, f"{SIGNIFICANT_MARK if marked else ''}{p_number(p_value)}", "bad" if marked else "")
 
 
 def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
@@ -101,7 +101,7 @@ def groups_table(found: GroupFindings, names: Sequence[str] = GROUP_METRICS) -> 
     rows = [[*_group_cells(group), *_metric_cells(group, more)] for group in found.worst_first]
     notes = []
     if found.n_miscalibrated:
-        notes.append(f"{SIGNIFICANT.strip()}: significantly miscalibrated after Holm's correction.")
+        notes.append(f"{SIGNIFICANT_MARK.strip()}: significantly miscalibrated after Holm's correction.")
     if len(rows) < len(found.cards):
         notes.append(f"The {len(rows):,} worst of {len(found.cards):,} groups; all groups were tested.")
     return Table(f"Groups of {found.by}, worst first", columns, rows, notes)
@@ -141,7 +141,7 @@ def class_table(audit: Audit) -> Table:
     rows = []
     for row in shown:
         marked = row.p_holm <= significance_level(audit.level)
-        gap = f"{SIGNIFICANT if marked else ''}{points(row.gap or 0.0, '+')}"
+        gap = f"{SIGNIFICANT_MARK if marked else ''}{points(row.gap or 0.0, '+')}"
         shares = [number_cell(value, percent(value or 0.0)) for value in (row.recall, row.precision, row.confidence)]
         cells = [Cell(row.name), count_cell(row.labelled), count_cell(row.predicted), *shares]
         rows.append([*cells, number_cell(row.gap, gap, "bad" if marked else ""), number_cell(row.ece, points(row.ece))])
