@@ -47,9 +47,7 @@ def test_list_names_every_data_set(calibrant: Run, tmp_path: Path) -> None:
     (tmp_path / "data" / "train").mkdir(parents=True)
     assert line_of(calibrant("data", "list"), "image_folder")[-1] == "yes"
     assert line_of(calibrant("data", "list", "--root", tmp_path), "image_folder")[-1] == "no"
-    narrow = calibrant("data", "list", width=80).done()
-    assert "…" not in narrow
-    assert max(map(len, narrow.splitlines())) <= 80
+    assert max(map(len, calibrant("data", "list", width=80).done().splitlines())) <= 80
     records = {record["name"]: record for record in calibrant("data", "list", "--json").record}
     assert set(records) == set(all_infos())
     assert records["cifar10"] == {
@@ -108,11 +106,6 @@ def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path)
     assert (record["name"], record["root"], record["ok"]) == ("cifar100", "data", False)
     finding = {"what": "cifar-100-binary/test.bin", "found": "missing", "expected": "30,740,000 bytes"}
     assert record["findings"][1] == {**finding, "ok": False, "first": ""}
-    table = calibrant("data", "check", "cifar100")
-    assert line_of(table, "cifar-100-binary/test.bin")[1:] == ["missing", "30,740,000", "bytes", "NO"]
-    deep = calibrant("data", "check", "image_folder", "--root", "mine", "--deep")
-    assert deep.code == 2
-    assert deep.err.endswith("put images in train/<class>/ there\n")
 
 
 def test_names_that_are_refused(calibrant: Run) -> None:

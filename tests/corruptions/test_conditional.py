@@ -1,17 +1,16 @@
 """Given the same random draws, every corruption gives the bytes of its definition written as a slow loop."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_sample_images
 
 from calibrant.corruptions import blur, colour, digital, elastic, noise, spatter, weather
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.shifts import SEVERITIES
+from made.corruption_check import crops
 from made.slow_corruptions import SLOW, slow_corruption
 
 Arrays = list[NDArray[np.generic]]
@@ -36,20 +35,8 @@ def test_every_corruption_has_a_loop() -> None:
 # Images: (n, height, width, channels)
 
 
-@cache
-def photographs() -> Arrays:
-    return list(load_sample_images().images)
-
-
 def photo_crops(n: int, height: int, width: int) -> NDArray[np.uint8]:
-    """Parts of real photographs, from places spread over two of them."""
-    crops = []
-    for i in range(n):
-        photo = photographs()[i % 2]
-        top = (37 + 113 * i) % (photo.shape[0] - height)
-        left = (211 + 149 * i) % (photo.shape[1] - width)
-        crops.append(photo[top : top + height, left : left + width])
-    return np.stack(crops)
+    return crops(n, height, width).permute(0, 2, 3, 1).numpy()
 
 
 def drawn_image(height: int, width: int) -> NDArray[np.uint8]:
@@ -75,34 +62,29 @@ def arguments(
 ) -> tuple[tuple[object, ...], Arrays]:
     """The parameters and the random draws for a batch of that shape (n, height, width, channels)."""
     n, height, width, _ = shape
-    draws: Arrays = []
-    parameters: tuple[object, ...] = row
-    if name in ("gaussian_noise", "speckle_noise"):
-        draws = [rng.standard_normal(shape, np.float32)]
-    elif name in ("shot_noise", "impulse_noise"):
-        draws = [rng.integers(-(2**31), 2**31, shape, np.int32)]
-    elif name == "glass_blur":
-        _, reach, sweeps = (int(value) for value in row)
-        parameters = (row[0], reach, sweeps)
-        draws = [rng.integers(-reach, reach, (n, sweeps, 2, height - 2 * reach, width - 2 * reach))]
-    elif name == "motion_blur":
-        draws = [rng.uniform(-45, 45, n)]
-    elif name == "snow":
-        draws = [rng.standard_normal((n, height, width), np.float32), rng.uniform(-135, -45, n)]
-    elif name == "frost":
-        parameters = row[:2]
-        draws = [rng.integers(0, 256, (n, height, width, 3), np.uint8)]
-    elif name == "fog":
-        power = 1 << (max(height, width) - 1).bit_length()
-        draws = [rng.uniform(-1, 1, (n, power, power))]
-    elif name == "elastic_transform":
+    plane = (n, height, width)
+    if name == "glass_blur":
+        sigma, reach, sweeps = row[0], int(row[1]), row[2]
+        offsets = rng.integers(-reach, reach, (n, sweeps, 2, height - 2 * reach, width - 2 * reach))
+        return (sigma, reach, sweeps), [offsets]
+    if name == "elastic_transform":
         alpha, sigma, jitter = (value * side for value in row)
-        parameters = (alpha, sigma)
-        draws = [rng.uniform(-jitter, jitter, (n, 3, 2)), rng.uniform(-1, 1, (n, 2, height, width))]
-        draws = [draw.astype(np.float32) for draw in draws]
-    elif name == "spatter":
-        draws = [rng.standard_normal((n, height, width), np.float32)]
-    return parameters, draws
+        corners, fields = rng.uniform(-jitter, jitter, (n, 3, 2)), rng.uniform(-1, 1, (n, 2, height, width))
+        return (alpha, sigma), [corners.astype(np.float32), fields.astype(np.float32)]
+    if name == "frost":
+        return row[:2], [rng.integers(0, 256, (*plane, 3), np.uint8)]
+    power = 1 << (max(height, width) - 1).bit_length()
+    draws: dict[str, Any] = {
+        "shot_noise": lambda: [rng.integers(-(2**31), 2**31, shape, np.int32)],
+        "impulse_noise": lambda: [rng.integers(-(2**31), 2**31, shape, np.int32)],
+        "gaussian_noise": lambda: [rng.standard_normal(shape, np.float32)],
+        "speckle_noise": lambda: [rng.standard_normal(shape, np.float32)],
+        "motion_blur": lambda: [rng.uniform(-45, 45, n)],
+        "snow": lambda: [rng.standard_normal(plane, np.float32), rng.uniform(-135, -45, n)],
+        "fog": lambda: [rng.uniform(-1, 1, (n, power, power))],
+        "spatter": lambda: [rng.standard_normal(plane, np.float32)],
+    }
+    return row, draws[name]() if name in draws else []
 
 
 def channels_first(batch: NDArray[np.generic]) -> torch.Tensor:

@@ -12,10 +12,12 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 import calibrant as cb
 from calibrant.corruptions import Corrupt, CorruptedDataset
+from calibrant.corruptions.frost import PHOTOGRAPHS
+from calibrant.corruptions.noise import _shot_tables
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
 from made.corruption_check import as_pillow, as_tensor, assert_same, crops
 
@@ -35,15 +37,11 @@ def with_value(value: float) -> Tensor:
 
 BAD_IMAGES: list[tuple[Any, str]] = [
     (zeros(16, 16), r"images must be .* got shape \(16, 16\)"),
-    (zeros(1, 2, 3, 16, 16), r"images must be .* got shape \(1, 2, 3, 16, 16\)"),
     (zeros(2, 2, 16, 16), "images must have 1 or 3 channels, .* got 2"),
-    (zeros(4, 16, 16), "images must have 1 or 3 channels, .* got 4"),
-    (zeros(2, 0, 16, 16), "images must have 1 or 3 channels, .* got 0"),
     (zeros(2, 16, 16, 3), "images must have 1 or 3 channels, .* got 16"),
     (zeros(0, 3, 16, 16), "images must not be an empty batch"),
     (zeros(2, 3, 16, 7), "images must have sides of at least 8 pixels, got 16 x 7"),
     (zeros(3, 7, 16), "images must have sides of at least 8 pixels, got 7 x 16"),
-    (zeros(3, 16, 0), "images must have sides of at least 8 pixels, got 16 x 0"),
     *(
         (zeros(2, 3, 16, 16, dtype=dtype), f"images must be uint8 or floating point .* got {dtype}")
         for dtype in (torch.int64, torch.int32, torch.int8, torch.bool, torch.complex64, torch.uint16)
@@ -59,8 +57,6 @@ BAD_IMAGES: list[tuple[Any, str]] = [
     (with_value(math.nan).half(), "got nan at image 1, channel 2, row 3, column 4"),
     (np.zeros((3, 16, 16), dtype=np.uint8), "images must be a tensor or a Pillow image, got ndarray"),
     ([[0]], "images must be a tensor or a Pillow image, got list"),
-    (None, "images must be a tensor or a Pillow image, got NoneType"),
-    ("image.png", "images must be a tensor or a Pillow image, got str"),
     *((Image.new(mode, (16, 16)), f"got mode {mode}") for mode in ("RGBA", "P", "LA", "1", "CMYK", "I", "F", "I;16")),
     (Image.new("RGB", (7, 16)), "images must have sides of at least 8 pixels, got 16 x 7"),
 ]
@@ -79,10 +75,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[CalibrantError], str]] = [
         for bad in (0, 6, -1, 2.0, 2.5, "3", None, math.nan)
     ),
     ({"name": "fogg"}, UnknownNameError, "unknown .*'fogg'; did you mean 'fog'"),
-    ({"name": "gausian_noise"}, UnknownNameError, "unknown .*'gausian_noise'; did you mean 'gaussian_noise'"),
     ({"name": "Fog"}, UnknownNameError, "unknown .*'Fog'"),
-    ({"name": "blizzard"}, UnknownNameError, "unknown .*'blizzard'"),
-    ({"name": ""}, UnknownNameError, "unknown .*''"),
     ({"name": None}, UnknownNameError, "unknown .*None"),
     ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
     ({"seed": 1.5}, InvalidInputError, "seed must be .* got 1.5"),
@@ -108,7 +101,6 @@ def test_bad_options_are_refused(options: dict[str, Any], error: type[CalibrantE
 
 BAD_KEYS: list[tuple[Any, str]] = [
     ([1, 2], "keys must be one for each of 3 images, got 2"),
-    (["a", "b", "c", "d"], "keys must be one for each of 3 images, got 4"),
     ([], "keys must be one for each of 3 images, got 0"),
     ([1, 2.5, 3], "keys must be integers or words, got 2.5 at row 1"),
     ([1, 2, None], "keys must be integers or words, got None at row 2"),
@@ -137,36 +129,17 @@ def test_zero_with_a_sign_and_both_ends_are_levels() -> None:
 
 def test_frost_of_a_folder(tmp_path: Path) -> None:
     """Flat images make the arithmetic plain: a share of 0.2 of level 100 at severity 1."""
-    for name in ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
+    for name in PHOTOGRAPHS:
         Image.new("RGB", (400, 300), (100, 100, 100)).save(tmp_path / name, quality=100)
     images = crops(6, 32)
-    wanted = (images.int() + 20).clamp(max=255).to(torch.uint8)
     for folder in (tmp_path, str(tmp_path)):
         found = cb.corrupt(images, "frost", 1, frost_dir=folder)
-        assert (found.int() - wanted.int()).abs().max() <= 1
-        shifted = CorruptedDataset(list(images), "frost", 1, frost_dir=folder)
-        assert_same(torch.stack([shifted[i] for i in range(6)]), found)
+        assert (found.int() - (images.int() + 20).clamp(max=255)).abs().max() <= 1
         assert_same(Corrupt("frost", 1, frost_dir=folder)(images, keys=range(6)), found)
-        assert not torch.equal(found, cb.corrupt(images, "frost", 1))
     assert_same(cb.corrupt(images, "fog", 1, frost_dir=tmp_path), cb.corrupt(images, "fog", 1))
 
 
 # Data sets
-
-
-class AnyIndex(Dataset[tuple[Tensor, int]]):
-    """Does not mind an index that is none, as many a data set."""
-
-    def __init__(self, images: Tensor) -> None:
-        self.images = images
-        self.asked: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        self.asked.append(index)
-        return self.images[index % len(self.images)], index
 
 
 def labelled(images: Tensor) -> TensorDataset:
@@ -178,12 +151,15 @@ def loaded(loader: DataLoader[Any]) -> tuple[Tensor, Tensor]:
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
-@pytest.mark.parametrize("name", cb.CORRUPTIONS)
-def test_items_have_their_index_as_key(name: str) -> None:
+OPTIONS: list[dict[str, Any]] = [{"seed": 2**40}, {"parameters": "imagenet"}, {"save_quality": 85}]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {"seed": 8}) for name in cb.CORRUPTIONS), *(("snow", o) for o in OPTIONS)]
+)
+def test_items_have_their_index_as_key(name: str, options: dict[str, Any]) -> None:
     images = crops(5, 32)
-    before = images.clone()
-    shifted = CorruptedDataset(labelled(images), name, 3, seed=8)
-    wanted = cb.corrupt(images, name, 3, seed=8)
+    shifted, wanted = CorruptedDataset(labelled(images), name, 3, **options), cb.corrupt(images, name, 3, **options)
     assert len(shifted) == 5
     for i in (4, 0, 2, 2):
         image, label = shifted[i]
@@ -192,18 +168,8 @@ def test_items_have_their_index_as_key(name: str) -> None:
     items = shifted.__getitems__([3, 1, 1, 4])
     assert_same(torch.stack([image for image, _ in items]), wanted[[3, 1, 1, 4]])
     assert [int(label) for _, label in items] == [103, 101, 101, 104]
-    assert_same(images, before)
-
-
-def test_options_of_a_data_set() -> None:
-    images = crops(4, 32)
-    for options in ({"seed": 2**40}, {"parameters": "imagenet"}, {"save_quality": 85}):
-        wanted = cb.corrupt(images, "snow", 2, **options)
-        assert not torch.equal(wanted, cb.corrupt(images, "snow", 2))
-        shifted = CorruptedDataset(labelled(images), "snow", 2, **options)
-        assert_same(torch.stack([shifted[i][0] for i in range(4)]), wanted)
-        assert_same(torch.stack([image for image, _ in shifted.__getitems__(list(range(4)))]), wanted)
-        assert_same(Corrupt("snow", 2, **options)(images, keys=range(4)), wanted)
+    assert_same(Corrupt(name, 3, **options)(images, keys=range(5)), wanted)
+    assert_same(images, crops(5, 32))
 
 
 def test_loaders() -> None:
@@ -220,6 +186,9 @@ def test_loaders() -> None:
         assert orders[0] == sorted(orders[1]) == list(range(11)) != orders[1]
         assert orders[2] == [7, 3, 3, 10, 0]
         assert_same(torch.stack([image for image, _ in DataLoader(shifted, batch_size=None)]), wanted)
+    indices: list[Any] = [[5, 2], np.array([5, 2]), torch.tensor([5, 2])]
+    for part in (Subset(shifted, one) for one in indices):  # the index in the whole, whatever kind of number it is
+        assert_same(loaded(DataLoader(part, batch_size=2))[0], wanted[[5, 2]])
     with warnings.catch_warnings():  # newer Pythons warn of forks of a process with threads, as torch has
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
         found, _ = loaded(DataLoader(shifted, batch_size=3, num_workers=2, multiprocessing_context="fork"))
@@ -230,8 +199,7 @@ class Transformed(Dataset[Tensor]):
     """Images through a transform, as data sets of folders take it."""
 
     def __init__(self, images: Tensor, transform: Corrupt) -> None:
-        self.images = images
-        self.transform = transform
+        self.images, self.transform = images, transform
 
     def __len__(self) -> int:
         return len(self.images)
@@ -260,24 +228,15 @@ def test_what_comes_with_an_image_stays() -> None:
     assert_same(found[0], wanted[0])
     assert (len(found), found[1], found[3]) == (4, 3, None)
     assert found[2] is record
-    bare = CorruptedDataset(list(images), "fog", 3)
-    assert isinstance(bare[1], Tensor)
-    assert_same(torch.stack(bare.__getitems__([1, 0])), wanted[[1, 0]])
+    assert_same(torch.stack(CorruptedDataset(list(images), "fog", 3).__getitems__([1, 0])), wanted[[1, 0]])
     twice = CorruptedDataset(CorruptedDataset(labelled(images), "fog", 3), "gaussian_noise", 1)
     assert_same(loaded(DataLoader(twice, batch_size=2))[0], cb.corrupt(wanted, "gaussian_noise", 1))
 
 
 def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
-    items = [
-        crops(1, 32)[0],
-        crops(1, 33, 17)[0],
-        as_pillow(crops(1, 20)[0]),
-        crops(1, 32)[0, :1],
-        crops(1, 32)[0] / 255,
-        as_pillow(crops(2, 33, 17)[1, :1]),
-    ]
-    shifted = CorruptedDataset(items, "elastic_transform", 3)
-    together = shifted.__getitems__([5, 4, 3, 2, 1, 0])[::-1]
+    one = crops(1, 32)[0]
+    items = [one, crops(1, 33, 17)[0], as_pillow(crops(1, 20)[0]), one[:1], one / 255, as_pillow(one[:1])]
+    together = CorruptedDataset(items, "elastic_transform", 3).__getitems__([5, 4, 3, 2, 1, 0])[::-1]
     for i, (given, found) in enumerate(zip(items, together, strict=True)):
         wanted = cb.corrupt(given, "elastic_transform", 3, keys=[i])
         assert type(found) is type(wanted) is type(given)
@@ -289,34 +248,14 @@ def test_images_of_many_sizes_and_kinds_in_one_batch() -> None:
 
 def test_indices_count_from_either_end_and_end_the_iteration() -> None:
     images = crops(4, 32)
-    inner, wanted = AnyIndex(images), cb.corrupt(images, "gaussian_noise", 3)
-    for dataset in (labelled(images), inner, [(image, None) for image in images]):
+    wanted = cb.corrupt(images, "gaussian_noise", 3)
+    for dataset in (labelled(images), [(image, None) for image in images]):
         shifted = CorruptedDataset(dataset, "gaussian_noise", 3)
-        for i in range(1, 5):
-            assert_same(shifted[-i][0], wanted[-i])
         assert_same(torch.stack([image for image, _ in shifted.__getitems__([-1, 0, -4])]), wanted[[3, 0, 0]])
-        for index in (4, -5, 2**40):
+        for indices in ([4], [-5], [2**40], [0, 4]):
             with pytest.raises(IndexError):
-                shifted[index]
-        with pytest.raises(IndexError):
-            shifted.__getitems__([0, 4])
+                shifted.__getitems__(indices)
         assert_same(torch.stack([image for image, _ in shifted]), wanted)
-    assert set(inner.asked) <= {0, 1, 2, 3}
-
-
-def test_parts_of_a_data_set_keep_their_noise() -> None:
-    """An image has the index it has in the whole, whatever kind of number that is."""
-    images = crops(6, 32)
-    shifted = CorruptedDataset(labelled(images), "speckle_noise", 3)
-    wanted = cb.corrupt(images, "speckle_noise", 3)
-    parts = random_split(shifted, [4, 2], generator=torch.Generator().manual_seed(2))
-    chosen: list[Any] = [[5, 2], np.array([5, 2]), torch.tensor([5, 2])]
-    for part in (*parts, *(Subset(shifted, indices) for indices in chosen)):
-        indices = torch.as_tensor(part.indices)
-        for batch_size in (2, None):
-            found, labels = zip(*DataLoader(part, batch_size=batch_size), strict=True)
-            assert_same(torch.stack(found).view(-1, 3, 32, 32), wanted[indices])
-            assert torch.stack(labels).flatten().tolist() == (indices + 100).tolist()
 
 
 BAD_ITEMS: list[tuple[Any, str]] = [
@@ -369,9 +308,6 @@ def test_a_transform_gives_other_images_other_noise() -> None:
     assert Corrupt("fog", 2, seed=3) == Corrupt("fog", 2, seed=3) != Corrupt("fog", 2)
 
 
-# What a review found
-
-
 @pytest.mark.parametrize("name", ["gaussian_noise", "snow"])
 def test_noise_does_not_depend_on_the_type_of_equal_values(name: str) -> None:
     images = crops(2, 32)
@@ -383,8 +319,6 @@ def test_noise_does_not_depend_on_the_type_of_equal_values(name: str) -> None:
 
 
 def test_five_hundred_photons_have_a_guide() -> None:
-    from calibrant.corruptions.noise import _shot_tables
-
     guide = _shot_tables(500, torch.device("cpu"))[0]
     assert (guide < 0).float().mean() < 0.05  # the cells whose values are searched one by one
 

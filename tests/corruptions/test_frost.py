@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.corruptions import frost
@@ -157,23 +156,15 @@ def test_places_cover_what_the_original_covers() -> None:
     assert (tops.item(), lefts.item()) == (0, 71)
 
 
-def written(folder: Path) -> dict[str, NDArray[np.uint8]]:
+def test_photographs_of_a_folder_replace_the_generated_ones(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = {name: rng.integers(0, 256, (40, 60, 3), dtype=np.uint8) for name in frost.PHOTOGRAPHS}
     for name, image in images.items():
-        Image.fromarray(image).save(folder / name)
-    return images
-
-
-def test_own_photographs_replace_the_grown_ones(tmp_path: Path) -> None:
-    images = written(tmp_path)
+        Image.fromarray(image).save(tmp_path / name)
     Image.fromarray(images["frost2.png"]).convert("RGBA").save(tmp_path / "frost2.png")
     for texture, name in zip(textures(1.0, str(tmp_path))[:3], frost.PHOTOGRAPHS, strict=False):
         assert torch.equal(texture, torch.from_numpy(images[name]).permute(2, 0, 1))
-
-
-def test_a_photograph_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
-    written(tmp_path)
+    frost.read_frost.cache_clear()
     for name in frost.PHOTOGRAPHS:
         whole = (tmp_path / name).read_bytes()
         for kept in (0, 20, len(whole) // 2, None):

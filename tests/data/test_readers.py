@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.data import read_cifar, read_fashion_mnist_mini, read_mnist_files
+from calibrant.data import open_dataset, read_cifar, read_fashion_mnist_mini, read_idx, read_mnist_files
 from calibrant.data.embedded import EMBEDDED
-
-
-def idx_bytes(values: np.ndarray) -> bytes:
-    """The official layout: two zeros, the type, the number of dimensions, the sizes (big-endian), the values."""
-    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+from calibrant.errors import CorruptFileError, NoDataError
+from made.datasets import idx_bytes
 
 
 def test_the_embedded_set_is_small_balanced_and_stays_as_it_is() -> None:
@@ -58,3 +54,49 @@ def test_cifar_is_read_by_name(tmp_path: Path, name: str, folder: str, file: str
     images, labels = read_cifar(tmp_path / folder if inside else tmp_path, "test", name)
     assert labels.tolist() == rows[:, n_labels - 1].tolist()
     assert np.array_equal(images.numpy(), rows[:, n_labels:].reshape(7, 3, 32, 32))
+
+
+# Refusals
+
+GOOD = idx_bytes(np.arange(6).reshape(2, 3))
+BAD_IDX = {
+    "empty": (b"", "not an IDX file"),
+    "short head": (b"\0\0\x08", "not an IDX file"),
+    "cut sizes": (GOOD[:9], "not an IDX file"),
+    "other type": (b"\0\0\x0d" + GOOD[3:], "not an IDX file"),
+    "cut": (GOOD[:-1], r"must hold 6 values \(2, 3\), got 5"),
+    "too long": (GOOD + b"x", "got 7"),
+    "cut gzip": (gzip.compress(GOOD)[:-9], "not a complete gzip file"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_IDX)
+def test_damaged_idx_files(tmp_path: Path, kind: str) -> None:
+    data, message = BAD_IDX[kind]
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(CorruptFileError, match=message):
+        read_idx(tmp_path / "file")
+
+
+def test_missing_files_and_labels(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match=r"there is no file .*nowhere"):
+        read_idx(tmp_path / "nowhere")
+    with pytest.raises(NoDataError, match=r"no train-images-idx3-ubyte\.gz"):
+        read_mnist_files(tmp_path, "train")
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 4, 4))))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4)))
+    with pytest.raises(CorruptFileError, match=r"\(5, 4, 4\) and \(4,\)"):
+        read_mnist_files(tmp_path, "train")
+
+
+def test_cifar_of_another_version(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match=r"cifar-100-binary/train\.bin"):
+        open_dataset("cifar100", tmp_path).split("train")
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    with pytest.raises(NoDataError, match=r"pickled version .* put cifar-10-batches-bin/data_batch_1\.bin there"):
+        open_dataset("cifar10", tmp_path).split("train")
+    for name, width in (("cifar-10-batches-bin/test_batch.bin", 3073), ("cifar-100-binary/test.bin", 3074)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x" * (width + 1))
+        with pytest.raises(CorruptFileError, match=f"rows of {width} bytes, got {width + 1}"):
+            read_cifar(tmp_path / Path(name).parent, "test")

@@ -19,6 +19,7 @@ from calibrant.data.verify import Finding, check_data, is_here
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
 from made.archives import md5
+from made.datasets import idx_bytes
 from made.image_files import paint
 
 # The facts
@@ -65,20 +66,23 @@ def write_idx(folder: Path, n_train: int = 60_000) -> None:
     """MNIST with images of one pixel."""
     folder.mkdir()
     for part, n in (("train", n_train), ("t10k", 10_000)):
-        labels = (np.arange(n) % 10).astype(np.uint8).tobytes()
-        heads = {"images-idx3": b"\0\0\x08\x03" + n.to_bytes(4, "big") + b"\0\0\0\1" * 2}
-        heads["labels-idx1"] = b"\0\0\x08\x01" + n.to_bytes(4, "big")
-        for kind, head in heads.items():
-            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + labels, 1, mtime=0))
+        labels = np.arange(n) % 10
+        for kind, values in (("images-idx3", labels.reshape(n, 1, 1)), ("labels-idx1", labels)):
+            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(values), 1, mtime=0))
+
+
+def offer_mnist(monkeypatch: pytest.MonkeyPatch, root: Path, *, with_md5: bool) -> None:
+    """Makes the files below the root the published ones."""
+    downloads = tuple(
+        replace(one, files=(ExpectedFile(one.path, md5=md5((root / one.path).read_bytes()) if with_md5 else None),))
+        for one in DATASETS["mnist"].downloads
+    )
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=downloads))
 
 
 def test_files_and_rows_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_idx(tmp_path / "mnist")
-    known = [
-        replace(one, files=(ExpectedFile(one.path, md5=md5((tmp_path / one.path).read_bytes())),))
-        for one in DATASETS["mnist"].downloads
-    ]
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=tuple(known)))
+    offer_mnist(monkeypatch, tmp_path, with_md5=True)
     findings = check_data("mnist", tmp_path)
     assert [finding.ok for finding in findings] == [True] * (4 + 3)
     assert [finding.found for finding in findings[4:]] == [55_000, 5_000, 10_000]
@@ -96,8 +100,7 @@ def test_files_and_rows_of_a_data_set(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_other_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_idx(tmp_path / "mnist", n_train=50_000)
-    files = tuple(replace(one, files=(ExpectedFile(one.path),)) for one in DATASETS["mnist"].downloads)
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=files))
+    offer_mnist(monkeypatch, tmp_path, with_md5=False)
     [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
     assert (bad.what, bad.found, bad.expected) == ("train rows", 45_000, 55_000)
     for file in (tmp_path / "mnist").iterdir():

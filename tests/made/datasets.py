@@ -4,7 +4,18 @@ import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from made.image_files import paint
+
+# MNIST
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    """The official layout: two zeros, the type, the number of dimensions, the sizes (big-endian), the values."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+
 
 # A folder of one's own
 
@@ -121,8 +132,8 @@ def write_iwildcam(root: Path) -> None:
     rows = []
     for i, split in enumerate(IWILDCAM_SPLITS):
         time = f"2013-06-05 05:44:{i:02d}.000"
-        rows.append((split, 30 + i, 3, f"{40 + i}.0", "a-b", i % 3, 7, time, f"picture_{i}.jpg", f"picture_{i}"))
-        paint(folder / f"train/picture_{i}.jpg", 10 * i, "L", side=40)
+        rows.append((split, 30 + i, 3, f"{40 + i}.0", "a-b", i % 3, 7, time, f"image_{i}.jpg", f"image_{i}"))
+        paint(folder / f"train/image_{i}.jpg", 10 * i, "L", side=40)
     write_csv(folder / "metadata.csv", IWILDCAM_HEAD, rows)
     categories = [(2, 372, "zebra"), (99999, 9, "never seen"), (0, 1, "empty"), (1, 5, "lion"), (99999, 8, "nor this")]
     write_csv(folder / "categories.csv", ("y", "category_id", "name"), categories)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage, stats
 
+from calibrant.corruptions.severities import PARAMETERS
+
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 NEIGHBOURS = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
@@ -147,7 +149,7 @@ def glass_blur(image: Pixels, sigma: float, reach: int, sweeps: int, offsets: ND
     return floored(smooth(unit(copied), sigma, truncate=4, border="edge"))
 
 
-def motion_levels(image: Pixels, radius: float, sigma: float, angle: float) -> Pixels:
+def motion_blur(image: Pixels, radius: float, sigma: float, angle: float) -> Pixels:
     """Mean along a ray with the weights of half a bell, in 16 bits (level · 257, rounded), then back to 8 (cut off)."""
     width = 2 * math.ceil(radius) + 1
     weights = [math.exp(-(i**2) / (2 * sigma**2)) for i in range(width)]
@@ -161,10 +163,6 @@ def motion_levels(image: Pixels, radius: float, sigma: float, angle: float) -> P
         near_columns = np.clip(columns + across, 0, image.shape[1] - 1)
         mean += weight / total * image[near_rows][:, near_columns]
     return (np.floor(257 * mean + 0.5) // 257).astype(np.uint8)
-
-
-def motion_blur(image: Pixels, radius: float, sigma: float, angle: float) -> Pixels:
-    return motion_levels(image, radius, sigma, angle)
 
 
 def clipped_zoom(plane: NDArray[np.floating], factor: float) -> NDArray[np.floating]:
@@ -212,7 +210,7 @@ def snow(
 ) -> Pixels:
     flakes = clipped_zoom(mean + std * normals.astype(np.float64), zoom).copy()
     flakes[flakes < threshold] = 0
-    flakes = unit(motion_levels(floored(flakes)[:, :, None], radius, sigma, angle))
+    flakes = unit(motion_blur(floored(flakes)[:, :, None], radius, sigma, angle))
     x = unit(image)
     grey = (0.299 * x[:, :, 0] + 0.587 * x[:, :, 1] + 0.114 * x[:, :, 2])[:, :, None]
     whitened = mix * x + (1 - mix) * np.maximum(x, 1.5 * grey + 0.5)
@@ -479,27 +477,7 @@ def spatter(
     return floored(unit(image) + light * np.array([175, 238, 238]) / 255)
 
 
-SLOW: dict[str, Callable[..., Pixels]] = {
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "defocus_blur": defocus_blur,
-    "glass_blur": glass_blur,
-    "motion_blur": motion_blur,
-    "zoom_blur": zoom_blur,
-    "snow": snow,
-    "frost": frost,
-    "fog": fog,
-    "brightness": brightness,
-    "contrast": contrast,
-    "elastic_transform": elastic_transform,
-    "pixelate": pixelate,
-    "jpeg_compression": jpeg_compression,
-    "speckle_noise": speckle_noise,
-    "gaussian_blur": gaussian_blur,
-    "spatter": spatter,
-    "saturate": saturate,
-}
+SLOW: dict[str, Callable[..., Pixels]] = {name: globals()[name] for name in PARAMETERS}
 NEEDS_COLOUR = {"snow", "frost", "brightness", "saturate", "spatter"}
 
 
