@@ -1,23 +1,50 @@
-"""The reference: every public name is on a page; formulas, doctests and commands are rendered."""
+"""The reference: every public name is on a page, with its parameters; formulas, doctests and commands are rendered."""
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from pydantic import BaseModel
 
-import calibrant as cb
+from calibrant.calibrators import Calibrator
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ["calibrant", *(f"calibrant.{path.parent.name}" for path in (ROOT / "src/calibrant").glob("*/__init__.py"))]
+WITHOUT_NAMES = ("calibrant.cli", "calibrant.integrations")  # commands, and modules that are imported one by one
+PUBLIC = {
+    f"{package}.{name}": getattr(import_module(package), name)
+    for package in sorted(set(PACKAGES) - set(WITHOUT_NAMES))
+    for name in import_module(package).__all__
+}
+OBJECTS = {path: found for path, found in PUBLIC.items() if not isinstance(found, ModuleType)}
 
 
 def test_every_public_name_is_on_a_page() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs/reference").glob("*.md")))
-    shown = set(re.findall(r"^::: ([\w.]+)", text, re.MULTILINE))
-    homes = {name: cb._HOMES.get(name) for name in cb.__all__}
-    for name, home in homes.items():  # the function of a module that has its name is looked for there
-        assert home is None or {f"{home}.{name}", f"{home}.{name}.{name}"} & shown, name
-    for name in (name for name, home in homes.items() if home is None):
-        assert any(path.startswith(f"calibrant.{name}") for path in shown), name
+    listed = re.findall(r"^::: ([\w.]+)\.(\w+)$", text, re.MULTILINE)
+    shown = [getattr(import_module(module), name) for module, name in listed if module not in WITHOUT_NAMES]
+    missing = [path for path, found in OBJECTS.items() if not any(found is other for other in shown)]
+    assert missing == []
+
+
+def test_every_public_name_with_parameters_describes_them() -> None:
+    callables = {path: found for path, found in OBJECTS.items() if inspect.isclass(found) or inspect.isfunction(found)}
+    with_parameters = {path: found for path, found in callables.items() if inspect.signature(found).parameters}
+    assert [path for path, found in with_parameters.items() if not describes_parameters(found)] == []
+
+
+def describes_parameters(found: object) -> bool:
+    """Whether its docstring has the section, or that of a base class; for a calibrator, that of `fit`."""
+    if inspect.isclass(found) and issubclass(found, BaseModel):
+        text = inspect.getsource(found)
+        return all(re.search(rf'^    {name}: .*\n    """', text, re.MULTILINE) for name in found.__annotations__)
+    places: list[object] = [*found.__mro__] if inspect.isclass(found) else [found]
+    if inspect.isclass(found) and issubclass(found, Calibrator):
+        places = [base.__dict__["fit"] for base in found.__mro__ if "fit" in base.__dict__]
+    return any(re.search(r"^ *(Args|Attributes):$", place.__doc__ or "", re.MULTILINE) for place in places)
 
 
 def test_formulas_doctests_and_commands_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +57,8 @@ def test_formulas_doctests_and_commands_are_rendered(monkeypatch: pytest.MonkeyP
     for latex in formulas:
         assert not re.search(r"[\\{}_^]", readable(latex)), latex
     assert readable(r"\frac{n_b}{n} (r_i - 1)^2") == "n<sub>b</sub>/n (r<sub>i</sub> − 1)<sup>2</sup>"
-    assert on_page_content("<p>.. math:: s^<em> = s^</em></p>").startswith('<p class="formula">s<sup>')
+    rendered = on_page_content("<p>.. math:: s^<em> = s^</em></p>")
+    assert rendered == '<p class="formula">s<sup>*</sup> = s<sup>*</sup></p>'
     assert fenced("One.\n\n>>> 1\n1\n\nTwo.") == "One.\n\n```pycon\n>>> 1\n1\n```\n\nTwo."
     page = on_page_markdown(f"# Command line\n\n{COMMANDS}")
     assert "## calibrant audit" in page

@@ -74,6 +74,14 @@ class PredictionsOptions(TypedDict, total=False):
 class Predictions:
     """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
 
+    Attributes:
+        logits: (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0.
+        labels: (n,) int64, −1 where the label is not known.
+        columns: An Arrow table of n rows: domain, corruption, severity, split, time.
+        features: (n, f) float16, of the penultimate layer.
+        class_names: The name of each class.
+        metadata: What is known of all rows: model, loss, seed.
+
     >>> predictions = Predictions.from_probs([[0.8, 0.2], [0.4, 0.6]], [0, 0], columns={"site": ["A", "B"]})
     >>> predictions
     Predictions(2 rows, 2 classes, columns: site)
@@ -81,12 +89,12 @@ class Predictions:
     tensor([[0.4000, 0.6000]], dtype=torch.float64)
     """
 
-    logits: Tensor  # (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0
-    labels: Tensor  # (n,) int64, UNKNOWN where the label is not known
-    columns: pa.Table  # n rows: domain, corruption, severity, split, time
-    features: Tensor | None = None  # (n, f) float16, of the penultimate layer
+    logits: Tensor
+    labels: Tensor
+    columns: pa.Table
+    features: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # model, loss, seed
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_logits(

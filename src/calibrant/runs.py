@@ -15,6 +15,14 @@ UNSHIFTED = "none"  # the shift of the unshifted test
 class RunKey(NamedTuple):
     """The identity of a run: columns that every row of the run has.
 
+    Attributes:
+        data: The data set.
+        model: The model.
+        loss: The loss.
+        variant: The name of other differences in the grid, for example global.
+        label_smoothing: The label smoothing α.
+        seed: The seed.
+
     >>> RunKey("cifar10", "timm:vit/tiny", "maxent_mean", "global", 0.01, 0).name
     'cifar10-timm-vit-tiny-maxent_mean-global-smooth0.01-0'
     """
@@ -22,7 +30,7 @@ class RunKey(NamedTuple):
     data: str
     model: str
     loss: str
-    variant: str = ""  # the name of other differences in the grid, for example global
+    variant: str = ""
     label_smoothing: float = 0.0
     seed: int = 0
 

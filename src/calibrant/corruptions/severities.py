@@ -15,7 +15,11 @@ SIZES = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}
 
 
 class Px(float):
-    """A length in pixels, at the image size of its set of parameters; it is scaled for images of other sizes."""
+    """A length in pixels, at the image size of its set of parameters; it is scaled for images of other sizes.
+
+    Args:
+        x: The length.
+    """
 
 
 def _rows(*severities: tuple[Any, ...], lengths: tuple[int, ...] = ()) -> tuple[tuple[Any, ...], ...]:

@@ -98,6 +98,7 @@ class Experiment(StrictModel):
     grid: list[Grid] = Field(default_factory=list)
     """Training settings of some runs."""
     resources: Resources = Field(default_factory=Resources)
+    """What each run reserves on a Ray cluster."""
 
     @cached_property
     def runs(self) -> dict[RunKey, Settings]:

@@ -24,13 +24,21 @@ from calibrant.maxent.checks import check_counts, check_no_class_values, check_p
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """The effect of the constraints on a batch; the lists have one entry per constraint."""
+    """The effect of the constraints on a batch; the lists have one entry per constraint.
 
-    active_fraction: float  # share of (sample, constraint) pairs where the constraint has a gradient
-    moments: list[float]  # mean over the batch of E f_n
-    global_moments: list[float]  # mean over the batch of c_n^G
-    local_moments: list[float]  # mean over the batch of c_n^L
-    gradient_share: float  # ‖∇ constraints‖ / (‖∇ constraints‖ + ‖∇ focal‖), gradients of the batch in the logits
+    Attributes:
+        active_fraction: Share of (sample, constraint) pairs where the constraint has a gradient.
+        moments: Mean over the batch of E f_n.
+        global_moments: Mean over the batch of c_n^G.
+        local_moments: Mean over the batch of c_n^L.
+        gradient_share: ‖∇ constraints‖ / (‖∇ constraints‖ + ‖∇ focal‖), gradients of the batch in the logits.
+    """
+
+    active_fraction: float
+    moments: list[float]
+    global_moments: list[float]
+    local_moments: list[float]
+    gradient_share: float
 
 
 class MaxEntLoss(CurveLoss):

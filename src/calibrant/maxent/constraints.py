@@ -21,12 +21,19 @@ class Constraints:
     The features are the columns of ``base``, except in the mean + variance form: there ``base`` holds the class
     values :math:`v_k` and their squares, and the second feature of class y is :math:`(v_k - \mu_y)^2` with
     :math:`\mu_y` in ``centers``.
+
+    Attributes:
+        base: (n_classes, n_constraints), the features.
+        centers: (n_classes,), μ_y of the mean + variance form.
+        global_moments: (n_classes, n_constraints), c^G of each class.
+        local_moments: (n_classes, n_constraints), c^L of each class; c^G again where ``local`` is False.
+        local: Whether there are local moments.
     """
 
-    base: Tensor  # (n_classes, n_constraints)
-    centers: Tensor | None  # (n_classes,), μ_y of the mean + variance form
-    global_moments: Tensor  # (n_classes, n_constraints), c^G of each class
-    local_moments: Tensor  # (n_classes, n_constraints), c^L of each class; c^G again where local is False
+    base: Tensor
+    centers: Tensor | None
+    global_moments: Tensor
+    local_moments: Tensor
     local: bool
 
     @property
@@ -103,6 +110,14 @@ def constraints(
 
 
 def centered_moments(moments: Tensor, centers: Tensor) -> Tensor:
-    r"""From :math:`(E v, E v^2)` in the last dimension to :math:`(E v, E (v - \mu)^2)`."""
+    r"""From :math:`(E v, E v^2)` in the last dimension to :math:`(E v, E (v - \mu)^2)`.
+
+    Args:
+        moments: (…, 2).
+        centers: (…), μ.
+
+    Returns:
+        (…, 2).
+    """
     mean, square = moments.unbind(-1)
     return torch.stack([mean, square - centers * (2 * mean - centers)], dim=-1)

@@ -18,11 +18,17 @@ GIBBS = ("paper", "normalized")
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Multipliers with the evidence that they solve the problem."""
+    """Multipliers with the evidence that they solve the problem.
 
-    multipliers: Tensor  # (n_classes, n_constraints), float64
-    residual: float  # largest |moment − target| / |target| of any class and constraint; 0 for a closed form
-    n_steps: int  # Newton steps of the slowest class
+    Attributes:
+        multipliers: (n_classes, n_constraints), float64.
+        residual: The largest |moment − target| / |target| of any class and constraint; 0 for a closed form.
+        n_steps: Newton steps of the slowest class.
+    """
+
+    multipliers: Tensor
+    residual: float
+    n_steps: int
 
 
 def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") -> Solution:
@@ -102,7 +108,18 @@ def solve(
 
 
 def solve_constraints(moments: Constraints, gibbs: str) -> Solution:
-    """Multipliers of every class for given constraints."""
+    """Multipliers of every class for given constraints.
+
+    Args:
+        moments: The constraints, as `constraints` returns them.
+        gibbs: "paper" or "normalized".
+
+    Returns:
+        The multipliers with their residual.
+
+    Raises:
+        NotConvergedError: A class has no multipliers; the message names it.
+    """
     rows = slice(None) if moments.local else slice(1)  # without local moments every class has the same problem
     centers = None if moments.centers is None else moments.centers[rows]
     multipliers, residual, n_steps = solve_dual(_problem(moments.base, centers, moments.targets[rows], gibbs))
@@ -123,10 +140,18 @@ def one_hot_multipliers(
     The one-hot moments of a distribution are its probabilities, so :math:`\lambda_{y,j} = -1 - \log c_{y,j}`, with c
     the midpoint of prior and label vector. Where normalized, λ is free up to a constant, and the shortest is taken.
 
-    Returns ``others`` and ``shifts`` with λ of class y for class j ≠ y being ``others[j] + shifts[y]``, and ``own``,
-    the λ of class y for itself.
+    Args:
+        prior: The probability of each class.
+        gibbs: "paper" or "normalized".
+        local: False uses the global moments only.
+        label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
 
-    Raises: NotConvergedError for a class of prior 0: its multiplier would be infinite.
+    Returns:
+        ``others``, ``shifts`` and ``own``, (n_classes,) each: λ of class y is ``others[j] + shifts[y]`` for a class
+        j ≠ y, and ``own[y]`` for y itself.
+
+    Raises:
+        NotConvergedError: A class has a prior of 0: its multiplier would be infinite.
     """
     n_classes = len(prior)
     off, on = label_smoothing / n_classes, 1 - label_smoothing + label_smoothing / n_classes

@@ -42,7 +42,17 @@ __all__ = [
 
 
 def check_model(name: str) -> str:
-    """A name in `MODELS`, or timm: and the name of a model of timm."""
+    """Check the name of a model.
+
+    Args:
+        name: A name in `MODELS`, or timm: and the name of a model of timm.
+
+    Returns:
+        The name.
+
+    Raises:
+        UnknownNameError: The name is not in `MODELS`.
+    """
     return name if name.startswith(PREFIX) else check_choice("model", name, MODELS)
 
 

@@ -9,6 +9,11 @@ class Classifier(nn.Module, ABC):
     """A classifier whose last layer is linear.
 
     Images are floating point (n, c, h, w), normalised by the mean and std of the data set.
+
+    Args:
+        n_classes: The number of classes.
+        image_size: The side of the images in pixels.
+        channels: Their channels, 1 or 3.
     """
 
     @property
@@ -27,4 +32,12 @@ class Classifier(nn.Module, ABC):
 
 
 def n_parameters(model: nn.Module) -> int:
+    """The number of parameters.
+
+    Args:
+        model: A model.
+
+    Returns:
+        The number.
+    """
     return sum(parameter.numel() for parameter in model.parameters())
