@@ -1,4 +1,4 @@
-"""Multi-label scores: each class is a two-class question, and the pooled answers of a row are not independent."""
+"""Multi-label scores: each class is a binary problem, and the pooled predictions of a row are not independent."""
 
 import math
 
@@ -35,7 +35,7 @@ def assert_close(card: Scorecard, other: Scorecard, tolerance: float = 1e-9) -> 
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_each_class_is_a_binary_question(k: int) -> None:
+def test_each_class_is_a_binary_problem(k: int) -> None:
     logits, labels = draw(300, k, 300)
     scores = score_multilabel(logits, labels)
     assert list(scores) == list(range(k))
@@ -45,8 +45,8 @@ def test_each_class_is_a_binary_question(k: int) -> None:
         assert scores[number].interval("ece_positive") == pytest.approx(alone.interval("ece_positive"), abs=1e-9)
 
 
-def test_pooled_answers() -> None:
-    """All n·k answers together, but for the classwise error, which is a mean over the classes."""
+def test_pooled_predictions() -> None:
+    """All n·k binary predictions, except for the classwise error, which is a mean over the classes."""
     logits, labels = draw(200, 4, 301)
     scores = score_multilabel(logits, labels)
     pooled = binary(logits.flatten(), labels.flatten())
@@ -57,7 +57,7 @@ def test_pooled_answers() -> None:
 
 
 def test_values_by_hand() -> None:
-    """Sigmoids of 0.5 and 0.75, both there in the first row; of 0.5 and 0.25, none in the second."""
+    """Sigmoids of 0.5 and 0.75, both present in the first row; of 0.5 and 0.25, none in the second."""
     logits = torch.tensor([[0.0, math.log(3)], [0.0, -math.log(3)]], dtype=torch.float64)
     scores = score_multilabel(logits, torch.tensor([[1, 1], [0, 0]]), class_names=["cat", "dog"])
     assert list(scores) == ["cat", "dog"]
@@ -82,16 +82,12 @@ def test_options() -> None:
     assert scores.overall.n_bins == 5
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_lower_precision(dtype: torch.dtype) -> None:
+def test_precision() -> None:
+    """Half precision and other types of labels; a sigmoid of 40 is 1 in float32, yet the NLL of an error is 40."""
     logits, labels = draw(100, 2, 303)
-    rounded = logits.to(dtype)
-    wanted = score_multilabel(rounded.double(), labels).overall
-    assert score_multilabel(rounded, labels.bool().int()).overall.nll == pytest.approx(wanted.nll, abs=1e-6)
-
-
-def test_logits_that_saturate() -> None:
-    """A sigmoid of 40 is 1 in float32, yet the NLL of a wrong answer is 40."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        wanted = score_multilabel(logits.to(dtype).double(), labels).overall.nll
+        assert score_multilabel(logits.to(dtype), labels.bool().int()).overall.nll == pytest.approx(wanted, abs=1e-6)
     scores = score_multilabel(torch.tensor([[40.0], [-40.0]]), torch.tensor([[0], [0]]))
     assert scores.overall.nll == pytest.approx(20)
 
@@ -99,36 +95,22 @@ def test_logits_that_saturate() -> None:
 # Intervals
 
 
-def test_pooled_intervals_count_rows() -> None:
-    """The interval of the pooled accuracy has n rows, not n·k answers."""
+def test_pooled_intervals_and_floors_count_rows() -> None:
+    """Three copies of a class have the interval of one, up to the 1/n of AURC and of the debiased error."""
     overall = score_multilabel(*draw(150, 6, 304)).overall
     assert overall.interval("accuracy") == pytest.approx(clopper_pearson(150 * overall.accuracy, 150, 0.95), abs=1e-9)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_copies_of_a_class_tell_nothing_new(name: str) -> None:
-    """A class three times over has the interval of the class once.
-
-    The debiased error takes off the chance of as many rows as there are answers, and AURC has its 1/n.
-    """
     logits, labels = draw(400, 1, 305)
-    once = score_multilabel(logits, labels, metrics=[name]).overall.interval(name)
-    thrice = score_multilabel(logits.repeat(1, 3), labels.repeat(1, 3), metrics=[name]).overall.interval(name)
-    assert thrice == pytest.approx(once, abs=1e-3)
-
-
-def test_pooled_floors_count_rows() -> None:
-    logits, labels = draw(400, 1, 306)
-    names = [name for name in METRICS if name.startswith(("ece", "rmsce", "adaece", "kse"))]
-    once = score_multilabel(logits, labels, metrics=names).overall
-    thrice = score_multilabel(logits.repeat(1, 3), labels.repeat(1, 3), metrics=names).overall
-    for name in names:
-        assert thrice.noise_floor(name) == pytest.approx(once.noise_floor(name), rel=1e-6), name
+    once = score_multilabel(logits, labels).overall
+    three_times = score_multilabel(logits.repeat(1, 3), labels.repeat(1, 3)).overall
+    for name in METRICS:
+        assert three_times.interval(name) == pytest.approx(once.interval(name), abs=1e-3), name
+        if name.startswith(("ece", "rmsce", "adaece", "kse")):
+            assert three_times.noise_floor(name) == pytest.approx(once.noise_floor(name), rel=1e-6), name
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_the_order_of_classes_does_not_matter(k: int) -> None:
-    """One class is far off and the others are calibrated; where the first one stands changes no interval."""
+    """One class is miscalibrated, first or last."""
     logits, labels = draw(500, k, 307, sharpness=1.0)
     logits[:, 0] += 3
     forth, back = score_multilabel(logits, labels), score_multilabel(logits.flip(1), labels.flip(1))
@@ -138,8 +120,8 @@ def test_the_order_of_classes_does_not_matter(k: int) -> None:
         assert interval == pytest.approx(forth.overall.interval(name), abs=1e-6), name
 
 
-def test_calibrated_classes_are_not_called_miscalibrated() -> None:
-    """The lower limit is above 0 for one in twenty: of 150 more than 17 are, by chance, one time in a thousand."""
+def test_false_alarms_of_calibrated_classes() -> None:
+    """The lower limit is above 0 one time in twenty: of 150 more than 17 by chance one time in a thousand."""
     above = dict.fromkeys(["cece", "ece_positive", "ece"], 0)
     for seed in range(150):
         overall = score_multilabel(*draw(300, 5, 3000 + seed, sharpness=1.0), metrics=above).overall

@@ -1,4 +1,4 @@
-"""Every entry of METRICS against the shared battery; twenty million rows; bin edges; outside witnesses."""
+"""Every metric against the shared battery, values by hand, millions of rows, and other libraries."""
 
 import importlib
 import itertools
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrant
-from calibrant import metrics
+from calibrant import Predictions, metrics
 from calibrant.metrics import METRICS
 from made.metric_check import (
     ASPECTS,
@@ -24,6 +24,7 @@ from made.metric_check import (
     logits_of,
     random_case,
     scored,
+    streamed,
     tolerance,
     wanted_value,
 )
@@ -41,7 +42,7 @@ def test_contract(name: str, aspect: Aspect) -> None:
 
 
 def test_records() -> None:
-    """Keys are those of the table; a calibration error is 0 at best, and can be compared unless it asks for class 1."""
+    """Calibration errors are in percent and 0 at best; all but those of class 1 can be compared."""
     assert [metric.key for metric in METRICS.values()] == list(METRICS)
     assert len({metric.heading for metric in METRICS.values()}) == len(METRICS)
     assert {name for name, metric in METRICS.items() if metric.better is None} == {"confidence", "entropy"}
@@ -102,26 +103,18 @@ def test_exact_ties_and_certainties_without_equal_widths(name: str) -> None:
     agrees()
 
 
-def test_over_and_under_make_the_whole_error() -> None:
+def test_relations_of_binned_errors() -> None:
     card = calibrant.score(random_case(500, 4, seed=20).predictions())
     assert card.overconfidence + card.underconfidence == pytest.approx(card.ece, abs=1e-12)
     assert card.mce >= card.rmsce >= card.ece
     assert card["ece"] == card.ece == card.values()["ece"]
 
 
-def test_no_error_to_average() -> None:
-    logits, labels = logits_of([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), torch.tensor([0, 1, 0])
-    values = calibrant.score(Case(logits, labels).predictions()).values()
-    assert values["nll_on_errors"] is None
-    assert values["brier_on_errors"] is None
-    assert values["accuracy"] == 1
-
-
-# Numbers done by hand
+# Values by hand
 
 
 def test_values_by_hand() -> None:
-    """0.9 right, 0.6 wrong, 0.6 right, of two classes."""
+    """Confidences 0.9 (correct), 0.6 (incorrect) and 0.6 (correct) of two classes."""
     case = Case(logits_of([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6]]), torch.tensor([0, 1, 1]))
     wanted = {
         "accuracy": 2 / 3,
@@ -144,6 +137,54 @@ def test_values_by_hand() -> None:
         assert wanted_value(case, name, 7) == pytest.approx(value, abs=1e-12), name
 
 
+ECE, MCE = metrics.expected_calibration_error, metrics.maximum_calibration_error
+ADAPTIVE, KS = metrics.adaptive_calibration_error, metrics.ks_error
+
+
+def test_values_where_other_libraries_differ() -> None:
+    for function, confidence, correct, options, wanted in (
+        # torchmetrics: 1.0 and 0.95 share the last of 10 bins, |1.95 − 1| / 2, not 0.525 of a hidden eleventh
+        (ECE, [1.0, 0.95], [0, 1], {"n_bins": 10}, 0.475),
+        (MCE, [1.0, 0.95], [0, 1], {"n_bins": 10}, 0.475),
+        # 0 belongs to the first bin
+        (ECE, [0.0, 0.05], [1, 0], {}, 0.95 / 2),
+        # focal_calibration, and the published code of the paper, drop the smallest sample
+        (ADAPTIVE, [0.4, 1.0], [0, 1], {"n_bins": 1}, 0.2),
+        # ranks 0 and 1 of 4 are the first of 4 bins
+        (ADAPTIVE, [0.3, 0.5, 0.6, 0.7], [0, 1, 1, 1], {"n_bins": 4}, (abs(0.8 - 1) + 0.4 + 0.3) / 4),
+        # the order within a tie does not matter
+        (KS, [0.6] * 6, [1, 1, 1, 0, 0, 0], {}, 0.1),
+        (KS, [0.6] * 6, [0, 0, 0, 1, 1, 1], {}, 0.1),
+    ):
+        given = torch.tensor(confidence, dtype=torch.float64), torch.tensor(correct, dtype=torch.bool)
+        assert function(*given, **options).item() == pytest.approx(wanted), (confidence, correct)  # type: ignore[operator]
+    for dtype in (torch.float32, torch.float64):  # 0.2 is the edge of the third of fifteen bins in either type
+        confidences = torch.tensor([0.2, 0.15], dtype=dtype)
+        assert ECE(confidences, torch.tensor([True, False])).item() == pytest.approx(0.65 / 2, abs=1e-6)
+    # class 2 is predicted at 1/4 and never seen: (0 + 1/4 + 1/4) / 3, not 1/8 over those that occur (probmetrics)
+    case = Case(logits_of([[0.5, 0.25, 0.25]] * 2), torch.tensor([0, 1]))
+    assert scored(case, "cece") == pytest.approx(1 / 6)
+    # errors are averaged over samples, not over batches (the published code of the paper)
+    parts = [[0.9], [0.6, 0.7]]
+    batches = [Case(logits_of([[p, 1 - p] for p in part]), torch.ones(len(part)).long()) for part in parts]
+    wanted = -(math.log(0.1) + math.log(0.4) + math.log(0.3)) / 3
+    assert streamed(batches, "nll_on_errors").nll_on_errors == pytest.approx(wanted)
+
+
+def test_logits_between_0_and_1_are_logits() -> None:
+    generator = torch.Generator().manual_seed(42)
+    logits = torch.rand(5000, 10, generator=generator, dtype=torch.float64)
+    labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
+    assert scored(Case(logits, labels), "ece") < 0.03
+    expected = calibrant.score(Case(logits, labels).predictions()).values()
+    for rows in (
+        Predictions.from_probs(logits.softmax(1), labels),
+        Predictions.from_log_probs(logits.log_softmax(1), labels),
+        Predictions.from_logits(logits.numpy() + 7, labels.numpy()),
+    ):
+        assert calibrant.score(rows).values() == pytest.approx(expected, abs=1e-6)
+
+
 def test_smooth_error_of_one_confidence_is_its_gap() -> None:
     """Residuals of one sign keep their integral at every width: a reflected kernel loses no mass."""
     rows: list[OutcomeRow] = [(0.8, True, 1.0), (0.8, False, 1.0)]
@@ -158,10 +199,10 @@ PAIR = Case(logits_of([[0.85, 0.15], [0.85, 0.15]]), torch.tensor([0, 1]))
 
 
 def assert_pair(values: dict[str, float | None], n: int) -> None:
-    """The values of n rows of confidence 0.85, half of them right."""
+    """The values of n rows of confidence 0.85, half of them correct."""
     for name, value in values.items():
         wanted = wanted_value(PAIR, name)
-        if name.startswith("l2ce"):  # the noise taken off falls with n
+        if name.startswith("l2ce"):  # the bias that is subtracted falls with n
             gap = 0.35
             wanted = math.sqrt(gap**2 - 0.25 / (n - 1))
         atol = 1e-4 if name.startswith("smece") else 1e-9
@@ -183,21 +224,30 @@ def test_weights_of_ten_million() -> None:
         assert_pair({name: scored(heavy, name)}, 20_000_000)
 
 
-# Outside witnesses
+def test_three_million_rows_do_not_drift() -> None:
+    """Sums of float32 are 15 % off at 3 million rows."""
+    batch = random_case(100_000, 3, seed=40).to(torch.float32).predictions()
+    names = ["ece", "accuracy", "confidence", "nll", "brier", "cece", "rmsce", "overconfidence"]
+    card = calibrant.score(itertools.repeat(batch, 30), metrics=names)
+    assert card.n_rows == 3_000_000
+    assert card.values() == pytest.approx(calibrant.score(batch, metrics=names).values(), abs=1e-9)
 
 
-def witness(module: str) -> ModuleType:
-    """An optional library whose own import may warn."""
+# Other libraries
+
+
+def peer(module: str) -> ModuleType:
+    """An optional library, whose import may warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip(module.partition(".")[0], reason=f"{module} is a witness of the metrics")
+        pytest.importorskip(module.partition(".")[0], reason=f"{module} computes the same metrics")
         return importlib.import_module(module)
 
 
 @pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("rmsce", "l2"), ("mce", "max")])
 @pytest.mark.parametrize("n_bins", [10, 15])
 def test_torchmetrics(name: str, norm: str, n_bins: int) -> None:
-    theirs = witness("torchmetrics.classification")
+    theirs = peer("torchmetrics.classification")
     for seed, n_classes in ((30, 2), (31, 5)):
         case = random_case(2000, n_classes, seed=seed)
         assert case.logits.softmax(1).max() < 1
@@ -209,7 +259,7 @@ def test_torchmetrics(name: str, norm: str, n_bins: int) -> None:
 
 
 def test_scikit_learn() -> None:
-    theirs = witness("sklearn.metrics")
+    theirs = peer("sklearn.metrics")
     for n_classes, weighted in itertools.product((2, 6), (None, "real")):
         case = random_case(1000, n_classes, seed=32, weighted=weighted)
         probs, labels, weights = case.logits.softmax(1).numpy(), case.labels.numpy(), case.weights
@@ -224,7 +274,7 @@ def test_scikit_learn() -> None:
 
 
 def test_relplot() -> None:
-    theirs = witness("relplot")
+    theirs = peer("relplot")
     for seed, n, n_classes in ((33, 500, 3), (34, 4000, 10), (35, 300, 2)):
         case = random_case(n, n_classes, seed=seed)
         probs = case.logits.softmax(1)
@@ -239,7 +289,7 @@ def test_relplot() -> None:
 
 
 def test_netcal() -> None:
-    theirs = witness("netcal.metrics")
+    theirs = peer("netcal.metrics")
     case = random_case(20_000, 5, seed=36)
     probs, labels = case.logits.softmax(1).numpy(), case.labels.numpy()
     with warnings.catch_warnings():
@@ -250,12 +300,8 @@ def test_netcal() -> None:
     assert scored(case, "mce") == pytest.approx(mce, abs=1e-9)
     # their quantiles put the sample at each of the 14 inner edges on the other side
     assert scored(case, "adaece") == pytest.approx(equal_mass, abs=2 * 14 / 20_000)
-
-
-def test_netcal_of_two_classes_asks_for_the_positive_class() -> None:
-    theirs = witness("netcal.metrics")
-    case = random_case(5000, 2, seed=37)
+    binary = random_case(5000, 2, seed=37)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = theirs.ECE(15).measure(case.logits.softmax(1)[:, 1].numpy(), case.labels.numpy())
-    assert scored(case, "ece_positive") == pytest.approx(wanted, abs=1e-9)
+        wanted = theirs.ECE(15).measure(binary.logits.softmax(1)[:, 1].numpy(), binary.labels.numpy())
+    assert scored(binary, "ece_positive") == pytest.approx(wanted, abs=1e-9)
