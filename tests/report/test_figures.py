@@ -1,4 +1,4 @@
-"""Figures: their records against slow sums, charts that are valid and drawn, files that need no network."""
+"""Figures: records against slow sums, valid charts, and self-contained files."""
 
 import io
 import json
@@ -112,26 +112,62 @@ def slow_pool(rows: list[Row], point: int, **equal: object) -> tuple[float, floa
 # The records
 
 
-def test_severity_against_slow_means() -> None:
+ON_DIGITS = {"data": "digits", "calibrator": "none", "metric": "ece"}
+AT_3 = {"panel": "digits", "loss": "focal", "severity": 3}
+TEMPERATURE = {"calibrator": "temperature"}
+GLOBAL = {"loss": "maxent_mean", "variant": "global"}
+NORM_AT_3 = {"panel": "digits", "loss": "focal", "shift_level": 3}
+CELL = {"panel": "digits", "loss": "focal"}
+MEANS: list[tuple[Any, Row, Row, str, Row]] = [  # figure, options, a record, its value, and the rows of this mean
+    (severity, {}, {**AT_3, "severity": 0, "metric": "ece"}, "mean", {"severity": 0}),
+    (severity, {}, {**AT_3, "metric": "kse"}, "mean", {"metric": "kse"}),
+    (severity, TEMPERATURE, {**AT_3, "metric": "ece"}, "mean", TEMPERATURE),
+    (local_constraints, {}, {**AT_3, **GLOBAL}, "mean", GLOBAL),
+    (calibrated, {"data": ["digits"]}, {**AT_3, **TEMPERATURE}, "mean", TEMPERATURE),
+    (feature_norm, {}, NORM_AT_3, "ece", {}),
+    (feature_norm, {}, NORM_AT_3, "norm", {"metric": "feature_norm"}),
+    (heat_map, {"severity": 3}, {**CELL, "corruption": "fog"}, "mean", {"corruption": "fog"}),
+    (heat_map, {"severity": 3}, {**CELL, "corruption": "mean"}, "mean", {}),
+]
+
+
+@pytest.mark.parametrize(("figure", "options", "fields", "value", "rows"), MEANS)
+def test_records_against_slow_means(figure: Any, options: Row, fields: Row, value: str, rows: Row) -> None:
+    record = one(figure.prepare(ROWS, **options), **fields)
+    mean, error = slow_mean(MADE.rows, **{**ON_DIGITS, "loss": "focal", "severity": 3, **rows})
+    assert record[value] == pytest.approx(mean)
+    if "high" in record:
+        assert (record["high"] - record["mean"], record["mean"] - record["low"]) == pytest.approx((error, error))
+        assert record["n_seeds"] == 2
+
+
+def test_every_series_has_its_records() -> None:
     records = severity.prepare(ROWS)
     assert len(records) == 2 * 3 * 3 * 3  # data sets, losses, metrics, severities
-    for level in (0, 1, 3):
-        for metric, source in (("error", "accuracy"), ("ece", "ece"), ("kse", "kse")):
-            point = one(records, panel="mnist", loss="focal", metric=metric, severity=level)
-            mean, error = slow_mean(
-                MADE.rows, data="mnist", loss="focal", metric=source, severity=level, calibrator="none"
-            )
-            assert point["mean"] == pytest.approx(1 - mean if metric == "error" else mean)
-            assert (point["high"] - point["mean"], point["mean"] - point["low"]) == pytest.approx((error, error))
-            assert point["n_seeds"] == 2
+    mean, error = slow_mean(MADE.rows, **{**ON_DIGITS, "metric": "accuracy"}, loss="focal", severity=3)
+    point = one(records, **AT_3, metric="error")
+    assert (point["low"], point["mean"], point["high"]) == pytest.approx((1 - mean - error, 1 - mean, 1 - mean + error))
     some = severity.prepare(ROWS, data=["mnist"], losses=["focal"], calibrator="temperature")
     assert {(p["panel"], p["loss"], p["calibrator"]) for p in some} == {("mnist", "focal", "temperature")}
-    mean, _ = slow_mean(MADE.rows, data="mnist", loss="focal", metric="ece", severity=3, calibrator="temperature")
-    assert one(some, metric="ece", severity=3)["mean"] == pytest.approx(mean)
+    pairs = {("maxent_mean", ""), ("maxent_mean", "global")}
+    assert {(p["loss"], p["variant"]) for p in local_constraints.prepare(ROWS)} == pairs
+    assert len(feature_norm.prepare(ROWS)) == 2 * 3 * 3
+    cells = heat_map.prepare(ROWS)
+    assert len(cells) == 2 * 3 * 3
+    assert list(dict.fromkeys(cell["corruption"] for cell in cells)) == ["snow", "fog", "mean"]
+
+
+def test_calibrated_draws_the_default_losses() -> None:
+    records = calibrated.prepare(ROWS, data=["digits"])
+    assert {p["calibrator"] for p in records} == {"none", "temperature"}
+    assert {p["loss"] for p in calibrated.prepare(ROWS, losses=["focal"])} == {"focal"}
+    for losses, shown in ((("focal", "poly"), {"focal"}), (("poly", "avuc"), {"poly", "avuc"})):
+        rows, _ = Experiment(losses=losses, seeds=1, calibrators=("none", "temperature"), metrics=("ece",)).tables
+        assert {p["loss"] for p in calibrated.prepare(rows)} == shown
 
 
 def test_an_undefined_value_leaves_its_point_out() -> None:
-    """As in a table: a mean over other seeds than the rest of the line would not be told apart."""
+    """As in a table: the mean must not be over fewer seeds than the rest of the line."""
     rows = [dict(row) for row in MADE.rows]
     broken = next(row for row in rows if (row["loss"], row["metric"], row["severity"]) == ("focal", "ece", 3))
     broken["value"] = None
@@ -139,37 +175,6 @@ def test_an_undefined_value_leaves_its_point_out() -> None:
     seeds = {(p["metric"], p["severity"]): p["n_seeds"] for p in found}
     assert ("ece", 3) not in seeds
     assert seeds["ece", 1] == seeds["error", 3] == 2
-
-
-def test_local_constraints_pairs_the_variants() -> None:
-    records = local_constraints.prepare(ROWS)
-    assert {(p["loss"], p["variant"]) for p in records} == {("maxent_mean", ""), ("maxent_mean", "global")}
-    found = one(records, panel="digits", variant="global", severity=1)
-    about = {"data": "digits", "loss": "maxent_mean", "variant": "global", "metric": "ece", "severity": 1}
-    mean, error = slow_mean(MADE.rows, **about, calibrator="none")
-    assert (found["mean"], found["high"]) == pytest.approx((mean, mean + error))
-
-
-def test_calibrated_has_a_line_for_each_calibrator() -> None:
-    records = calibrated.prepare(ROWS, data=["digits"])
-    assert {p["calibrator"] for p in records} == {"none", "temperature"}
-    assert {p["loss"] for p in records} == {"cross_entropy", "focal", "maxent_mean"}
-    found = one(records, loss="focal", calibrator="temperature", severity=3)
-    mean, _ = slow_mean(MADE.rows, data="digits", loss="focal", calibrator="temperature", metric="ece", severity=3)
-    assert found["mean"] == pytest.approx(mean)
-    assert {p["loss"] for p in calibrated.prepare(ROWS, losses=["focal"])} == {"focal"}
-    for losses, shown in ((("focal", "poly"), {"focal"}), (("poly", "avuc"), {"poly", "avuc"})):
-        rows, _ = Experiment(losses=losses, seeds=1, calibrators=("none", "temperature"), metrics=("ece",)).tables
-        assert {p["loss"] for p in calibrated.prepare(rows)} == shown
-
-
-def test_feature_norm_against_slow_means() -> None:
-    records = feature_norm.prepare(ROWS)
-    assert len(records) == 2 * 3 * 3
-    found = one(records, panel="digits", loss="focal", shift_level=3)
-    about = {"data": "digits", "loss": "focal", "severity": 3, "calibrator": "none"}
-    means = tuple(slow_mean(MADE.rows, **about, metric=metric)[0] for metric in ("feature_norm", "ece"))
-    assert (found["norm"], found["ece"]) == pytest.approx(means)
 
 
 @pytest.mark.parametrize("level", [None, 0, 3], ids=["all shifted", "unshifted", "one severity"])
@@ -208,16 +213,8 @@ def test_label_smoothing_and_risk_coverage_against_slow_sums() -> None:
         assert (risks[at]["coverage"], risks[at]["error"]) == pytest.approx((coverage, error))
 
 
-def test_heat_map_against_slow_means(folder: ExperimentFolder) -> None:
-    records = heat_map.prepare(ROWS)
-    assert len(records) == 2 * 3 * 3
-    assert list(dict.fromkeys(cell["corruption"] for cell in records)) == ["snow", "fog", "mean"]
-    head = {"data": "digits", "loss": "focal", "metric": "ece", "shifted": True, "calibrator": "none"}
-    for shift, about in (("fog", {"corruption": "fog"}), ("mean", {})):
-        found = one(records, panel="digits", loss="focal", corruption=shift)
-        assert found["mean"] == pytest.approx(slow_mean(MADE.rows, **head, **about)[0])
-    spec = figures.make_figure("heat_map", folder, data=["digits"]).to_dict()
-    cells = {(cell["line"], cell["corruption"]): cell for rows in spec["datasets"].values() for cell in rows}
+def test_text_is_white_on_dark_cells(charts: dict[str, Any]) -> None:
+    cells = {(c["line"], c["corruption"]): c for rows in charts["heat_map"].datasets.values() for c in rows}
     assert max(cells.values(), key=lambda cell: cell["mean"])["dark"]
     assert not cells["MaxEnt M", "fog"]["dark"]
 
@@ -245,7 +242,7 @@ def test_samples_are_the_images_enlarged() -> None:
     assert (images[2] == (255, 0, 0)).all()
 
 
-def test_models_and_shifts_in_the_wild_are_panels_of_their_own() -> None:
+def test_models_and_natural_shifts_have_their_own_panels() -> None:
     rows = [{**row, "model": model, "run": row["run"] + model} for row in MADE.rows for model in ("mlp", "cnn")]
     assert list(by_panel(severity.prepare(rows_table(rows), data=["digits"]))) == ["digits, cnn", "digits, mlp"]
     both = pa.concat_tables([ROWS, WILD.tables[0]])
@@ -264,7 +261,7 @@ def test_models_and_shifts_in_the_wild_are_panels_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: dict[str, str]) -> None:
-    spec = charts[name].to_dict()  # which is valid, or altair refuses
+    spec = charts[name].to_dict()  # altair validates it
     assert spec["config"]["background"] == "white"
     assert drawn[name].count("<path") > 5 or drawn[name].count("<image") == 3
     assert 'fill="white"' in drawn[name]
@@ -274,12 +271,12 @@ def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: di
     assert 150 < width_of(drawn[name]) < (COLUMN if narrow else PAGE) + 10
 
 
-def test_marks_say_their_numbers_in_the_colour_of_their_loss(drawn: dict[str, str]) -> None:
+def test_marks_have_descriptions_and_the_colour_of_their_loss(drawn: dict[str, str]) -> None:
     for name in ("severity", "reliability", "feature_norm", "risk_coverage"):
         for loss in ("cross_entropy", "focal", "maxent_mean"):
             assert line_style(loss).colour.lower() in drawn[name].lower(), (name, loss)
     labels = {name: re.findall(r' aria-label="([^"]*)"', svg) for name, svg in drawn.items()}
-    said = {
+    descriptions = {
         "severity": r"Focal: severity 3, ECE [\d.]+ %, mean of 2 seeds",
         "reliability": r"Focal: confidence 90 to 100 %, accuracy [\d.]+ %, [\d.]+ % of the predictions",
         "heat_map": r"MaxEnt M: fog, ECE [\d.]+ %",
@@ -288,12 +285,12 @@ def test_marks_say_their_numbers_in_the_colour_of_their_loss(drawn: dict[str, st
         "samples": "digits: fog 3",
         "risk_coverage": "Focal",
     }
-    for name, sentence in said.items():
-        assert any(re.fullmatch(sentence, label) for label in labels[name]), name
+    for name, pattern in descriptions.items():
+        assert any(re.fullmatch(pattern, label) for label in labels[name]), name
 
 
-def test_two_data_sets_stand_side_by_side_under_a_note(tmp_path: Path) -> None:
-    """Of the tests that all runs have, which the calibrators that are not shown do not change."""
+def test_two_data_sets_are_drawn_side_by_side_under_a_note(tmp_path: Path) -> None:
+    """Means are over the tests that all runs have; other calibrators do not matter."""
     run = next(row["run"] for row in MADE.curves if row["data"] == "mnist" and row["loss"] == "focal")
     kept = [row for row in MADE.curves if (row["run"], row["split"], row["calibrator"]) != (run, "fog-3", "none")]
     folder = write(tmp_path, ROWS, curves_table(kept))
@@ -306,11 +303,11 @@ def test_two_data_sets_stand_side_by_side_under_a_note(tmp_path: Path) -> None:
 
 
 def test_figures_by_name_and_the_reasons_for_others(tmp_path: Path, folder: ExperimentFolder) -> None:
-    told: list[str] = []
+    seen: list[str] = []
     made, reasons = figures.make_figures(
-        folder, ["samples", "gibbs", "severity"], progress=told.append, losses=["poly"]
+        folder, ["samples", "gibbs", "severity"], progress=seen.append, losses=["poly"]
     )
-    assert (told, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
+    assert (seen, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
     assert reasons["samples"] == "the figure samples needs images of the data set"
     assert "unknown loss of the experiment 'poly'" in reasons["severity"]
     folder = write(tmp_path, ROWS, CURVES)
@@ -336,7 +333,7 @@ def test_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: 
         assert Image.open(io.BytesIO(content)).width > 2.5 * 150
 
 
-def test_a_page_fetches_nothing(charts: dict[str, Any], tmp_path: Path) -> None:
+def test_html_is_self_contained(charts: dict[str, Any], tmp_path: Path) -> None:
     save(charts["samples"], tmp_path / "samples.html")
     page = (tmp_path / "samples.html").read_text()
     assert page.lstrip().startswith("<!DOCTYPE html>")

@@ -1,4 +1,4 @@
-"""The verb figure: one figure or all, what is written where, and what is said of those that cannot be made."""
+"""The verb figure: one figure or all, where they are written, and the messages for those that cannot be drawn."""
 
 import re
 from pathlib import Path
@@ -35,11 +35,11 @@ def test_one_figure_goes_into_the_folder_or_a_file(calibrant: Run, folder: Path)
 
 
 def test_all_figures_and_the_reasons_for_the_others(calibrant: Run, folder: Path) -> None:
-    said = calibrant("figure", "all", folder, width=400).done().splitlines()
+    printed = calibrant("figure", "all", folder, width=400).done().splitlines()
     made = {"gibbs", "severity", "samples", "reliability", "risk_coverage", "heat_map"}
     assert {path.stem for path in (folder / "figures").iterdir()} == made
-    assert said[: len(made)] == [str(folder / "figures" / f"{name}.svg") for name in FIGURES if name in made]
-    lacking = dict(line.removeprefix("not drawn: ").split(": ", 1) for line in said[len(made) :])
+    assert printed[: len(made)] == [str(folder / "figures" / f"{name}.svg") for name in FIGURES if name in made]
+    lacking = dict(line.removeprefix("not drawn: ").split(": ", 1) for line in printed[len(made) :])
     assert set(lacking) == set(FIGURES) - made
     assert 'variant = "global"' in lacking["local_constraints"]
 
@@ -59,7 +59,7 @@ REFUSALS = {
     "calibrated demo -o x.gif": "a file of .svg, .png, .pdf, .html, .json, got",  # before all else
     "severity demo --severity 3": "the figure severity has no option severity",
     "calibrated demo": "the figure calibrated needs calibrated rows",
-    "gibbs -o nowhere/x.svg": "nowhere/x.svg cannot be written: No such file or directory",
+    "heat_map demo -o nowhere/x.svg": "nowhere/x.svg cannot be written: No such file or directory",
 }
 
 
@@ -72,5 +72,5 @@ def test_refusals(calibrant: Run, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_help_names_every_figure(calibrant: Run) -> None:
-    said = re.sub(r"\W+", " ", calibrant("figure", "--help").done())
-    assert [name for name in FIGURES if f" {name} " not in said] == []
+    printed = re.sub(r"\W+", " ", calibrant("figure", "--help").done())
+    assert [name for name in FIGURES if f" {name} " not in printed] == []
