@@ -1,8 +1,8 @@
-"""The convex dual of a maximum-entropy problem, and one damped Newton for many such problems at once."""
+"""The convex dual of maximum-entropy problems, solved by a damped Newton method for many problems at once."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import Self, final
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -19,21 +19,20 @@ EDGE = 1e-10  # a normalized distribution whose features vary less than this has
 MAX_NEWTON_STEPS = 200
 MAX_HALVINGS = 50
 BLOCK_POINTS = 2**17  # problems × support points evaluated at a time: 1 MiB of float64, which stays in the cache
-N_PILOTS = 128  # problems solved first, where there are many, to start the others close to their answers
+N_PILOTS = 128  # problems solved first, where there are many, as starting points for the others
 TINY, EPSILON = torch.finfo(torch.float64).tiny, torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True)
 class MomentProblem(ABC):
-    """Many problems over the same support points (the classes): find λ so that the moments of f are the targets.
+    """Many problems over the same support points (the classes): the λ for which the moments of f are the targets.
 
-    Each feature, and its target with it, is divided by its largest magnitude, so that no number is far from 1
-    whatever the class values are.
+    Each feature and its target are divided by the feature's largest magnitude.
     """
 
     targets: Tensor  # (n_problems, n_constraints), scaled
-    scales: Tensor  # (n_problems or 1, n_constraints), what features and targets were divided by
-    origin: Tensor  # (n_constraints,), what was subtracted from them before
+    scales: Tensor  # (n_problems or 1, n_constraints), the divisors of features and targets
+    origin: Tensor  # (n_constraints,), subtracted from both before the division
     signed: Tensor  # (n_constraints,), whether the feature takes values of both signs
     normalized: bool
 
@@ -62,7 +61,7 @@ class MomentProblem(ABC):
         """Columns, orthonormal or 0, along which λ changes nothing: (n_problems or 1, n_constraints, n_constraints)."""
 
 
-def _origin(features: Tensor, gibbs: str) -> Tensor:
+def _feature_origin(features: Tensor, gibbs: str) -> Tensor:
     """The value nearest to 0 of features of one sign: a normalized distribution has the same multipliers from there."""
     nearest = features.amin(0).clamp_min(0) + features.amax(0).clamp_max(0)
     return nearest if gibbs == "normalized" else torch.zeros_like(nearest)
@@ -78,7 +77,7 @@ class LinearProblem(MomentProblem):
 
     @classmethod
     def of(cls, features: Tensor, targets: Tensor, gibbs: str) -> Self:
-        origin = _origin(features, gibbs)
+        origin = _feature_origin(features, gibbs)
         features, targets = features - origin, targets - origin
         scales = features.abs().amax(0)
         scales = torch.where(scales > 0, scales, 1.0)
@@ -117,7 +116,7 @@ class CenteredProblem(MomentProblem):
 
     @classmethod
     def of(cls, values: Tensor, centers: Tensor, targets: Tensor, gibbs: str) -> Self:
-        origin = torch.stack([_origin(values, gibbs), torch.zeros_like(values[0])])
+        origin = torch.stack([_feature_origin(values, gibbs), torch.zeros_like(values[0])])
         values, centers, targets = values - origin[0], centers - origin[0], targets - origin
         low, high = values.aminmax()
         spread = torch.maximum((low - centers) ** 2, (high - centers) ** 2)
@@ -158,23 +157,14 @@ class CenteredProblem(MomentProblem):
         return (self.values - self.centers[:, None]).square_()
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """The dual at some multipliers: value, slope, curvature, and how far the moments are from the targets."""
+class _Point(NamedTuple):
+    """The dual at some multipliers: value, slope, curvature, and the distance of the moments from the targets."""
 
     value: Tensor  # (n_problems,)
     gradient: Tensor  # (n_problems, n_constraints)
     hessian: Tensor  # (n_problems, n_constraints, n_constraints)
     residual: Tensor  # (n_problems,)
     tolerance: Tensor  # (n_problems,), of the residual
-
-    def __getitem__(self, rows: Tensor) -> Self:
-        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-    def where(self, mask: Tensor, other: Self) -> Self:
-        """These rows where the mask holds, the other's elsewhere."""
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return type(self)(*(torch.where(mask.view(-1, *[1] * (mine.ndim - 1)), mine, its) for mine, its in pairs))
 
 
 def _evaluate(problem: MomentProblem, multipliers: Tensor) -> _Point:
@@ -225,7 +215,7 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
 
     A row drops out when it has converged, or when no step of its direction improves it any more.
     """
-    lift = (flat @ flat.mT).expand(len(multipliers), -1, -1)  # a curvature, so that no step goes along them
+    lift = (flat @ flat.mT).expand(len(multipliers), -1, -1)  # a curvature along them, which keeps steps away
     rows, current = torch.arange(len(multipliers), device="cpu"), multipliers.clone()
     point = _evaluate(problem, multipliers)
     residuals, solved = torch.empty_like(point.residual), torch.zeros_like(rows, dtype=torch.bool)
@@ -237,7 +227,7 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
             multipliers[rows], residuals[rows] = current, point.residual
             solved[rows] = point.residual <= point.tolerance
             rows, current = rows[unfinished], current[unfinished]
-            problem, point = problem[unfinished], point[unfinished]
+            problem, point = problem[unfinished], _Point(*(part[unfinished] for part in point))
         if n_steps == MAX_NEWTON_STEPS or len(rows) == 0:
             break
         previous = point.residual
@@ -249,8 +239,8 @@ def _newton(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> tuple[
 def _step(problem: MomentProblem, point: _Point, hessian: Tensor) -> Tensor:
     r"""Newton's step for :math:`\log m(\lambda) = \log c` where the moments m are sums of exponentials of one sign.
 
-    These equations are closer to linear than :math:`m(\lambda) = c`, so that half the steps suffice from far away; at
-    the root both steps agree. Wherever this one would not descend on the dual, the ordinary Newton step does.
+    These equations are closer to linear than :math:`m(\lambda) = c`, which halves the steps from far away; at the root
+    both steps agree. Where this step would not descend on the dual, the ordinary Newton step is taken.
     """
     gradient = point.gradient
     if problem.normalized:
@@ -265,7 +255,7 @@ def _step(problem: MomentProblem, point: _Point, hessian: Tensor) -> Tensor:
 
 
 def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:
-    """Solution of H·step = −gradient; a Hessian that has run out of precision is lifted a little first."""
+    """Solution of H·step = −gradient, with a multiple of the identity added to H for precision."""
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     lift = EPSILON * diagonal.amax(-1, keepdim=True) + TINY
     if gradient.shape[1] == 1:
@@ -278,23 +268,25 @@ def _line_search(problem: MomentProblem, multipliers: Tensor, point: _Point, ste
     """Halve each row's step until the dual falls enough or, at the last digits, the residual does; else stay."""
     descent = 1e-4 * (point.gradient * step).sum(1)
     pending = torch.ones_like(point.residual, dtype=torch.bool)
-    best, reached = multipliers, point
+    best, reached = multipliers.clone(), _Point(*(part.clone() for part in point))
     for halvings in range(MAX_HALVINGS):
         trial = multipliers + 0.5**halvings * step
         found = _evaluate(problem, trial)
         better = (found.value <= point.value + 0.5**halvings * descent) | (found.residual < point.residual)
         if halvings == 0 and better.all():
             return trial, found
-        best = torch.where((better & pending)[:, None], trial, best)
-        reached = found.where(better & pending, reached)
+        accepted = better & pending
+        best[accepted] = trial[accepted]
+        for old, new in zip(reached, found, strict=True):
+            old[accepted] = new[accepted]
         pending &= ~better
         if not pending.any():
             break
     return best, reached
 
 
-def _start(problem: MomentProblem, flat: Tensor) -> Tensor:
-    """Multipliers to begin with: zero, or a spline through some solved classes where one parameter tells all apart."""
+def _initial_multipliers(problem: MomentProblem, flat: Tensor) -> Tensor:
+    """Zero, or a spline through some solved classes where one parameter distinguishes the problems."""
     zeros = torch.zeros_like(problem.targets)
     one_parameter = problem.targets.shape[1] == 1 or isinstance(problem, CenteredProblem)
     if len(zeros) <= 4 * N_PILOTS or not one_parameter:
@@ -318,12 +310,12 @@ def solve_dual(problem: MomentProblem) -> tuple[Tensor, float, int]:
     Raises: NotConvergedError, naming the row as a class.
     """
     flat = problem.flat_directions()
-    multipliers = _start(problem, flat)
+    multipliers = _initial_multipliers(problem, flat)
     residuals, solved, n_steps = _newton(problem, multipliers, flat)
     solved &= _inside(problem, multipliers, flat)
     if not solved.all():
         worst = int(residuals.nan_to_num(torch.inf).masked_fill(solved, -1).argmax())
-        raise NotConvergedError(_reason(problem, worst, float(residuals[worst])))
+        raise NotConvergedError(_failure_message(problem, worst, float(residuals[worst])))
     multipliers = multipliers / problem.scales
     if flat.any():
         multipliers = _least_norm(multipliers, flat / problem.scales[..., None])
@@ -331,9 +323,9 @@ def solve_dual(problem: MomentProblem) -> tuple[Tensor, float, int]:
 
 
 def _inside(problem: MomentProblem, multipliers: Tensor, flat: Tensor) -> Tensor:
-    """Whether the moments lie within the reachable ones: at their edge λ is only where the iteration happened to stop.
+    """Whether the targets lie inside the reachable moments: at the edge, λ is infinite.
 
-    There the distribution has shrunk to a face of the support, and some feature does not vary under it any more.
+    There the distribution is concentrated on a face of the support, where some feature does not vary.
     """
     if not problem.normalized:
         return torch.ones_like(multipliers[:, 0], dtype=torch.bool)
@@ -347,8 +339,8 @@ def _least_norm(multipliers: Tensor, flat: Tensor) -> Tensor:
     return multipliers - along[..., 0]
 
 
-def _reason(problem: MomentProblem, row: int, residual: float) -> str:
-    """Why class ``row`` has no multipliers, in one line."""
+def _failure_message(problem: MomentProblem, row: int, residual: float) -> str:
+    """Why class ``row`` has no multipliers."""
     one = problem[slice(row, row + 1)]
     constraint = torch.eye(len(one.signed), dtype=torch.float64, device="cpu")
     features = torch.cat([one.exponents(unit[None]) for unit in constraint]) * one.scales.T + one.origin[:, None]
