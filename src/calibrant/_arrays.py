@@ -17,10 +17,10 @@ Hashes: TypeAlias = NDArray[np.uint64]
 HASHED_WORDS = 2**15  # at a time: they stay in the cache
 FEW_WORDS = 16  # sums over fewer are faster when rows run along the last dimension
 UNKNOWN = -1  # the label of a row whose label is not known
-BLOCK_NUMBERS = 2**18  # in a block of rows, by default
+BLOCK_ELEMENTS = 2**18  # in a block of rows, by default
 
 
-def blocks(n: int, width: int, *, size: int = BLOCK_NUMBERS) -> Iterator[slice]:
+def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]:
     """Slices that cover ``n`` rows in order, each of at most ``size`` numbers where a row has ``width``.
 
     A block has at least one row.
