@@ -4,6 +4,8 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,11 +16,10 @@ import pytest
 import torch
 
 from calibrant._parquet import FilePart
-from calibrant.audits.statistics import collect_statistics
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
 from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
 from calibrant.predictions import Predictions
-from made.audits import make_rows
+from made.predictions import example
 
 MAX_SECONDS = 300  # which only a cluster that never starts needs
 PARTS = [FilePart("x", "x", number, 0, 1, 100 + number) for number in range(9)]
@@ -96,38 +97,13 @@ def test_no_more_parts_than_the_window_are_under_way(window: int) -> None:
 
 # On Ray
 
+
 # Ray leaves its pipes and log files to the garbage collector, and announces changes of its own defaults.
-quiet_ray = [
+pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:.*RAY_.*:FutureWarning"),
 ]
-
-
-@pytest.fixture
-def ray() -> Iterator[ModuleType]:
-    """Ray, with nothing of it running before and after."""
-    module: ModuleType = pytest.importorskip("ray", reason="Ray comes with the extra ray")
-    assert not module.is_initialized()
-    module.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers do not find this file
-    try:
-        yield module
-    finally:
-        module.shutdown()
-
-
-def with_marks(test: Any) -> Any:
-    for mark in quiet_ray:
-        test = mark(test)
-    return test
-
-
-@with_marks
-def test_ray_on_this_machine_gives_the_same_and_is_stopped(ray: ModuleType) -> None:
-    handler = signal.getsignal(signal.SIGTERM)
-    assert_results(list(map_parts(partial(work, 20, None), PARTS, ray="local")), 20)
-    assert not ray.is_initialized()
-    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @contextmanager
@@ -144,12 +120,12 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.fixture(scope="class")
-def cluster() -> Iterator[ModuleType]:
-    """Ray, connected to a cluster of two nodes on this machine, each with its own raylet and object store."""
-    module: ModuleType = pytest.importorskip("ray", reason="Ray comes with the extra ray")
+def test_two_nodes_of_a_ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real cluster on this machine, each node with its own raylet and object store."""
+    ray: ModuleType = pytest.importorskip("ray", reason="Ray comes with the extra ray")
     from ray.cluster_utils import Cluster
 
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers do not find this file
     nodes = Cluster()
     try:
         try:
@@ -158,36 +134,28 @@ def cluster() -> Iterator[ModuleType]:
                 nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20)
         except (TimeoutError, RuntimeError, OSError) as error:
             pytest.skip(f"no Ray cluster of two nodes starts here: {error}")
-        module.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        module.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
-        yield module
+        handler = signal.getsignal(signal.SIGTERM)
+        assert_results(list(map_parts(partial(work, 20, None), PARTS, ray=nodes.address)), 20)
+        assert not ray.is_initialized()  # the connection was for this call
+        assert signal.getsignal(signal.SIGTERM) is handler
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+        assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+        with pytest.raises(CorruptFileError, match=r"^part 4 is damaged$"):
+            list(map_parts(partial(work, 2, 4), PARTS, ray="auto"))
+        check_relative_paths(tmp_path, monkeypatch)
+        assert ray.is_initialized()  # a connection that was there before stays
     finally:
-        module.shutdown()
+        ray.shutdown()
         nodes.shutdown()
 
 
-@with_marks
-class TestTwoNodesOfARayCluster:
-    """A real cluster, which starts once for all of these."""
+def check_relative_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are relative to the folder of the caller, in the workers too."""
+    from calibrant.audits.statistics import collect_statistics
 
-    def test_the_same_results_and_a_session_that_was_there_before_stays(self, cluster: ModuleType) -> None:
-        assert len([node for node in cluster.nodes() if node["Alive"]]) == 2
-        assert_results(list(map_parts(partial(work, 20, None), PARTS, ray="auto")), 20)
-        assert cluster.is_initialized()
-
-    @pytest.mark.usefixtures("cluster")
-    def test_an_error_is_its_own(self) -> None:
-        with pytest.raises(CorruptFileError, match=r"^part 4 is damaged$"):
-            list(map_parts(partial(work, 2, 4), PARTS, ray="auto"))
-
-    @pytest.mark.usefixtures("cluster")
-    def test_paths_are_relative_to_the_folder_of_the_caller(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        make_rows().save(tmp_path / "x.parquet")
-        monkeypatch.chdir(tmp_path)
-        found = collect_statistics(Predictions.scan("x.parquet"), ray="auto")
-        assert found.fingerprint == make_rows().fingerprint
+    example().save(folder / "x.parquet")
+    monkeypatch.chdir(folder)
+    assert collect_statistics(Predictions.scan("x.parquet"), ray="auto").fingerprint == example().fingerprint
 
 
 # Refusals
@@ -201,22 +169,45 @@ class TestTwoNodesOfARayCluster:
         ({"jobs": 2, "ray": "auto"}, "give either jobs or ray"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         list(map_parts(partial(work, 2, None), PARTS, **options))
 
 
-def test_ray_that_is_not_there_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+class LostWorkerError(Exception):
+    """As Ray raises it."""
+
+
+def test_no_cluster_and_dead_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**options: object) -> None:
         raise ConnectionError("Could not find any running Ray instance.\nStart one.")
 
-    exceptions = SimpleNamespace(RayError=OSError, RayTaskError=OSError)
-    fake = SimpleNamespace(is_initialized=lambda: False, init=init, exceptions=exceptions)
-    for module, address, message in (
-        (None, "local", r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
-        (fake, "auto", r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
-        (fake, "127.0.0.1:1", r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
+    def lose(_: object) -> bytes:
+        raise LostWorkerError("the node died\nat noon")
+
+    exceptions = SimpleNamespace(RayError=LostWorkerError, RayTaskError=ZeroDivisionError)
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init, exceptions=exceptions)
+    remote = SimpleNamespace(remote=lambda *_: None)
+    lost = SimpleNamespace(
+        is_initialized=lambda: True, exceptions=exceptions, put=id, get=lose, remote=lambda _: remote
+    )
+    lost.cluster_resources = dict
+    for module, address, error, message in (
+        (None, "local", MissingExtraError, r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
+        (ray, "auto", ResourceError, r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
+        (ray, "127.0.0.1:1", ResourceError, r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
+        (lost, "auto", ResourceError, r"^a Ray worker has died: the node died$"),
     ):
         monkeypatch.setitem(sys.modules, "ray", module)
-        with pytest.raises((MissingExtraError, ResourceError), match=message):
+        with pytest.raises(error, match=message):
             list(map_parts(partial(work, 2, None), PARTS, ray=address))
+
+
+def test_a_local_worker_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object) -> None:
+        raise BrokenProcessPool("a process was terminated")
+
+    threads = lambda jobs, _context, start, arguments: ThreadPoolExecutor(jobs, "", start, arguments)  # noqa: E731
+    monkeypatch.setattr("calibrant.parallel.ProcessPoolExecutor", threads)
+    with pytest.raises(ResourceError, match=r"^a worker process has died, perhaps for lack of memory: try fewer jobs$"):
+        list(map_parts(die, PARTS, jobs=2))

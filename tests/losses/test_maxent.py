@@ -1,4 +1,4 @@
-"""MaxEnt Loss where the paper and its published code differ, and what the constraints do."""
+"""MaxEnt Loss: its options against the oracle, where the paper and its published code differ, and telemetry."""
 
 import dataclasses
 
@@ -6,11 +6,26 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calibrant.errors import InvalidInputError
 from calibrant.losses import LOSSES, MaxEntLoss
 from calibrant.losses.fused import fused_sum
+from calibrant.maxent import FORMS, solve
+from made import loss_oracles as oracles
+from made.loss_check import (
+    IGNORED,
+    build_of,
+    check_loss,
+    oracle_at_random,
+    random_batch,
+    random_soft_labels,
+    value_and_gradient,
+)
+from made.loss_oracles import constraint_features, moment, skewed_prior
 
+VALUES = [-1.0, 0.5, 3.0, 2.0, 7.0, 2.5]
+FEATURES = [[0.5, 2.0], [1.0, 0.0], [2.0, 1.5], [0.0, 1.0], [3.0, 0.5], [1.5, 1.0]]
 UNIFORM = [0.1] * 10
 
 
@@ -22,6 +37,127 @@ def batch(n: int = 64, k: int = 10, scale: float = 3.0) -> tuple[Tensor, Tensor]
 
 def gradient_of(criterion: torch.nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     return torch.autograd.grad(criterion(logits, labels), logits)[0]
+
+
+MAXENT_OPTIONS: list[tuple[str, dict[str, object]]] = [
+    *((form, {"penalty": "signed", "gibbs": "normalized"}) for form in FORMS),
+    *((form, {"penalty": "signed_as_printed"}) for form in FORMS),
+    *((form, {"penalty": "squared"}) for form in FORMS),
+    *((form, {"gibbs": "normalized"}) for form in FORMS),
+    *((form, {"local": False}) for form in FORMS),
+    ("mean_variance", {"local": False, "penalty": "squared"}),
+    ("mean", {"class_values": VALUES}),
+    ("mean_variance", {"class_values": VALUES, "penalty": "squared"}),
+    ("variance", {"class_values": VALUES, "local": False}),
+    ("mean", {"features": FEATURES}),
+    ("mean", {"features": FEATURES, "penalty": "squared", "local": False}),
+    ("mean", {"gamma": 0.0}),
+    ("mean_variance", {"gamma": 2.5}),
+    ("prior", {"gamma": 3.0}),
+]
+SHARED = (
+    *("one_hot", "first_gradient", "second_gradient", "confidently_wrong", "ignored_rows", "paths_agree"),
+    *("weights_are_multiplicities", "copies"),
+)
+
+
+@pytest.mark.parametrize(("form", "options"), MAXENT_OPTIONS, ids=str)
+def test_maxent_options_follow_the_definition(form: str, options: dict[str, object]) -> None:
+    meant = {key: value for key, value in options.items() if key != "gibbs"}
+    given = {key: torch.tensor(value) if key == "features" else value for key, value in options.items()}
+    name = f"maxent_{form}"
+    oracle_at_random(name, build_of(name, **given), oracles.maxent(form, **meant))
+
+
+KEPT = [("mean_variance", "squared", "paper"), ("prior", "squared", "paper"), ("mean_variance", "signed", "normalized")]
+
+
+@pytest.mark.parametrize(("form", "penalty", "gibbs"), KEPT)
+def test_maxent_options_keep_the_contract(form: str, penalty: str, gibbs: str) -> None:
+    name = f"maxent_{form}"
+    check_loss(name, build_of(name, penalty=penalty, gibbs=gibbs), SHARED)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_multipliers_are_those_of_the_solver(form: str) -> None:
+    for gibbs in ("paper", "normalized"):
+        for local in (True, False):
+            options = {"label_smoothing": 0.1, "gibbs": gibbs, "local": local}
+            wanted = solve(skewed_prior(5), form, **options).multipliers.float()
+            torch.testing.assert_close(MaxEntLoss(skewed_prior(5), form, **options).multipliers, wanted)
+
+
+def test_prior_from_labels_and_from_counts() -> None:
+    wanted = MaxEntLoss([0.5, 0.3, 0.2]).multipliers
+    seen = torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
+    ignored = torch.cat((seen, torch.full((2,), 255))).reshape(2, 6).to(torch.uint8)
+    for labels in (seen, seen.tolist(), seen.numpy(), seen.reshape(2, 5), seen.to(torch.uint8), ignored):
+        found = MaxEntLoss.from_labels(labels, np.int64(3), ignore_index=255, gamma=np.float32(2.0))
+        torch.testing.assert_close(found.multipliers, wanted)
+        assert found.curve.keywords["gamma"] == 2
+    for counts in ([5, 3, 2], torch.tensor([50, 30, 20])):
+        torch.testing.assert_close(MaxEntLoss.from_counts(counts).multipliers, wanted)
+
+
+def test_maxent_never_rewards_a_violation() -> None:
+    """Row 2: λ of class 1 is negative (-0.712) for two classes; its absolute value weighs the penalty."""
+    criterion = MaxEntLoss([0.5, 0.5], gamma=0.0)
+    assert criterion.multipliers[1].item() == pytest.approx(-0.7123, abs=1e-4)
+    far, near = torch.tensor([[9.0, 0.0]]), torch.tensor([[1.0, 0.0]])
+    label = torch.tensor([1])
+    extra = [criterion(z, label).item() - F.cross_entropy(z, label).item() for z in (far, near)]
+    assert extra[0] > extra[1] > 0
+
+
+@pytest.mark.parametrize("penalty", ["absolute", "squared"])
+def test_prior_form_does_not_see_the_order_of_the_classes(penalty: str) -> None:
+    logits, labels = random_batch(9, 5, seed=20)
+    prior = torch.tensor(skewed_prior(5), dtype=torch.float64)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    value, gradient = value_and_gradient(MaxEntLoss(prior, "prior", penalty=penalty), logits, labels)
+    renamed = MaxEntLoss(prior[order], "prior", penalty=penalty)
+    moved = value_and_gradient(renamed, logits[:, order], order.argsort()[labels])
+    torch.testing.assert_close(moved[0], value, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moved[1], gradient[:, order], rtol=1e-5, atol=1e-6)
+    by_order = [
+        MaxEntLoss(p, penalty=penalty)(z, y)
+        for p, z, y in ((prior, logits, labels), (prior[order], logits[:, order], order.argsort()[labels]))
+    ]
+    assert (by_order[0] - by_order[1]).abs() > 1e-3  # row 7: the other forms do
+
+
+@pytest.mark.parametrize("form", ["mean", "variance", "mean_variance"])
+@pytest.mark.parametrize("first", [0.0, 20.0, 2000.0])
+def test_class_values_far_from_zero_keep_float32_accurate(first: float, form: str) -> None:
+    """Ages or years as class values: the second moment around their middle must not drown in their squares."""
+    logits, labels = random_batch(9, 10, seed=25)
+    values = [first + k for k in range(10)]
+    for reduction in ("mean", "none"):
+        criterion = MaxEntLoss(skewed_prior(10), form, class_values=values, reduction=reduction)
+        value, gradient = value_and_gradient(criterion, logits, labels)
+        narrow_value, narrow_gradient = value_and_gradient(criterion, logits.float(), labels)
+        torch.testing.assert_close(narrow_value.double(), value, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(narrow_gradient.double(), gradient, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_telemetry_moments(form: str) -> None:
+    logits, labels = random_batch(8, 4, seed=23)
+    labels[5] = IGNORED
+    kept = [i for i in range(8) if i != 5]
+    prior = skewed_prior(4)
+    probs = logits.softmax(1).tolist()
+    features = {i: constraint_features(prior, int(labels[i]), form, label_smoothing=0.1) for i in kept}
+    own = {i: oracles.smoothed_one_hot(int(labels[i]), 4, 0.1) for i in kept}
+    telemetry = MaxEntLoss(prior, form, label_smoothing=0.1).telemetry(logits, labels)
+    for n in range(len(features[0])):
+        wanted = [
+            np.mean([moment(distribution(i), features[i][n]) for i in kept])
+            for distribution in (lambda i: probs[i], lambda i: prior, lambda i: own[i])
+        ]
+        got = [telemetry.moments[n], telemetry.global_moments[n], telemetry.local_moments[n]]
+        assert got == pytest.approx(wanted, rel=1e-5)
+    assert len(telemetry.moments) == len(telemetry.global_moments) == len(telemetry.local_moments) == len(features[0])
 
 
 def test_absolute_penalty_is_focal_plus_weighted_distances() -> None:
@@ -144,53 +280,6 @@ def test_telemetry_works_where_nothing_is_recorded_and_needs_a_sample() -> None:
         criterion.telemetry(torch.zeros(2, 10), torch.full((2,), -100))
 
 
-@pytest.mark.parametrize("name", ["focal", "avuc", "mdca", "maxent_mean"])
-def test_ignored_rows_may_hold_anything(name: str) -> None:
-    """With validation, which then looks at the others only, and without it, as on a device."""
-    logits, labels = batch()
-    broken, ignored = logits.detach().clone(), labels.clone()
-    broken[5], ignored[5] = torch.nan, -100
-    kept = torch.arange(64) != 5
-    for validate in (None, False):
-        criterion = LOSSES[name](UNIFORM, validate=validate) if "maxent" in name else LOSSES[name](validate=validate)
-        leaf = broken.clone().requires_grad_()
-        value = criterion(leaf, ignored)
-        torch.testing.assert_close(value, criterion(logits[kept], labels[kept]))
-        gradient = torch.autograd.grad(value, leaf)[0]
-        assert gradient.isfinite().all()
-        assert not gradient[5].any()
-
-
-@pytest.mark.parametrize("name", ["focal", "avuc", "maxent_mean", "maxent_mean_variance"])
-def test_functional_transforms(name: str) -> None:
-    criterion = LOSSES[name](UNIFORM) if "maxent" in name else LOSSES[name]()
-    logits, labels = batch()
-    found = torch.func.grad(lambda z: criterion(z, labels))(logits.detach())
-    torch.testing.assert_close(found, gradient_of(criterion, logits, labels))
-    alone = torch.func.vmap(torch.func.grad(lambda z, y: criterion(z[None], y[None])))(logits.detach(), labels)
-    torch.testing.assert_close(alone[3], gradient_of(criterion, logits[3:4].detach().requires_grad_(), labels[3:4])[0])
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_dynamic_shapes_compile(name: str) -> None:
-    criterion = LOSSES[name](UNIFORM) if "maxent" in name else LOSSES[name]()
-    torch._dynamo.reset()
-    compiled = torch.compile(criterion, fullgraph=True, dynamic=True, backend="eager")
-    for n in (7, 12):
-        logits, labels = batch(n)
-        torch.testing.assert_close(compiled(logits, labels), criterion(logits, labels))
-
-
-def test_labels_of_numpy_and_labels_to_be_ignored() -> None:
-    labels = np.array([0, 1, 2, 2])
-    criterion = MaxEntLoss.from_labels(labels, labels.max() + 1, gamma=np.float32(2.0))
-    torch.testing.assert_close(criterion.multipliers, MaxEntLoss.from_counts([1, 1, 2]).multipliers)
-    assert criterion.curve.keywords["gamma"] == 2
-    ignored = torch.tensor([[0, 1, 255], [1, 255, 255]], dtype=torch.uint8)
-    found = MaxEntLoss.from_labels(ignored, 2, ignore_index=255).multipliers
-    torch.testing.assert_close(found, MaxEntLoss.from_counts([1, 2]).multipliers)
-
-
 def test_the_fused_path_is_the_one_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     monkeypatch.setattr("calibrant.losses.modules.fused_sum", lambda *a, **k: taken.append(1) or fused_sum(*a, **k))
@@ -213,3 +302,16 @@ def test_many_classes_in_the_prior_form_need_no_square_table() -> None:
     logits = torch.randn(2, k, requires_grad=True)
     criterion(logits, torch.tensor([0, k - 1])).backward()
     assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("form", ["mean", "variance", "mean_variance", "prior"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_state_of_another_prior(form: str, soft: bool) -> None:
+    """The state is all there is: loaded into a loss of another prior, it gives the first one's value."""
+    logits, labels = random_batch()
+    labels = random_soft_labels() if soft else labels
+    criterion, other = MaxEntLoss(skewed_prior(4), form), MaxEntLoss([0.25] * 4, form)
+    assert not torch.equal(other(logits, labels), criterion(logits, labels))
+    other.load_state_dict(criterion.state_dict())
+    assert torch.equal(other(logits, labels), criterion(logits, labels))
+    assert torch.equal(other.multipliers, criterion.multipliers)

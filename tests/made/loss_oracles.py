@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 
 Oracle = Callable[["Batch", Any], list[float]]
 MIN_SHARE = 1e-12  # the logarithm of a smaller share is cut off somewhere: no number of the definition
@@ -340,25 +339,6 @@ def maxent(
         return results
 
     return values
-
-
-def solved_multipliers(
-    prior: Sequence[float], label: int, form: str, *, label_smoothing: float = 0.0, gibbs: str = "paper"
-) -> np.ndarray:
-    """The multipliers of one class by scipy's root-finder."""
-    features = constraint_features(prior, label, form, label_smoothing=label_smoothing)
-    own = smoothed_one_hot(label, len(prior), label_smoothing)
-    targets = [(moment(prior, feature) + moment(own, feature)) / 2 for feature in features]
-
-    def residual(lam: np.ndarray) -> np.ndarray:
-        exponents = [-math.fsum(lam * np.array(column)) for column in zip(*features, strict=True)]
-        masses = [math.exp(-1 + e) if gibbs == "paper" else math.exp(e) for e in exponents]
-        scale = 1.0 if gibbs == "paper" else math.fsum(masses)
-        return np.array([moment(masses, f) / scale - c for f, c in zip(features, targets, strict=True)])
-
-    solution = optimize.root(residual, np.zeros(len(features)), tol=1e-12)
-    assert np.abs(residual(solution.x)).max() < 1e-9, solution.message
-    return solution.x
 
 
 ORACLES: dict[str, Oracle] = {
