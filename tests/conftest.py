@@ -24,7 +24,6 @@ LONGEST = (
     "test_compare.py",
     "test_table.py",
     "test_processes.py",
-    "test_corruption_table.py",
     "test_metric_table.py",
     "test_calibrator_table.py",
     "test_resume.py",

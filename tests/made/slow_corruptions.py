@@ -7,7 +7,6 @@ published tables, and the random draws; draws that belong to single values have 
 import colorsys
 import io
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,7 +18,6 @@ from calibrant.corruptions.severities import PARAMETERS
 
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float64]
-NEIGHBOURS = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
 
 
 def floored(unit_values: Floats) -> Pixels:
@@ -75,26 +73,13 @@ def impulse_noise(image: Pixels, amount: float, words: NDArray[np.int32]) -> Pix
 
 
 def smooth(plane: Floats, sigma: float, *, truncate: float, border: str) -> Floats:
-    """Gaussian smoothing of the rows' direction, then of the columns', with the taps cut at truncate · sigma."""
-    radius = int(truncate * sigma + 0.5)
-    taps = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
-    taps /= taps.sum()
-    for axis in (0, 1):
-        margins = [(radius, radius) if a == axis else (0, 0) for a in range(plane.ndim)]
-        wide = np.pad(plane, margins, mode=border)
-        length = plane.shape[axis]
-
-        def shifted(k: int, wide: Floats = wide, axis: int = axis, length: int = length) -> Floats:
-            return wide.take(range(radius + k, radius + k + length), axis)
-
-        plane = shifted(0) * taps[radius]
-        for k in range(radius, 0, -1):
-            plane = plane + (shifted(-k) + shifted(k)) * taps[radius + k]
-    return plane
+    """Gaussian smoothing of height and width, with the taps cut at truncate · sigma."""
+    sigmas = (sigma, sigma, 0)[: plane.ndim]
+    return np.asarray(ndimage.gaussian_filter(plane, sigmas, truncate=truncate, mode=border))
 
 
 def gaussian_blur(image: Pixels, sigma: float) -> Pixels:
-    return floored(smooth(unit(image), sigma, truncate=4, border="edge"))
+    return floored(smooth(unit(image), sigma, truncate=4, border="nearest"))
 
 
 def defocus_kernel(radius: float, alias: float) -> Floats:
@@ -136,7 +121,7 @@ def glass_blur(image: Pixels, sigma: float, reach: int, sweeps: int, offsets: ND
     The published swap of two array views ends as a copy: the first assignment is read back by the second.
     """
     height, width, _ = image.shape
-    blurred = floored(smooth(unit(image), sigma, truncate=4, border="edge"))
+    blurred = floored(smooth(unit(image), sigma, truncate=4, border="nearest"))
     content = [[(row, column) for column in range(width)] for row in range(height)]  # what each pixel shows
     for sweep in range(sweeps):
         dx, dy = offsets[sweep].tolist()
@@ -146,7 +131,7 @@ def glass_blur(image: Pixels, sigma: float, reach: int, sweeps: int, offsets: ND
                 content[row][column] = content[row + dy[i][j]][column + dx[i][j]]
     sources = np.array(content)
     copied = blurred[sources[:, :, 0], sources[:, :, 1]]
-    return floored(smooth(unit(copied), sigma, truncate=4, border="edge"))
+    return floored(smooth(unit(copied), sigma, truncate=4, border="nearest"))
 
 
 def motion_blur(image: Pixels, radius: float, sigma: float, angle: float) -> Pixels:
@@ -313,29 +298,9 @@ def affine_map(before: Floats, after: Floats) -> Floats:
     return np.linalg.solve(np.column_stack([before, np.ones(3)]), after).T
 
 
-def reflect_101(index: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Mirror at the centre of the outermost pixel: -1 is 1."""
-    folded = np.abs(index) % (2 * length - 2)
-    return np.minimum(folded, 2 * length - 2 - folded)
-
-
-def reflect_half(index: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Mirror at the outer edge of the outermost pixel: -1 is 0."""
-    folded = index % (2 * length)
-    return np.minimum(folded, 2 * length - 1 - folded)
-
-
-def bilinear(x: Floats, columns: Floats, rows: Floats, mirror: Callable[..., NDArray[np.int64]]) -> Floats:
-    height, width, _ = x.shape
-    left, top = np.floor(columns).astype(np.int64), np.floor(rows).astype(np.int64)
-    across, down = (columns - left)[:, :, None], (rows - top)[:, :, None]
-
-    def at(row: NDArray[np.int64], column: NDArray[np.int64]) -> Floats:
-        return x[mirror(row, height), mirror(column, width)]
-
-    upper = (1 - across) * at(top, left) + across * at(top, left + 1)
-    lower = (1 - across) * at(top + 1, left) + across * at(top + 1, left + 1)
-    return (1 - down) * upper + down * lower
+def bilinear(x: Floats, columns: Floats, rows: Floats, border: str) -> Floats:
+    planes = [ndimage.map_coordinates(x[:, :, c], [rows, columns], order=1, mode=border) for c in range(x.shape[2])]
+    return np.stack(planes, axis=2)
 
 
 def elastic_transform(image: Pixels, alpha: float, sigma: float, corners: Floats, fields: Floats) -> Pixels:
@@ -349,24 +314,14 @@ def elastic_transform(image: Pixels, alpha: float, sigma: float, corners: Floats
     rows, columns = np.mgrid[:height, :width].astype(np.float64)
     source_columns = back[0, 0] * columns + back[0, 1] * rows + back[0, 2]
     source_rows = back[1, 0] * columns + back[1, 1] * rows + back[1, 2]
-    moved = bilinear(unit(image), source_columns, source_rows, reflect_101)
+    moved = bilinear(unit(image), source_columns, source_rows, "mirror")
     if sigma > 0:
-        dx, dy = (alpha * smooth(field.astype(np.float64), sigma, truncate=3, border="symmetric") for field in fields)
-        moved = bilinear(moved, columns + dx, rows + dy, reflect_half)
+        dx, dy = (alpha * smooth(field.astype(np.float64), sigma, truncate=3, border="reflect") for field in fields)
+        moved = bilinear(moved, columns + dx, rows + dy, "reflect")
     return floored(moved)
 
 
 # Spatter
-
-
-def correlate3(plane: NDArray[np.generic], kernel: Sequence[Sequence[float]], border: str) -> Floats:
-    """3 × 3 correlation; np.pad calls reflect-101 "reflect"."""
-    height, width = plane.shape
-    wide = np.pad(plane.astype(np.float64), 1, mode=border)
-    result = np.zeros(plane.shape)
-    for dy, dx in NEIGHBOURS:
-        result += kernel[1 + dy][1 + dx] * wide[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
-    return result
 
 
 def is_ridge(size: NDArray[np.int64], x: int, y: int, row: int, column: int) -> bool:
@@ -387,27 +342,16 @@ def is_ridge(size: NDArray[np.int64], x: int, y: int, row: int, column: int) -> 
 def canny(plane: Pixels, low: int, high: int) -> NDArray[np.bool_]:
     """Ridges of the Sobel gradient (|x| + |y|) above `high`, and those above `low` that touch them, step by step."""
     sobel = [[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]
-    gradient_x = correlate3(plane, sobel, "edge").astype(np.int64)
-    gradient_y = correlate3(plane, np.transpose(sobel).tolist(), "edge").astype(np.int64)
+    gradient_x = ndimage.correlate(plane.astype(np.int64), sobel, mode="nearest").astype(np.int64)
+    gradient_y = ndimage.correlate(plane.astype(np.int64), np.transpose(sobel), mode="nearest").astype(np.int64)
     size = np.pad(np.abs(gradient_x) + np.abs(gradient_y), 1)
-    ridges = {
-        (row, column)
-        for row, column in np.argwhere(size[1:-1, 1:-1] > low).tolist()
-        if is_ridge(size, int(gradient_x[row, column]), int(gradient_y[row, column]), row + 1, column + 1)
-    }
-    edges = {(row, column) for row, column in ridges if size[row + 1, column + 1] > high}
-    front = deque(edges)
-    while front:
-        row, column = front.popleft()
-        for dy, dx in NEIGHBOURS:
-            near = (row + dy, column + dx)
-            if near in ridges and near not in edges:
-                edges.add(near)
-                front.append(near)
-    result = np.zeros(plane.shape, bool)
-    for row, column in edges:
-        result[row, column] = True
-    return result
+    ridges = np.zeros(plane.shape, bool)
+    for row, column in np.argwhere(size[1:-1, 1:-1] > low).tolist():
+        ridges[row, column] = is_ridge(
+            size, int(gradient_x[row, column]), int(gradient_y[row, column]), row + 1, column + 1
+        )
+    groups, _ = ndimage.label(ridges, np.ones((3, 3)))
+    return ridges & np.isin(groups, groups[ridges & (size[1:-1, 1:-1] > high)])
 
 
 def chamfer(edges: NDArray[np.bool_], cap: int) -> NDArray[np.int64]:
@@ -447,11 +391,13 @@ def equalised(plane: Pixels) -> Pixels:
 
 def water(layer: Pixels) -> Floats:
     """How strongly each pixel is lit, at most 1: the layer times an embossed map of the distances to its outline."""
-    ones = [[1.0] * 3] * 3
+    ones = np.ones((3, 3))
     distance = chamfer(canny(layer, 50, 150), 20)
-    relief = equalised((correlate3(distance, ones, "reflect") // 90000).astype(np.uint8))
-    embossed = np.clip(correlate3(relief, [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], "reflect"), 0, 255)
-    light = layer * np.rint(correlate3(embossed, ones, "reflect") / 9)
+    relief = equalised((ndimage.correlate(distance, ones, mode="mirror") // 90000).astype(np.uint8))
+    embossed = np.clip(
+        ndimage.correlate(relief.astype(np.int64), [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], mode="mirror"), 0, 255
+    )
+    light = layer * np.rint(ndimage.correlate(embossed, ones, mode="mirror") / 9)
     return light / light.max() if light.max() > 0 else light
 
 
@@ -466,9 +412,9 @@ def spatter(
     normals: Floats,
 ) -> Pixels:
     """Water lights the image up in pale turquoise; mud covers it in brown. Of mud, `strength` is a second blur."""
-    layer = smooth(mean + std * normals.astype(np.float64), sigma, truncate=4, border="edge")
+    layer = smooth(mean + std * normals.astype(np.float64), sigma, truncate=4, border="nearest")
     if mud:
-        cover = smooth((layer > threshold).astype(np.float64), strength, truncate=4, border="edge")[:, :, None]
+        cover = smooth((layer > threshold).astype(np.float64), strength, truncate=4, border="nearest")[:, :, None]
         cover[cover < 0.8] = 0
         return floored(unit(image) * (1 - cover) + cover * np.array([63, 42, 20]) / 255)
     layer[layer < threshold] = 0

@@ -1,7 +1,6 @@
 """Common corruptions of images: the nineteen of the -C benchmarks at five severities, for any image data set."""
 
-from calibrant.corruptions.corrupting import Corrupt, corrupt
-from calibrant.corruptions.datasets import CorruptedDataset
+from calibrant.corruptions.corrupting import Corrupt, CorruptedDataset, corrupt
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.severities import Px
 from calibrant.corruptions.table import CORRUPTIONS, Corruption
