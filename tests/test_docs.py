@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 # pages that are one session: blocks share a namespace, and commands run too; elsewhere each block runs on its own
-SESSIONS = [DOCS / "quickstart.md", DOCS / "comparison.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("concepts/*.md")]
+SESSIONS = [PAGES[0], DOCS / "quickstart.md", DOCS / "comparison.md"]
+SESSIONS += [*DOCS.glob("tutorials/*.md"), *DOCS.glob("concepts/*.md")]
 TABLES: list[dict[str, Any]] = [cb.LOSSES, cb.METRICS, cb.CALIBRATORS, cb.CORRUPTIONS, DATASETS]
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
