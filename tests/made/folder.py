@@ -1,4 +1,4 @@
-"""The folder of an experiment as runs leave it behind, from made-up rows: logs, environments, outcomes."""
+"""The folder of an experiment from made-up rows: logs, environments, outcomes."""
 
 import json
 import math
@@ -14,7 +14,7 @@ EPOCHS = 4
 
 
 def epoch_records(loss: str, seed: int, n_epochs: int = EPOCHS) -> list[dict[str, Any]]:
-    """What a run logs; for MaxEnt with the constraints."""
+    """The log of a run; that of a MaxEnt loss has the constraints."""
     records = []
     for epoch in range(1, n_epochs + 1):
         record: dict[str, Any] = {

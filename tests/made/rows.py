@@ -1,4 +1,4 @@
-"""Made-up rows and curves of experiments, in the columns of the real ones."""
+"""Made-up rows and curves of experiments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from calibrant.runs import CURVES, ROWS, RunKey
 
 NINE = LOSS_ORDER[:9]
 METRICS = ("accuracy", "ece", "kse", "confidence", "feature_norm")
-# how overconfident each loss makes a model, for charts that look like those of real runs
-TOO_SURE = dict(zip(LOSS_ORDER, np.linspace(1.6, 0.5, len(LOSS_ORDER)), strict=True))
-TOO_SURE |= {"focal": 0.9, "inverse_focal": 1.9, "avuc": 1.75, "soft_avuc": 0.8, "poly": 1.5}
-TOO_SURE |= {"maxent_mean": 0.45, "maxent_variance": 0.6, "maxent_mean_variance": 0.7}
-COOLING = {"none": 1.0, "temperature": 0.7, "temperature_grid": 0.8, "set_temperature": 0.4}
+# of each loss, for charts like those of real runs
+OVERCONFIDENCE = dict(zip(LOSS_ORDER, np.linspace(1.6, 0.5, len(LOSS_ORDER)), strict=True))
+OVERCONFIDENCE |= {"focal": 0.9, "inverse_focal": 1.9, "avuc": 1.75, "soft_avuc": 0.8, "poly": 1.5}
+OVERCONFIDENCE |= {"maxent_mean": 0.45, "maxent_variance": 0.6, "maxent_mean_variance": 0.7}
+AFTER_CALIBRATOR = {"none": 1.0, "temperature": 0.7, "temperature_grid": 0.8, "set_temperature": 0.4}
 
 
 class Experiment:
@@ -49,11 +49,11 @@ class Experiment:
     def _add(self, run: dict[str, Any], test: dict[str, Any], ability: float) -> None:
         hard = max(test["severity"], 3 * test["shifted"] * (test["severity"] == 0))
         accuracy = ability - 0.09 * hard * (0.5 + len(test["corruption"]) / 16) + 0.01 * self.random.normal()
-        sure = TOO_SURE[run["loss"]] * COOLING[test["calibrator"]] - 2 * run["label_smoothing"]
-        gap = 0.01 + 0.04 * hard * sure + 0.004 * self.random.normal()
+        overconfidence = OVERCONFIDENCE[run["loss"]] * AFTER_CALIBRATOR[test["calibrator"]] - 2 * run["label_smoothing"]
+        gap = 0.01 + 0.04 * hard * overconfidence + 0.004 * self.random.normal()
         if run["variant"] == "global":
             gap = 0.12 - 0.012 * hard + 0.003 * self.random.normal()
-        norm = 10 + 8 * sure - 0.7 * hard + 0.3 * self.random.normal()
+        norm = 10 + 8 * overconfidence - 0.7 * hard + 0.3 * self.random.normal()
         found = {
             "accuracy": accuracy,
             "ece": abs(gap),

@@ -1,4 +1,4 @@
-"""The page of an experiment as HTML: its parts, what others wrote in it, its plan and origin, and what is refused."""
+"""The page of an experiment as HTML: sections, hostile names, progress, provenance and refusals."""
 
 import hashlib
 import json
@@ -36,20 +36,20 @@ seed = [0, 1]
 """
 
 
-def paged(folder: ExperimentFolder, figures: Collection[str] | None = (), **options: Any) -> Page:
+def write_page(folder: ExperimentFolder, figures: Collection[str] | None = (), **options: Any) -> Page:
     path = write_experiment(folder, figures=figures, now=NOW, **options)
     return Page(path.read_text(encoding="utf-8"))
 
 
 def small(path: Path, **options: Any) -> ExperimentFolder:
-    """Of one run, of the four that TOML asks for."""
+    """One of the four runs of TOML."""
     made = Experiment(losses=("focal",), seeds=1, severities=(1,), shifts=("fog",), metrics=("ece",))
     return write_folder(path / "runs", made, **options)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str]:
-    """The page of an experiment in which a user has named everything with care."""
+    """The page of an experiment with hostile names."""
     made = Experiment(data=(SCRIPT,), losses=("focal", "maxent_mean"), variants=("", IMAGE), severities=(1, 3))
     for row in (*made.rows, *made.curves):
         row["run"] = f"{row['run']}{TEMPLATE}".replace("/", "")
@@ -64,14 +64,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str]:
     return Page(text), text
 
 
-# What others wrote
+# Hostile names
 
 
 def seen(text: str) -> str:
     return text.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
 
 
-def test_what_others_wrote_is_text(whole: tuple[Page, str]) -> None:
+def test_hostile_names_are_text(whole: tuple[Page, str]) -> None:
     page, text = whole
     assert len(page.all("script")) == 1
     assert not page.all("img")
@@ -94,10 +94,10 @@ def test_charts_of_hostile_names_can_be_toggled(whole: tuple[Page, str]) -> None
     assert any(label.startswith(seen(f"Focal: {SCRIPT}, ECE ")) for label in labels)
 
 
-# The parts
+# Sections
 
 
-def test_nothing_is_fetched_and_little_is_held(whole: tuple[Page, str]) -> None:
+def test_page_requests_nothing_and_is_small(whole: tuple[Page, str]) -> None:
     page, text = whole
     policy = page.all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"] or ""
     assert "default-src 'none'" in policy
@@ -108,7 +108,7 @@ def test_nothing_is_fetched_and_little_is_held(whole: tuple[Page, str]) -> None:
     assert len(text.encode()) < 600_000  # of the demo, with nine losses and 95 tests, 0.9 MB
 
 
-def test_contents_lead_to_every_part_and_drawings_have_names(whole: tuple[Page, str]) -> None:
+def test_contents_link_to_every_section_and_charts_have_names(whole: tuple[Page, str]) -> None:
     page, _ = whole
     ids = page.values("id")
     assert len(ids) == len(set(ids))
@@ -120,7 +120,7 @@ def test_contents_lead_to_every_part_and_drawings_have_names(whole: tuple[Page, 
     assert {"ECE against severity", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
 
 
-def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
+def test_each_list_has_its_panels(whole: tuple[Page, str]) -> None:
     page, _ = whole
     panels: dict[str | None, list[str | None]] = {}
     for _, attributes in page.tags:
@@ -134,50 +134,50 @@ def test_each_switch_has_its_panels(whole: tuple[Page, str]) -> None:
         assert f"One of {len(found)}; the HTML page has the others." in page.text
 
 
-def test_figures_that_could_not_be_made_are_told(whole: tuple[Page, str], tmp_path: Path) -> None:
+def test_figures_that_cannot_be_drawn_are_listed(whole: tuple[Page, str], tmp_path: Path) -> None:
     page, _ = whole
     assert "Sample images: the figure samples needs images of the data set" in page.text
     assert "Calibrators under shift: the figure calibrated needs calibrated rows" in page.text
     folder = small(tmp_path)
     folder.curves_file.unlink()
-    page = paged(folder, ["risk_coverage"])
+    page = write_page(folder, ["risk_coverage"])
     assert re.search(r"Risk-coverage curves: \S+ has no curves.parquet", page.text)
 
 
-def test_files_are_written_whole_and_the_same_again(tmp_path: Path) -> None:
+def test_files_are_deterministic(tmp_path: Path) -> None:
     folder = small(tmp_path)
-    told: list[str] = []
-    paged(folder, ["risk_coverage", "gibbs"], progress=told.append)
-    assert told == ["gibbs", "risk_coverage"]
+    seen: list[str] = []
+    write_page(folder, ["risk_coverage", "gibbs"], progress=seen.append)
+    assert seen == ["gibbs", "risk_coverage"]
     assert sorted(path.name for path in folder.figures_folder.iterdir()) == ["gibbs.svg", "risk_coverage.svg"]
     first = folder.page_file.read_bytes()
-    paged(folder, ["risk_coverage", "gibbs"])
+    write_page(folder, ["risk_coverage", "gibbs"])
     assert folder.page_file.read_bytes() == first
     assert not list(folder.path.rglob(".*.tmp"))
 
 
-def test_the_page_of_a_running_sweep_is_reloaded_and_tells_of_broken_logs(tmp_path: Path) -> None:
+def test_a_running_page_reloads_and_notes_broken_logs(tmp_path: Path) -> None:
     folder = small(tmp_path)
     write_lines(folder.run("digits-mlp-focal-0").log, ['{"epoch": 1', *epoch_records("focal", 0)])
-    page = paged(folder, ["all"], refresh=30)
+    page = write_page(folder, ["all"], refresh=30)
     assert "left out: 1 line of digits-mlp-focal-0." in page.text
     assert "Validation ECE" in page.text
     assert [tag["content"] for tag in page.all("meta", **{"http-equiv": "refresh"})] == ["30"]
     assert "this page reloads every 30 seconds" in page.text
-    assert not paged(folder).all("meta", **{"http-equiv": "refresh"})
+    assert not write_page(folder).all("meta", **{"http-equiv": "refresh"})
 
 
-# Plan and progress
+# Progress
 
 
-def test_what_is_done_missing_and_failed(tmp_path: Path) -> None:
+def test_done_missing_and_failed_runs(tmp_path: Path) -> None:
     done, first, second = "digits-mlp-focal-0", "digits-mlp-poly-0", "digits-mlp-poly-1"
     ends = [(done, "disk full", 5.0), (done, None, 30.0), (done, None, 2.0)]
     ends += [(first, None, 3.0), (first, "the loss is nan <b>", 60.0), (done, "killed as it was measured again", 1.0)]
     outcomes = [{"run": run, "failure": failure, "seconds": seconds} for run, failure, seconds in ends]
     folder = small(tmp_path, toml=TOML, outcomes=[*outcomes, '{"run": "cut', {"run": 3}])
     write_lines(folder.run(second).config, ["{}"])
-    page = paged(folder, None)  # of the figures that the file asks for, which are none
+    page = write_page(folder, None)  # the figures of the experiment file: none
     assert not folder.figures_folder.exists() or not list(folder.figures_folder.iterdir())
     assert page.text.count("A <small> sweep") == 3  # title, heading, configuration
     assert (
@@ -192,52 +192,54 @@ def test_what_is_done_missing_and_failed(tmp_path: Path) -> None:
     assert rows == [("Focal", "2", "1", "1", "30 s"), ("Poly", "2", "0", "2", "3.0 s")]  # measured again, it took less
 
 
-def test_many_names_are_cut_short(tmp_path: Path) -> None:
+def test_long_lists_are_shortened(tmp_path: Path) -> None:
     outcomes = [{"run": f"r{n}", "failure": f"reason {n}", "seconds": 1} for n in range(25)]
     toml = TOML.replace("seed = [0, 1]", f"seed = {list(range(25))}")
-    page = paged(small(tmp_path, toml=toml, outcomes=[*outcomes, {"run": "r0", "failure": None, "seconds": 2}]))
+    page = write_page(small(tmp_path, toml=toml, outcomes=[*outcomes, {"run": "r0", "failure": None, "seconds": 2}]))
     assert "r1: reason 1" in page.text
     assert "reason 0" not in page.text
     assert page.text.count("and 4 more") == 1
     assert page.text.count("and 29 more") == 1  # of 49 runs that are left
 
 
-# Origin
+# Provenance
 
 
-def test_how_it_was_made(tmp_path: Path) -> None:
+def test_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small(tmp_path / "a b", toml=TOML.replace("\n", "\r\n"))
     text = folder.experiment_file.read_bytes().decode()
-    page = paged(folder)
+    page = write_page(folder)
     digest = hashlib.sha256(folder.rows_file.read_bytes()).hexdigest()
     assert f"sha256 {digest} of rows.parquet" in page.text
     assert "2026-11-16 13:00:00 UTC by calibrant " in page.text
     assert text.replace("\r\n", "\n").strip() in page.text
     assert f"calibrant run '{folder.experiment_file}' -o '{folder.path}-again'" in page.text
     assert "plan is unknown" not in page.text
+    monkeypatch.setattr(experiment, "MAX_BYTES", 20)
+    assert "The configuration is truncated to 20 bytes." in write_page(folder).text
     folder.experiment_file.unlink()
-    page = paged(folder)
+    page = write_page(folder)
     assert "The plan is unknown: the folder has no experiment.toml." in page.text
     assert "1 of 1 run is done." in page.text
     assert "calibrant run" not in page.text
 
 
-def test_environments_that_differ_are_told(tmp_path: Path) -> None:
+def test_different_environments_are_noted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, Experiment(losses=("focal", "poly"), severities=(1,), metrics=("ece",)))
     runs = sorted(path for path in tmp_path.iterdir() if path.is_dir())
     (runs[0] / "environment.json").write_text(json.dumps({"torch": "2.12.0", "calibrant": "0.1.0"}))
     (runs[1] / "environment.json").write_text("{")
-    page = paged(folder)
+    page = write_page(folder)
     assert "2.13.0 (2 runs), 2.12.0 (1 run)" in page.text
     assert "The environments of the runs differ in torch." in page.text  # a gpu of None is none
     assert "1 of 4 runs has no readable environment.json." in page.text
 
 
-# Experiments of which there is little
+# Small experiments
 
 
 def test_one_run_of_one_seed(tmp_path: Path) -> None:
-    page = paged(small(tmp_path))
+    page = write_page(small(tmp_path))
     assert "Focal is the only loss with a score" in page.text
     assert "data-switch" not in {name for _, attributes in page.tags for name in attributes}  # of one metric, none
     assert "number best" not in page.values("class")
@@ -248,13 +250,13 @@ def test_without_shifted_tests_and_without_runs(tmp_path: Path) -> None:
     made = Experiment()
     made.rows = [row for row in made.rows if not row["shifted"]]
     made.curves = [row for row in made.curves if not row["shifted"]]
-    page = paged(write_folder(tmp_path, made), ["severity", "reliability", "heat_map", "feature_norm"])
+    page = write_page(write_folder(tmp_path, made), ["severity", "reliability", "heat_map", "feature_norm"])
     assert "No test is shifted" in page.text
     assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "provenance"]
     assert "Scores without shift" in page.text
     assert "Reliability: the figure reliability needs shifted tests" in page.text
     made.rows = made.curves = []
-    page = paged(write_folder(tmp_path, made))
+    page = write_page(write_folder(tmp_path, made))
     assert "No run is done yet" in page.text
     assert "The experiment has no runs." in page.text
 
@@ -264,12 +266,12 @@ def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pyt
     made = Experiment(losses=("focal",), seeds=1, severities=(2,), shifts=("fog",), metrics=("ece",))
     made.rows = [{**row, "metric": name} for row in made.rows for name in names]
     monkeypatch.setattr(experiment, "to_svg", lambda chart: '<svg width="1" height="1"/>')
-    page = paged(write_folder(tmp_path, made), ["severity"])
+    page = write_page(write_folder(tmp_path, made), ["severity"])
     found = [option["value"] for option in page.all("option")]
     assert found[-MAX_METRICS:] == names[:MAX_METRICS]
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_refusals(tmp_path: Path) -> None:
     folder = small(tmp_path)
     refusals: list[tuple[str, type[Exception], str]] = [
         ("title = ", CorruptFileError, "is not TOML"),
@@ -292,7 +294,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         report.write  # noqa: B018
 
 
-def test_the_page_of_a_running_experiment_takes_a_share_of_the_time_and_never_stops_it(tmp_path: Path) -> None:
+def test_live_page_limits_its_time_and_never_raises(tmp_path: Path) -> None:
     folder = small(tmp_path)
     folder.experiment_file.write_text(TOML)
     write_always, write_once = live_page(folder, share=1e9, refresh=7), live_page(folder, share=1e-9)

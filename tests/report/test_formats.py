@@ -1,4 +1,4 @@
-"""One table in every format: all of it is shown, it fits, and nothing that a user wrote is obeyed."""
+"""One table in every format: complete, within the width, and with hostile names escaped."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ NAMES = Table(
 )
 
 
-def test_text_stands_in_columns() -> None:
+def test_text_is_aligned() -> None:
     assert as_text(SCORES, 80) == (
         "Table 1: scores\n\n"
         "        A                   B\n"
@@ -56,7 +56,7 @@ def test_text_stands_in_columns() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
-def test_text_fits_in_parts_or_in_broken_lines(width: int) -> None:
+def test_wide_text_is_split_or_wrapped(width: int) -> None:
     for table in (SCORES, CARD):
         text = as_text(table, width)
         assert max(map(len, text.splitlines())) <= width
@@ -90,7 +90,7 @@ def test_markdown_keeps_its_columns_whatever_the_names() -> None:
     assert r"a\_b%\&\|\<b\>\$^\~\#\{\}" in lines[0]
 
 
-def test_latex_escapes_what_it_would_obey() -> None:
+def test_latex_is_escaped() -> None:
     text = render(NAMES, "latex")
     assert r"a\_b\%\&$|$$<$b$>$\$\textasciicircum{}\textasciitilde{}\#\{\}\textbackslash{}''{[}$*$`é{[}U+65E5]" in text
     assert text.count(r"\begin{table}") == 1

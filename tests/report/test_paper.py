@@ -1,4 +1,4 @@
-"""The paper's tables from made-up rows: places, digits, marks and notes; and its printed numbers as facts."""
+"""The tables of the paper from made-up rows: layout, digits, marks and notes; and the published numbers."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ SHOWN = ("accuracy", "ece", "cece", "kse", "mce", "adaece", "nll_on_errors", "br
 
 
 def runs(scores: list[float], tests: tuple[str, ...] = ("fog-1", "fog-5"), **about: Any) -> list[dict[str, Any]]:
-    """A run per score, which it has on every test, in every metric unless told."""
+    """A run per score, which is the value of every test and metric."""
     metrics = [about.pop("metric")] if "metric" in about else SHOWN
     return [
         row
@@ -36,7 +36,7 @@ def table_of(*found: list[dict[str, Any]]) -> pa.Table:
 
 
 def cell(table: Table, label: str, heading: str, group: str | None = None) -> Cell:
-    """The cell of a row and column, found by what stands over and before it."""
+    """The cell by the labels of its row and column."""
     (row,) = (row for row in table.rows if row[0].text == label)
     columns = zip(table.columns, row, strict=True)
     return next(c for column, c in columns if column.heading == heading and group in (None, column.group))
@@ -69,7 +69,7 @@ def rows() -> pa.Table:
     )
 
 
-def test_table_1_stands_as_in_the_paper(rows: pa.Table) -> None:
+def test_table_1_has_the_layout_of_the_paper(rows: pa.Table) -> None:
     table = make_table(rows, "1")
     assert list(headings(table)) == ["CIFAR10-C", "FMoW-Wilds", "digits"]  # those of the paper first
     assert headings(table)["CIFAR10-C"] == ["Accuracy", "ECE", "CECE", "KSE"]
@@ -80,11 +80,11 @@ def test_table_1_stands_as_in_the_paper(rows: pa.Table) -> None:
     assert cell(table, "MaxEnt V", "KSE", "FMoW-Wilds").text == "18.8±6.2"
     best = [(c.facts["loss"], c.facts["metric"]) for row in table.rows for c in row if c.kind == "best"]
     assert best == [("focal", "ece"), ("focal", "cece"), ("focal", "kse"), ("zeta", "accuracy")]
-    assert {c.marks for row in table.rows for c in row} == {""}  # zeta has one seed, so that none is ahead of it
+    assert {c.marks for row in table.rows for c in row} == {""}  # zeta has one seed, so no difference is significant
     assert table.footnotes("•")[0] == "•: best of its column."
 
 
-def test_the_mark_of_significance_is_for_one_that_leads_all_others() -> None:
+def test_significance_is_against_every_other_loss() -> None:
     focal, near = runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")
     note = "†: significantly better than every other (paired t-test over seeds, 5 % level)."
     alone = make_table(table_of(focal, near), "1")
@@ -95,7 +95,7 @@ def test_the_mark_of_significance_is_for_one_that_leads_all_others() -> None:
     assert note not in noisy.notes
 
 
-def test_the_rule_of_shared_tests_stands_under_the_table() -> None:
+def test_shared_tests_are_noted() -> None:
     lacking = runs([0.1, 0.1], loss="poly", tests=("fog-1",))
     table = make_table(table_of(runs([0.3, 0.3]), lacking), "1")
     assert table.notes[:2] == [
@@ -139,7 +139,7 @@ def test_table_2_with_all_losses_has_a_row_for_each(rows: pa.Table) -> None:
     assert table.best == "row within a data set"
 
 
-def test_calibrators_smoothed_labels_and_models_stand_apart() -> None:
+def test_calibrators_label_smoothing_and_models_have_their_own_columns() -> None:
     names = ("vector", "temperature", "temperature_grid")
     calibrated = [runs([0.1], loss="maxent_mean", calibrator=name) for name in names]
     smoothed = [runs([0.1], loss="maxent_mean", label_smoothing=alpha) for alpha in (0.1, 0.01)]
@@ -161,7 +161,7 @@ def test_the_appendix_has_its_metrics_and_units(rows: pa.Table) -> None:
     assert [cell(table, "Focal", name).text for name in shown] == ["20.0±5.8", "20.0±5.8", "0.200±0.06", "0.200±0.06"]
 
 
-def test_against_the_paper_its_digits_stand_beside(rows: pa.Table) -> None:
+def test_against_the_paper_adds_the_published_numbers(rows: pa.Table) -> None:
     table = make_table(rows, "1", against="paper")
     assert headings(table)["CIFAR10-C"] == [n for name in ("Accuracy", "ECE", "CECE", "KSE") for n in (name, "paper")]
     assert "paper" not in headings(table)["digits"]  # of which it has none
@@ -178,7 +178,7 @@ def test_against_the_paper_its_digits_stand_beside(rows: pa.Table) -> None:
     assert "20.0±5.8•  9.30±0.1" in text
 
 
-def test_what_is_doubtful_in_the_paper_is_said_where_it_stands(rows: pa.Table) -> None:
+def test_doubtful_published_numbers_have_notes(rows: pa.Table) -> None:
     def doubts(found: pa.Table, name: str) -> str:
         return " ".join(make_table(found, name, against="paper").notes)
 
@@ -193,7 +193,7 @@ def test_what_is_doubtful_in_the_paper_is_said_where_it_stands(rows: pa.Table) -
         assert cell(table, "CIFAR10-C", "Mean", group).facts["published_mean"] == mean
 
 
-def test_csv_is_tidy_and_has_all_digits(rows: pa.Table) -> None:
+def test_csv_is_tidy_and_precise(rows: pa.Table) -> None:
     lines = list(csv.DictReader(io.StringIO(render(make_table(rows, "1", against="paper"), "csv"))))
     assert len(lines) == 6 * 3 * 4
     (focal,) = (line for line in lines if (line["data"], line["loss"], line["metric"]) == ("cifar10", "focal", "ece"))
@@ -268,7 +268,7 @@ def published_score(data: str, loss: str, metric: str, **options: Any) -> tuple[
     return published(key._replace(**options))
 
 
-def test_what_the_paper_prints() -> None:
+def test_published_numbers() -> None:
     for place, options, expected in PRINTS:
         digits = published_score(*place, **options)
         assert digits is not None
@@ -278,7 +278,7 @@ def test_what_the_paper_prints() -> None:
     assert published_score("cifar10", "cross_entropy", "ece", calibrator="temperature_grid") is None
 
 
-def test_every_cell_of_every_table_of_the_paper_is_there_once() -> None:
+def test_every_cell_of_the_paper_is_published_once() -> None:
     assert Counter(row["table"] for row in PRINTED) == {"1": 9 * 6 * 4, "2": 9 * 6, "appendix": 9 * 6 * 4}
     assert set(Counter(tuple(row.values())[:6] for row in PRINTED).values()) == {1}
     for name, (_, metrics) in TABLES.items():

@@ -1,4 +1,4 @@
-"""Means over tests and seeds against plain Python, the tests that all runs have, and what is best and significant."""
+"""Means over tests and seeds against plain Python, shared tests, and significance."""
 
 import math
 import random
@@ -144,7 +144,7 @@ def test_a_value_that_occurs_twice_is_refused() -> None:
         found(rows, other)
 
 
-def test_a_lead_is_judged_on_the_differences_by_seed() -> None:
+def test_significance_of_paired_differences() -> None:
     # differences 0.2, 0.3, 0.4: mean 0.3, sd 0.1, bound 4.3027·0.1/√3 = 0.2484
     assert significantly_better(score_of(0.1, 0.2, 0.3), score_of(0.3, 0.5, 0.7))
     assert significantly_better(score_of(0.3, 0.5, 0.7), score_of(0.1, 0.2, 0.3), higher_is_better=True)
@@ -154,7 +154,7 @@ def test_a_lead_is_judged_on_the_differences_by_seed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=6))
-def test_a_lead_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]]) -> None:
+def test_significance_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]]) -> None:
     a, b = ([pair[side] / 20 for pair in pairs] for side in (0, 1))
     differences = np.subtract(b, a)
     if np.ptp(differences) < 1e-9:
@@ -163,7 +163,7 @@ def test_a_lead_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]]) -> No
     assert significantly_better(score_of(*a), score_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
 
 
-def test_one_is_significant_only_where_it_leads_every_other() -> None:
+def test_the_best_is_significant_only_against_every_other() -> None:
     best, second = score_of(0.10, 0.20, 0.30), score_of(0.21, 0.30, 0.41)  # ahead by 0.11, 0.10, 0.11
     noisy = score_of(0.05, 0.90, 0.60)  # behind by far, but ahead on one seed
     assert significantly_better(best, second)

@@ -1,4 +1,4 @@
-"""The looks: every loss has its look, and losses are told apart with few cones, and in grey."""
+"""Styles: every loss has one, and losses differ under colour blindness and in greyscale."""
 
 from itertools import combinations, pairwise
 
@@ -45,7 +45,7 @@ def lightness(loss: str) -> float:
     return float(seen(line_style(loss).colour, CONES["all"])[0])
 
 
-def test_every_loss_has_a_look_in_the_order_of_the_paper() -> None:
+def test_every_loss_has_a_style_in_the_order_of_the_paper() -> None:
     assert set(LOSS_ORDER) == set(LOSSES)
     labels = [loss_label(loss) for loss in LOSS_ORDER]
     paper = ["CE", "Focal", "Inv Focal", "AvUC", "Soft AvUC", "Poly", "MaxEnt M", "MaxEnt V", "MaxEnt M+V"]
@@ -54,13 +54,13 @@ def test_every_loss_has_a_look_in_the_order_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("cones", CONES)
-def test_that_colours_differ_to_all_eyes(cones: str) -> None:
+def test_colours_differ_under_colour_blindness(cones: str) -> None:
     found = {loss: seen(line_style(loss).colour, CONES[cones]) for loss in LOSS_ORDER}
     distances = {(a, b): float(np.linalg.norm(found[a] - found[b])) for a, b in PAIRS}
     assert min(distances.values()) > 17, min(distances, key=lambda pair: distances[pair])
 
 
-def test_that_lines_and_points_differ_in_grey_and_show_on_white() -> None:
+def test_lines_and_points_differ_in_greyscale_and_on_white() -> None:
     near = [(line_style(a), line_style(b)) for a, b in PAIRS if abs(lightness(a) - lightness(b)) < 10]
     assert near
     assert [(a.label, b.label) for a, b in near if a.dash == b.dash or a.shape == b.shape] == []
@@ -68,28 +68,26 @@ def test_that_lines_and_points_differ_in_grey_and_show_on_white() -> None:
     assert max(lightness(loss) for loss in LOSS_ORDER) < 80
 
 
-def test_that_a_variant_is_dotted_and_no_loss_is() -> None:
+def test_only_variants_are_dotted() -> None:
     assert line_style("maxent_mean", "global").dash == DOTTED
     assert DOTTED not in {style.dash for style in STYLES.values()}
     assert {line_style(loss).dash for loss in ("maxent_mean", "maxent_variance", "maxent_mean_variance")} == {(1, 0)}
 
 
-def test_strangers_are_grey_and_stand_behind() -> None:
+def test_unknown_losses_are_grey_and_last() -> None:
     assert loss_label("maxent_mean", "global", 0.01) == "MaxEnt M (global) + LS 0.01"
-    assert loss_label("of_my_own") == line_style("of_my_own").label == "of_my_own"
-    order = ["label_relaxation", "another", "of_my_own"]
-    assert sorted(["of_my_own", "label_relaxation", "another"], key=loss_sort_key) == order
+    assert loss_label("my_loss") == line_style("my_loss").label == "my_loss"
+    order = ["label_relaxation", "another", "my_loss"]
+    assert sorted(["my_loss", "label_relaxation", "another"], key=loss_sort_key) == order
     assert (
-        line_style("of_my_own").colour
-        == line_style("another").colour
-        not in {style.colour for style in STYLES.values()}
+        line_style("my_loss").colour == line_style("another").colour not in {style.colour for style in STYLES.values()}
     )
     looks = {line_style(f"loss_{number}")[2:] for number in range(40)}
     assert len(looks) > 15  # two of them seldom look alike
     assert DOTTED not in {dash for dash, _ in looks}
 
 
-def test_the_ramp_goes_from_dark_to_light() -> None:
+def test_sequential_styles_go_from_dark_to_light() -> None:
     lines = sequential_styles([str(n) for n in range(7)])
     assert (lines[0].colour, lines[-1].colour) == ("#0D0887", "#F89540")
     lights = [float(seen(line.colour, CONES["all"])[0]) for line in lines]
@@ -98,7 +96,7 @@ def test_the_ramp_goes_from_dark_to_light() -> None:
     assert [line.colour for line in sequential_styles(["alone"])] == ["#0D0887"]
 
 
-def test_metrics_are_in_one_order_and_others_behind() -> None:
+def test_unknown_metrics_are_last() -> None:
     names = ("logit_norm", "zeta", "accuracy", "ece_positive", "confidence", "ece", "nll")
     assert sort_metrics(names) == ["ece", "accuracy", "nll", "ece_positive", "confidence", "logit_norm", "zeta"]
     assert quantity_of("logit_norm").heading == "Logit norm"

@@ -1,4 +1,4 @@
-"""Tables, figures and pages of what audits and experiments have found."""
+"""Tables, figures and pages of audits and experiments."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

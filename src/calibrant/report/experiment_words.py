@@ -51,6 +51,7 @@ def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[st
 
 
 def describe_runs(rows: pa.Table) -> str:
+    """The numbers of runs, losses, seeds and tests."""
     seeds = sorted(pc.unique(rows["seed"]).to_pylist())
     data = sorted(pc.unique(rows["data"]).to_pylist())
     tests = rows.group_by(["data", "split", "shifted"]).aggregate([])

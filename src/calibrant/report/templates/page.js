@@ -1,20 +1,20 @@
 
 "use strict";
-// The page is whole without this script; it adds sorting, searching, switches, toggles, tooltips and a theme.
+// Sorting, searching, drop-down lists, toggles, tooltips and the theme; the page is complete without this script.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  // What a reader has chosen outlives a reload, which the page of a running experiment does by itself.
+  // The reader's choices survive a reload; the page of a running experiment reloads itself.
   const store = {
     key: "calibrant " + location.pathname,
     read() { try { return JSON.parse(sessionStorage.getItem(this.key)) || {}; } catch { return {}; } },
-    keep(name, value) {
+    save(name, value) {
       try { sessionStorage.setItem(this.key, JSON.stringify({ ...this.read(), [name]: value })); } catch { /* no storage */ }
     },
   };
-  const kept = store.read();
+  const saved = store.read();
 
-  // Tables: a button in the head of every column; what is missing stays last.
+  // Tables: each column header is a button that sorts; missing values stay last.
   const columnsOf = (table) => {
     const taken = [];
     const found = [];
@@ -39,7 +39,7 @@
     const number = Number(text.replace(/[,%]/g, ""));
     return Number.isNaN(number) ? text : number;
   };
-  const compared = (a, b) => (typeof a === "number" && typeof b === "number"
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number"
     ? a - b
     : String(a).localeCompare(String(b), "en", { numeric: true }));
   for (const table of all("table.sortable")) {
@@ -59,7 +59,7 @@
         const down = before === "none" ? numeric : before === "ascending";
         keyed.sort(([a], [b]) => {
           if (a === null || b === null) return (a === null) - (b === null);
-          return down ? compared(b, a) : compared(a, b);
+          return down ? compare(b, a) : compare(a, b);
         });
         for (const [other] of heads) other.setAttribute("aria-sort", "none");
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -68,7 +68,7 @@
     }
   }
 
-  // A box that leaves the rows of a table that have some text.
+  // A search box that hides the rows of a table without the text.
   for (const line of all("[data-filter-of]")) {
     const input = line.querySelector("input");
     const count = line.querySelector("output");
@@ -81,18 +81,18 @@
     });
   }
 
-  // One of several panels at a time.
+  // A drop-down list shows one of several panels.
   for (const select of all("select[data-switch]")) {
     const name = select.dataset.switch;
     const panels = all("[data-panel-of]").filter((panel) => panel.dataset.panelOf === name);
     const show = () => { for (const panel of panels) panel.hidden = panel.dataset.panel !== select.value; };
-    if ([...select.options].some((option) => option.value === kept[`switch ${name}`])) select.value = kept[`switch ${name}`];
+    if ([...select.options].some((option) => option.value === saved[`switch ${name}`])) select.value = saved[`switch ${name}`];
     select.closest(".switch").hidden = false;
-    select.addEventListener("change", () => { store.keep(`switch ${name}`, select.value); show(); });
+    select.addEventListener("change", () => { store.save(`switch ${name}`, select.value); show(); });
     show();
   }
 
-  // The marks of a series are those whose label is its name, or begins with it and a colon.
+  // Toggles hide the marks of a series: their label is its name, or begins with its name and a colon.
   for (const fieldset of all("[data-toggles]")) {
     const name = fieldset.dataset.toggles;
     const boxes = all("input", fieldset);
@@ -104,10 +104,10 @@
     const show = () => {
       const off = boxes.filter((box) => !box.checked).map((box) => box.value);
       for (const mark of marks) mark.classList.toggle("off", off.includes(seriesOf(mark.getAttribute("aria-label"))));
-      store.keep(`off ${name}`, off);
+      store.save(`off ${name}`, off);
     };
     for (const box of boxes) {
-      box.checked = !(kept[`off ${name}`] || []).includes(box.value);
+      box.checked = !(saved[`off ${name}`] || []).includes(box.value);
       box.addEventListener("change", show);
     }
     for (const [selector, checked] of [["[data-all]", true], ["[data-none]", false]]) {
@@ -120,7 +120,7 @@
     show();
   }
 
-  // What a mark says, where the pointer or a finger is.
+  // The tooltip of the mark under the pointer.
   const tooltip = document.getElementById("tooltip");
   document.addEventListener("pointerover", (event) => {
     const mark = event.target instanceof Element && event.target.closest(".drawing svg .role-mark [aria-label]");
@@ -143,16 +143,16 @@
     });
   }
 
-  // Light or dark as the system is, until the reader says otherwise.
+  // Light or dark like the system, unless the reader chooses.
   const theme = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
   const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };
-  if (kept.theme) document.documentElement.dataset.theme = kept.theme;
+  if (saved.theme) document.documentElement.dataset.theme = saved.theme;
   theme.hidden = false;
   theme.addEventListener("click", () => {
     document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    store.keep("theme", document.documentElement.dataset.theme);
+    store.save("theme", document.documentElement.dataset.theme);
     name();
   });
   system.addEventListener("change", name);
