@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant.audits import statistics as module
 from calibrant.audits.statistics import N_ERRORS, RowStatistics, collect_statistics, id_columns
-from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.metrics import score
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.predictions import Predictions
@@ -200,11 +200,11 @@ def test_id_columns() -> None:
 
 
 def test_different_class_names_are_not_used(tmp_path: Path) -> None:
-    for name, named in (("a", True), ("b", False)):
-        make_rows(n=40, names=named).save(tmp_path / f"{name}.parquet")
-    found = collect_statistics(Predictions.scan(tmp_path))
-    assert len(found.class_names) == 2
-    assert found.class_name(1) == "1"
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.parquet"
+        Predictions.from_logits([[1.0, 0.0]], [0], class_names=[f"{name} 0", f"{name} 1"]).save(path)
+    assert collect_statistics(Predictions.scan(path)).class_name(1) == "b 1"
+    assert collect_statistics(Predictions.scan(tmp_path)).class_name(1) == "1"
 
 
 def test_no_error_one_row_and_rows_without_weight(tmp_path: Path) -> None:
@@ -253,3 +253,14 @@ def test_no_secret_of_a_url_is_in_a_message(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "without_secrets", lambda url: f"safe {url[-9:]}")
     with pytest.raises(InvalidInputError, match=r"^safe b\.parquet"):
         collect_statistics(two_files(tmp_path, label=None))
+
+
+def test_files_that_change_after_the_scan(tmp_path: Path) -> None:
+    [path] = map(Path, save_parts(make_rows(), tmp_path, n_files=1))
+    scan = Predictions.scan(path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(CorruptFileError, match=r"0\.parquet"):
+        collect_statistics(scan)
+    path.unlink()
+    with pytest.raises(NoDataError, match=r"there is no file .*0\.parquet"):
+        collect_statistics(scan)

@@ -142,9 +142,8 @@ def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
     card, statistics = audit.scorecard, audit.statistics
     facts = [("rows", f"{card.n_rows:,}"), ("classes", f"{card.n_classes:,}")]
     if audit.weights is not None:
-        facts.append(
-            ("weights", f"column {audit.weights}; {count(audit.n_zero_weight, 'row')} of weight 0 are left out")
-        )
+        left_out = f"{count(audit.n_zero_weight, 'row')} of weight 0 are left out"
+        facts.append(("weights", f"column {audit.weights}; {left_out}"))
         facts.append(("effective sample size", f"{audit.verdict.n_effective:,.1f}"))
     if len(statistics.class_names) > 1:
         facts.append(("class names", "differ between the files; classes are shown by index"))

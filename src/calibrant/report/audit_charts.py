@@ -15,22 +15,19 @@ from calibrant.report.style import INK, PERCENT
 DIAGRAM_SIZE, CHART_WIDTH, CHART_HEIGHT, SHARE_HEIGHT = 380, 560, 220, 80  # pixels
 CORRECT_COLOUR, INCORRECT_COLOUR, BAND_COLOUR = "#0072B2", "#D55E00", "#888888"
 PERCENT_TICKS = [at / 10 for at in range(0, 11, 2)]
+DESCRIPTION = {"description": alt.Description("description:N")}
 
 
 def reliability_drawing(bins: Sequence[dict[str, Any]], level: float) -> Drawing:
-    rows = [
-        {
-            **row,
-            "interval_low": row["interval"][0],
-            "interval_high": row["interval"][1],
-            "band_low": row["band"][0],
-            "band_high": row["band"][1],
-            "description": bin_text(row),
-        }
-        for row in bins
-    ]
+    rows = []
+    for row in bins:
+        (low, high), (band_low, band_high) = row["interval"], row["band"]
+        limits = {"interval_low": low, "interval_high": high, "band_low": band_low, "band_high": band_high}
+        rows.append({**row, **limits, "description": bin_text(row)})
     data = alt.Chart(inline_data(rows))
-    chart = compose_figure(_diagram(data).properties(width=DIAGRAM_SIZE, height=DIAGRAM_SIZE), _shares(data))
+    share = alt.Y("share:Q", title="Share", axis=alt.Axis(format=PERCENT, tickCount=3), scale=alt.Scale(zero=True))
+    shares = _bars(data, BAND_COLOUR, share, "Confidence").properties(width=DIAGRAM_SIZE, height=SHARE_HEIGHT)
+    chart = compose_figure(_diagram(data).properties(width=DIAGRAM_SIZE, height=DIAGRAM_SIZE), shares)
     furthest = max(bins, key=lambda row: row["share"] * abs(row["confidence"] - row["accuracy"]))
     alt_text = (
         f"Reliability diagram: accuracy against confidence in {len(bins)} bins that have rows. The bin that adds most "
@@ -53,47 +50,32 @@ def bin_text(row: dict[str, Any]) -> str:
 
 
 def _diagram(data: alt.Chart) -> alt.LayerChart:
-    across = _confidence("confidence", title="")
+    """Grey boxes, the diagonal, intervals and points."""
+    x = _unit_axis(alt.X, "confidence")
+    low, high = _unit_axis(alt.Y, "band_low", "Accuracy"), alt.Y2("band_high:Q")
     band = data.mark_rect(color=BAND_COLOUR, opacity=0.3).encode(
-        x=_confidence("low", title=""),
-        x2=alt.X2("high:Q"),
-        y=_accuracy("band_low"),
-        y2=alt.Y2("band_high:Q"),
-        **_description(),
+        x=_unit_axis(alt.X, "low"), x2=alt.X2("high:Q"), y=low, y2=high, **DESCRIPTION
     )
     ends = alt.Chart(inline_data([{"at": 0}, {"at": 1}]))
-    ideal = ends.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
-    limits = data.mark_rule(color=CORRECT_COLOUR, strokeWidth=1.5).encode(
-        x=across, y=_accuracy("interval_low"), y2=alt.Y2("interval_high:Q"), **_description()
-    )
-    marks = data.mark_point(color=CORRECT_COLOUR, filled=True, size=55, opacity=1).encode(
-        x=across, y=_accuracy("accuracy"), **_description()
-    )
-    return layer_charts(band, ideal, limits, marks)
+    diagonal = ends.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
+    low, high = _unit_axis(alt.Y, "interval_low", "Accuracy"), alt.Y2("interval_high:Q")
+    limits = data.mark_rule(color=CORRECT_COLOUR, strokeWidth=1.5).encode(x=x, y=low, y2=high, **DESCRIPTION)
+    accuracy = _unit_axis(alt.Y, "accuracy", "Accuracy")
+    points = data.mark_point(color=CORRECT_COLOUR, filled=True, size=55, opacity=1)
+    return layer_charts(band, diagonal, limits, points.encode(x=x, y=accuracy, **DESCRIPTION))
 
 
-def _shares(data: alt.Chart) -> alt.Chart:
-    up = alt.Y("share:Q", title="Share", axis=alt.Axis(format=PERCENT, tickCount=3), scale=alt.Scale(zero=True))
-    chart: alt.Chart = (
-        data.mark_bar(color=BAND_COLOUR, stroke="white", strokeWidth=0.5)
-        .encode(x=_confidence("low"), x2=alt.X2("high:Q"), y=up, y2=alt.Y2Datum(0), **_description())
-        .properties(width=DIAGRAM_SIZE, height=SHARE_HEIGHT)
-    )
+def _unit_axis(channel: Any, field: str, title: str | None = None) -> Any:
+    """An axis from 0 to 100 %."""
+    axis = alt.Axis(format=PERCENT, values=PERCENT_TICKS)
+    return channel(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))
+
+
+def _bars(data: alt.Chart, colour: str, y: alt.Y, title: str | None) -> alt.Chart:
+    bars = data.mark_bar(color=colour, stroke="white", strokeWidth=0.5)
+    x = _unit_axis(alt.X, "low", title)
+    chart: alt.Chart = bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), **DESCRIPTION)
     return chart
-
-
-def _confidence(field: str, title: str = "Confidence") -> alt.X:
-    axis = alt.Axis(format=PERCENT, values=PERCENT_TICKS)
-    return alt.X(f"{field}:Q", title=title or None, axis=axis, scale=alt.Scale(domain=[0, 1]))
-
-
-def _accuracy(field: str) -> alt.Y:
-    axis = alt.Axis(format=PERCENT, values=PERCENT_TICKS)
-    return alt.Y(f"{field}:Q", title="Accuracy", axis=axis, scale=alt.Scale(domain=[0, 1]))
-
-
-def _description() -> dict[str, alt.Description]:
-    return {"description": alt.Description("description:N")}
 
 
 def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Drawing:
@@ -103,73 +85,51 @@ def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Draw
         description = f"confidence {bar['low']:.2f} to {bar['high']:.2f}: {counts}, {bar['incorrect']:,} incorrect"
         rows.append({**bar, "description": description})
     data = alt.Chart(inline_data(rows))
-    correct = _outcome_bars(data, "correct", CORRECT_COLOUR, title="").properties(
-        width=CHART_WIDTH, height=CHART_HEIGHT
-    )
-    incorrect = _outcome_bars(data, "incorrect", INCORRECT_COLOUR, title="Confidence", reverse=True).properties(
-        width=CHART_WIDTH, height=CHART_HEIGHT // 2
+    correct = _outcome_bars(data, "correct", CORRECT_COLOUR, None)
+    incorrect = _outcome_bars(data, "incorrect", INCORRECT_COLOUR, "Confidence")
+    chart = compose_figure(
+        correct.properties(width=CHART_WIDTH, height=CHART_HEIGHT),
+        incorrect.properties(width=CHART_WIDTH, height=CHART_HEIGHT // 2),
     )
     errors = sum(bar["incorrect"] for bar in bars)
     high = sum(bar["incorrect"] for bar in bars if bar["low"] >= HIGH_CONFIDENCE - 1e-9)
-    many = count(sum(bar["correct"] + bar["incorrect"] for bar in bars), "row")
+    total = count(sum(bar["correct"] + bar["incorrect"] for bar in bars), "row")
     alt_text = (
-        f"Histogram of the confidence of {many}: {errors:,} are incorrect, {high:,} of them with a confidence above "
+        f"Histogram of the confidence of {total}: {errors:,} are incorrect, {high:,} of them with a confidence above "
         f"{HIGH_CONFIDENCE:.2f}."
     )
-    by = " by weight" if weighted else ""
     caption = (
-        f"Share of rows{by} by confidence, in bars 0.02 wide: correct predictions above, incorrect ones below, on a "
-        "different scale."
+        f"Share of rows{' by weight' if weighted else ''} by confidence, in bars 0.02 wide: correct predictions above, "
+        "incorrect ones below, on a different scale."
     )
-    return Drawing(to_svg(compose_figure(correct, incorrect)), alt_text, caption)
+    return Drawing(to_svg(chart), alt_text, caption)
 
 
-def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str, *, reverse: bool = False) -> alt.Chart:
+def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None) -> alt.Chart:
     """The bars of the correct predictions, or those of the incorrect ones, which point down."""
-    up = alt.Y(
+    y = alt.Y(
         f"{outcome}_share:Q",
         title=f"Share, {outcome}",
         axis=alt.Axis(format=PERCENT, tickCount=4, minExtent=34, titlePadding=8),
-        scale=alt.Scale(zero=True, reverse=reverse),
+        scale=alt.Scale(zero=True, reverse=outcome == "incorrect"),
     )
-    bars = data.transform_filter(f"datum.{outcome}_share > 0").mark_bar(color=colour, stroke="white", strokeWidth=0.5)
-    chart: alt.Chart = bars.encode(
-        x=_confidence("low", title), x2=alt.X2("high:Q"), y=up, y2=alt.Y2Datum(0), **_description()
-    )
-    return chart
+    return _bars(data.transform_filter(f"datum.{outcome}_share > 0"), colour, y, title)
 
 
 def risk_drawing(line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float) -> Drawing:
     """The risk-coverage curve, with points at some coverages and at 1."""
-    ends = [
-        {
-            **row,
-            "description": f"the most confident {percent(row['coverage'])} of rows: error rate {percent(row['error'])} "
-            f"({percent_limits(row['interval'])})",
-        }
-        for row in risks
-    ]
-    ends.append({"coverage": 1.0, "error": error, "description": f"all rows: error rate {percent(error)}"})
-    top = max(1.1 * max(point["error"] for point in line), 0.01)
-    across = alt.X(
-        "coverage:Q",
-        title="Coverage: share of rows risks, the most confident first",
-        axis=alt.Axis(format=PERCENT, values=PERCENT_TICKS),
-        scale=alt.Scale(domain=[0, 1]),
-    )
-    up = alt.Y(
-        "error:Q",
-        title="Error rate",
-        axis=alt.Axis(format=PERCENT, tickCount=5),
-        scale=alt.Scale(domain=[0, min(top, 1.0)]),
-    )
-    drawn = alt.Chart(inline_data(line)).mark_line(color=CORRECT_COLOUR, strokeWidth=1.8).encode(x=across, y=up)
-    marks = (
-        alt.Chart(inline_data(ends))
-        .mark_point(color=INCORRECT_COLOUR, filled=True, size=60, opacity=1)
-        .encode(x=across, y=up, **_description())
-    )
-    chart = compose_figure(layer_charts(drawn, marks).properties(width=CHART_WIDTH, height=CHART_HEIGHT))
-    points = "; ".join(row["description"] for row in ends)
-    caption = "Error rate among the most confident rows, from 20 rows on."
-    return Drawing(to_svg(chart), f"Risk-coverage curve: {points}.", caption)
+    points = []
+    for row in risks:
+        rate = f"error rate {percent(row['error'])} ({percent_limits(row['interval'])})"
+        points.append({**row, "description": f"the most confident {percent(row['coverage'])} of rows: {rate}"})
+    points.append({"coverage": 1.0, "error": error, "description": f"all rows: error rate {percent(error)}"})
+    top = min(max(1.1 * max(point["error"] for point in line), 0.01), 1.0)
+    x = _unit_axis(alt.X, "coverage", "Coverage: share of rows that are kept, the most confident first")
+    axis = alt.Axis(format=PERCENT, tickCount=5)
+    y = alt.Y("error:Q", title="Error rate", axis=axis, scale=alt.Scale(domain=[0, top]))
+    curve = alt.Chart(inline_data(line)).mark_line(color=CORRECT_COLOUR, strokeWidth=1.8).encode(x=x, y=y)
+    marks = alt.Chart(inline_data(points)).mark_point(color=INCORRECT_COLOUR, filled=True, size=60, opacity=1)
+    layers = layer_charts(curve, marks.encode(x=x, y=y, **DESCRIPTION))
+    chart = compose_figure(layers.properties(width=CHART_WIDTH, height=CHART_HEIGHT))
+    alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in points)}."
+    return Drawing(to_svg(chart), alt_text, "Error rate among the most confident rows, from 20 rows on.")

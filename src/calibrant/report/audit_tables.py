@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Sequence
 
 from calibrant._files import without_secrets
-from calibrant.audits import Audit, Group, GroupFindings, MetricChange, TemperatureEffect
+from calibrant.audits import Audit, Group, GroupFindings, TemperatureEffect
 from calibrant.audits.record import metric_record
+from calibrant.audits.temperature import CHANGED_METRICS
 from calibrant.audits.verdict import significance_level
 from calibrant.errors import printable
 from calibrant.metrics.compare import Difference
@@ -46,6 +47,14 @@ def count_cell(value: int) -> Cell:
     return Cell(f"{value:,}", value)
 
 
+def metric_cell(value: float | None) -> Cell:
+    return number_cell(value, number(value))
+
+
+def share_cell(value: float | None) -> Cell:
+    return number_cell(value, percent(value or 0.0))
+
+
 def limits_cell(pair: Sequence[float] | None, sign: str = "") -> Cell:
     """A cell sorted by the lower limit; unbounded intervals come last."""
     if pair is None:
@@ -73,10 +82,10 @@ def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
         [
             Cell(name),
             Cell(METRICS[name].title),
-            number_cell(record["value"], number(record["value"])),
+            metric_cell(record["value"]),
             limits_cell(record["interval"]),
-            number_cell(record["noise_floor"], number(record["noise_floor"])),
-            *([number_cell(record["error_bound"], number(record["error_bound"]))] if bounded else []),
+            metric_cell(record["noise_floor"]),
+            *([metric_cell(record["error_bound"])] if bounded else []),
         ]
         for name, record in records.items()
     ]
@@ -98,7 +107,9 @@ def groups_table(found: GroupFindings, names: Sequence[str] = GROUP_METRICS) -> 
         Column("p (Holm)", title="P-value of ECE and gap, corrected for the number of groups"),
         *(Column(name, title=METRICS[name].title) for name in more),
     ]
-    rows = [[*_group_cells(group), *_metric_cells(group, more)] for group in found.worst_first]
+    rows = [
+        [*_group_cells(group), *(metric_cell(group.card.get(name)) for name in more)] for group in found.worst_first
+    ]
     notes = []
     if found.n_miscalibrated:
         notes.append(f"{SIGNIFICANT_MARK.strip()}: significantly miscalibrated after Holm's correction.")
@@ -113,17 +124,13 @@ def _group_cells(group: Group) -> list[Cell]:
     return [
         Cell(group_name(group.value)),
         count_cell(verdict.n_rows),
-        number_cell(verdict.accuracy, percent(verdict.accuracy)),
-        number_cell(verdict.confidence, percent(verdict.confidence)),
+        share_cell(verdict.accuracy),
+        share_cell(verdict.confidence),
         number_cell(verdict.gap, points(verdict.gap, "+")),
         number_cell(verdict.ece, ece, "bad" if marked else ""),
         number_cell(verdict.noise_floor, points(verdict.noise_floor)),
         p_cell(group.p_holm, marked=marked),
     ]
-
-
-def _metric_cells(group: Group, names: Sequence[str]) -> list[Cell]:
-    return [number_cell(group.card.get(name), number(group.card.get(name))) for name in names]
 
 
 def class_table(audit: Audit) -> Table:
@@ -137,16 +144,15 @@ def class_table(audit: Audit) -> Table:
         Column("Gap", title="Confidence − precision, in percentage points; ●: significant after Holm's correction"),
         Column("Classwise ECE", title="ECE of the probability of this class over all rows, in percentage points"),
     ]
-    shown = audit.classes[:MAX_TABLE_CLASSES]
     rows = []
-    for row in shown:
+    for row in audit.classes[:MAX_TABLE_CLASSES]:
         marked = row.p_holm <= significance_level(audit.level)
         gap = f"{SIGNIFICANT_MARK if marked else ''}{points(row.gap or 0.0, '+')}"
-        shares = [number_cell(value, percent(value or 0.0)) for value in (row.recall, row.precision, row.confidence)]
+        shares = map(share_cell, (row.recall, row.precision, row.confidence))
         cells = [Cell(row.name), count_cell(row.labelled), count_cell(row.predicted), *shares]
         rows.append([*cells, number_cell(row.gap, gap, "bad" if marked else ""), number_cell(row.ece, points(row.ece))])
-    left = len(audit.classes) - len(shown)
-    notes = [f"The {len(shown):,} worst of {len(audit.classes):,} classes."] if left else []
+    n_classes = len(audit.classes)
+    notes = [f"The {len(rows):,} worst of {n_classes:,} classes."] if len(rows) < n_classes else []
     return Table("Classes, worst first", columns, rows, notes)
 
 
@@ -154,25 +160,15 @@ def changes_table(effect: TemperatureEffect, level: float) -> Table:
     interval = f"{level_text(level)} CI"
     columns = [Column("Metric", numeric=False)]
     columns += map(Column, ["Before", interval, "After", interval, "Change", interval, "p"])
-    rows = [_change_cells(name.upper(), effect.changes[name]) for name in ("nll", "ece")]
+    rows = []
+    for name in CHANGED_METRICS:
+        change = effect.changes[name]
+        kind = "good" if change.improved else "bad" if change.worsened else ""
+        before = [Cell(name.upper()), metric_cell(change.before), limits_cell(change.before_interval)]
+        after = [metric_cell(change.after), limits_cell(change.after_interval)]
+        difference = number_cell(change.difference, f"{change.difference:+.4f}", kind)
+        rows.append([*before, *after, difference, limits_cell(change.interval, "+"), p_cell(change.p_value)])
     return Table("NLL and ECE before and after temperature scaling, by cross-validation", columns, rows)
-
-
-def _change_cells(name: str, change: MetricChange) -> list[Cell]:
-    return [
-        Cell(name),
-        number_cell(change.before, number(change.before)),
-        limits_cell(change.before_interval),
-        number_cell(change.after, number(change.after)),
-        limits_cell(change.after_interval),
-        number_cell(
-            change.difference,
-            f"{change.difference:+.4f}",
-            "good" if change.improved else "bad" if change.worsened else "",
-        ),
-        limits_cell(change.interval, "+"),
-        p_cell(change.p_value),
-    ]
 
 
 def error_table(audit: Audit) -> Table:
@@ -226,8 +222,8 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
         [
             Cell(row.metric),
             *([] if by is None else [Cell(group_name(row.group))]),
-            number_cell(row.a, number(row.a)),
-            number_cell(row.b, number(row.b)),
+            metric_cell(row.a),
+            metric_cell(row.b),
             number_cell(row.difference, f"{row.difference:+.4f}", _difference_class(row, level)),
             limits_cell(row.interval, "+"),
             p_cell(row.p_holm),
