@@ -32,7 +32,7 @@ def binned(hits: NDArray[Any], index: NDArray[np.int64]) -> FloatArray:
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("n_bins", [1, 5, 10, 15])
 def test_histogram_is_the_mean_of_each_bin(n_classes: int, n_bins: int, equal_width: bool) -> None:
-    """Where every bin of a row holds 100 rows or more, so that smoothing cannot do much, but for rows at an edge."""
+    """Up to smoothing, for rows whose bins hold at least 100 rows, except at edges."""
     n = 6000
     rows = skewed(n, n_classes)
     probs = softmax(rows.logits, axis=1)

@@ -72,7 +72,7 @@ def test_rows_of_known_domains_have_its_temperature_and_others_that_of_their_fea
         assert row_temperatures(found, moved).numpy() == pytest.approx(limit, rel=1e-4)
 
 
-def test_domains_are_told_apart_by_their_values() -> None:
+def test_domains_are_compared_by_value() -> None:
     rows = [draw32(300, 3, seed, factor=factor) for seed, factor in ((0, 1.0), (1, 3.0))]
     both = cb.Predictions.concat(rows)
 

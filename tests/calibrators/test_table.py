@@ -165,7 +165,7 @@ def test_fresh_rows_of_a_calibrated_model_stay_nearly_so(
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
-def test_saturated_models_are_no_trouble(name: str) -> None:
+def test_saturated_logits_give_no_nan(name: str) -> None:
     for k in (2,) if CALIBRATORS[name].two_classes_only else (2, 10):
         calibrator = CALIBRATORS[name].fit(draw32(1000, k, 0, spread=30))
         assert not calibrator.calibrate(draw32(500, k, 1, spread=30)).logits.isnan().any()

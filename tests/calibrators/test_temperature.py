@@ -1,7 +1,6 @@
 """Temperature scaling against the root of its slope, found by scipy in float64 and measured in longer floats."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,35 +14,14 @@ from scipy.special import softmax
 import calibrant as cb
 from calibrant.calibrators import PAPER_GRID, EnsembleTemperature, GridTemperature, TemperatureScaling
 from calibrant.errors import InvalidInputError, NotConvergedError
-from made.calibrator_data import calibrated, draw32, noisy
-
-FloatArray = NDArray[np.float64]
-Labels = NDArray[np.int64]
-
-
-class Rows(NamedTuple):
-    """Logits with labels, and how much each row counts."""
-
-    logits: FloatArray
-    labels: Labels
-    weights: FloatArray | None = None
-
-    def predictions(self, dtype: torch.dtype = torch.float64) -> cb.Predictions:
-        columns = None if self.weights is None else {"weight": self.weights}
-        return cb.Predictions.from_logits(torch.tensor(self.logits, dtype=dtype), self.labels, columns=columns)
-
-    def take(self, index: NDArray[np.bool_] | Labels) -> "Rows":
-        return Rows(self.logits[index], self.labels[index], None if self.weights is None else self.weights[index])
+from made.calibrator_data import Rows, calibrated, draw32, noisy, sample
 
 
 def draw(n: int, n_classes: int, temperature: float = 1.0, seed: int = 0, spread: float = 2.0) -> Rows:
     """Rows whose best temperature is near the one given: labels follow softmax(logits / temperature)."""
     random = np.random.default_rng(seed)
-    honest = random.normal(size=(n, n_classes)) * spread
-    odds = np.exp(honest - honest.max(1, keepdims=True))
-    edges = (odds / odds.sum(1, keepdims=True)).cumsum(1)
-    labels = np.minimum((edges < random.random((n, 1))).sum(1), n_classes - 1)
-    return Rows(honest * temperature, labels)
+    true_logits = random.normal(size=(n, n_classes)) * spread
+    return Rows(true_logits * temperature, sample(softmax(true_logits, axis=1), random))
 
 
 def margins(rows: Rows) -> NDArray[np.longdouble]:

@@ -87,7 +87,7 @@ def nll_per_row(predictions: Predictions, labels: Tensor | None = None) -> Tenso
     return -predictions.logits.double().log_softmax(1).gather(1, labels[:, None])[:, 0]
 
 
-# Shifted rows, with all that any method asks for
+# Shifted rows, with all columns and features that any calibrator needs
 
 
 def shifted_rows(
@@ -154,7 +154,7 @@ def near_ties(predictions: Predictions, *, seed: int) -> Predictions:
 
 
 def rounded_rows(n: int, n_classes: int, *, seed: int) -> Predictions:
-    """Shifted rows with one of six rows of rounded probabilities each, so that the same row comes again and again."""
+    """Shifted rows with one of six rows of rounded probabilities each: rows repeat."""
     predictions = shifted_rows(n, n_classes, seed=seed).predictions
     pool = torch.full((6, n_classes), 0.1, dtype=torch.float64)
     pool[torch.arange(6), torch.arange(6) % n_classes] = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9, 0.95]).double()
@@ -294,13 +294,18 @@ Labels = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Logits with labels."""
+    """Logits with labels, and weights."""
 
     logits: FloatArray
     labels: Labels
+    weights: FloatArray | None = None
 
-    def predictions(self) -> Predictions:
-        return Predictions.from_logits(self.logits, self.labels)
+    def predictions(self, dtype: torch.dtype = torch.float64) -> Predictions:
+        columns = None if self.weights is None else {"weight": self.weights}
+        return Predictions.from_logits(torch.tensor(self.logits, dtype=dtype), self.labels, columns=columns)
+
+    def take(self, index: NDArray[np.bool_] | Labels) -> "Rows":
+        return Rows(self.logits[index], self.labels[index], None if self.weights is None else self.weights[index])
 
 
 def sample(probs: FloatArray, random: np.random.Generator) -> Labels:
@@ -328,9 +333,9 @@ def curved(n: int, truth: Callable[[FloatArray], FloatArray], seed: int = 0) -> 
 def noisy(n: int, n_classes: int, noise: float, seed: int) -> Rows:
     """Overconfident rows, and a share of labels that are drawn by lot."""
     random = np.random.default_rng(seed)
-    honest = random.normal(size=(n, n_classes)) * 2
-    labels = sample(softmax(honest, axis=1), random)
-    return Rows(honest * 1.5, np.where(random.random(n) < noise, random.integers(n_classes, size=n), labels))
+    true_logits = random.normal(size=(n, n_classes)) * 2
+    labels = sample(softmax(true_logits, axis=1), random)
+    return Rows(true_logits * 1.5, np.where(random.random(n) < noise, random.integers(n_classes, size=n), labels))
 
 
 def calibrated(calibrator: Calibrator, rows: Rows) -> FloatArray:

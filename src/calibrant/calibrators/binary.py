@@ -17,7 +17,7 @@ from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
 MAX_LOGISTIC_STEPS = 200
-MAX_DECREMENT = 1e-12  # of the mean penalised NLL, relative to one plus its value
+MAX_DECREMENT = 1e-12  # of the mean penalized NLL, relative to one plus its value
 
 
 class BinaryCalibrator(Calibrator):

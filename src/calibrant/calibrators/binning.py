@@ -15,8 +15,8 @@ from calibrant.calibrators.checks import check_in_range, check_increasing, check
 from calibrant.calibrators.modules import ProbabilityModule
 from calibrant.predictions import Predictions
 
-FloatArray = NDArray[np.float64]
-StepFunction = tuple[FloatArray, FloatArray]  # m edges, and the m + 1 values between them
+FloatVector = NDArray[np.float64]
+StepFunction = tuple[FloatVector, FloatVector]  # m edges, and the m + 1 values between them
 BBQ_RANGE = 10.0  # the numbers of bins run from n^(1/3) / 10 to 10 n^(1/3) (Naeini et al. 2015)
 BBQ_PRIOR = 2.0  # N′ of Naeini et al.: the prior of all bins counts as this many rows
 MIN_POSTERIOR = 1e-6  # binnings with a smaller share of the posterior are left out
@@ -43,7 +43,7 @@ class ProbabilityCalibrator(Calibrator):
         check_in_range("values", self.values, 0.0, 1.0 + MIN_SLOPE * self.linear)
 
     @classmethod
-    def from_functions(cls, validation: Predictions, functions: list[tuple[FloatArray, FloatArray]]) -> Self:
+    def from_functions(cls, validation: Predictions, functions: list[tuple[FloatVector, FloatVector]]) -> Self:
         """The calibrator of these functions, padded to one length; steps are padded beyond all probabilities."""
         length = max(1 + cls.linear, *(len(x) for x, _ in functions))
         knots = [np.append(x, np.full(length - len(x), x[-1] if cls.linear else 2.0)) for x, _ in functions]
@@ -76,7 +76,7 @@ class HistogramBinning(ProbabilityCalibrator):
         check_integer("n_bins", n_bins, 1)
         prior = 1 / validation.n_classes
 
-        def step(probs: FloatArray, is_label: FloatArray) -> StepFunction:
+        def step(probs: FloatVector, is_label: FloatVector) -> StepFunction:
             edges = np.arange(1, n_bins) / n_bins if equal_width else equal_mass_edges(probs, n_bins)
             rows, counts = bin_counts(probs, cumulative(is_label), edges)
             return edges, np.where(rows > 0, (counts + prior) / (rows + 1), bin_centers(edges))
@@ -130,7 +130,7 @@ class MulticlassIsotonic(ProbabilityCalibrator):
         return cls.from_functions(validation, [(knots, values + MIN_SLOPE * knots)])
 
 
-def class_probs(predictions: Predictions) -> list[tuple[FloatArray, FloatArray]]:
+def class_probs(predictions: Predictions) -> list[tuple[FloatVector, FloatVector]]:
     """For each class its probabilities, sorted, and whether it is the label."""
     probs = predictions.logits.double().softmax(1)
     ordered, order = probs.sort(dim=0)
@@ -138,7 +138,7 @@ def class_probs(predictions: Predictions) -> list[tuple[FloatArray, FloatArray]]
     return list(zip(ordered.T.contiguous().numpy(), is_label.T.double().contiguous().numpy(), strict=True))
 
 
-def fit_isotonic(probs: FloatArray, is_label: FloatArray) -> tuple[FloatArray, FloatArray]:
+def fit_isotonic(probs: FloatVector, is_label: FloatVector) -> tuple[FloatVector, FloatVector]:
     """Knots and values of the isotonic regression of sorted probabilities.
 
     A row with the label is added at the least probability, and one without it at the greatest.
@@ -151,36 +151,36 @@ def fit_isotonic(probs: FloatArray, is_label: FloatArray) -> tuple[FloatArray, F
     return model.X_thresholds_.astype(float), model.y_thresholds_.astype(float)
 
 
-def equal_mass_edges(probs: FloatArray, n_bins: int) -> FloatArray:
+def equal_mass_edges(probs: FloatVector, n_bins: int) -> FloatVector:
     """Edges halfway between sorted values: bins hold about equally many rows, and equal values share a bin."""
     wanted = np.arange(1, n_bins) * len(probs) // n_bins
     left, right = np.searchsorted(probs, probs[wanted], "left"), np.searchsorted(probs, probs[wanted], "right")
     cuts = np.unique(np.where(wanted - left <= right - wanted, left, right))  # the nearer end of a tie
     cuts = cuts[(cuts > 0) & (cuts < len(probs))]
     edges = (probs[cuts] + probs[cuts - 1]) / 2
-    inside: FloatArray = edges[(edges > probs[0]) & (edges < probs[-1])]
+    inside: FloatVector = edges[(edges > probs[0]) & (edges < probs[-1])]
     return inside
 
 
-def cumulative(values: FloatArray) -> FloatArray:
+def cumulative(values: FloatVector) -> FloatVector:
     """(n + 1,) sums of the first 0, 1, … values."""
     return np.concatenate([[0.0], values.cumsum()])
 
 
-def bin_counts(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+def bin_counts(probs: FloatVector, totals: FloatVector, edges: FloatVector) -> tuple[FloatVector, FloatVector]:
     """Rows of each bin, and those whose label is the class; sorted probabilities, cumulative labels."""
     ends = np.concatenate([[0], np.searchsorted(probs, edges, side="right"), [len(probs)]])
     return np.diff(ends).astype(float), np.diff(totals[ends])
 
 
-def bin_centers(edges: FloatArray) -> FloatArray:
+def bin_centers(edges: FloatVector) -> FloatVector:
     """Of the bins between the edges, strictly within (0, 1)."""
     ends = np.concatenate([[0.0], edges, [1.0]])
-    centers: FloatArray = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
+    centers: FloatVector = np.clip((ends[:-1] + ends[1:]) / 2, 1e-12, 1 - 1e-12)
     return centers
 
 
-def _average_binnings(probs: FloatArray, is_label: FloatArray) -> StepFunction:
+def _average_binnings(probs: FloatVector, is_label: FloatVector) -> StepFunction:
     """The posterior mean over binnings: a step function with the edges of all of them."""
     root = len(probs) ** (1 / 3)
     sizes = range(max(1, int(root / BBQ_RANGE)), min(len(probs), int(root * BBQ_RANGE)) + 1)
@@ -197,7 +197,7 @@ def _average_binnings(probs: FloatArray, is_label: FloatArray) -> StepFunction:
     return union, np.asarray(values)
 
 
-def _beta_bins(probs: FloatArray, totals: FloatArray, edges: FloatArray) -> tuple[FloatArray, float]:
+def _beta_bins(probs: FloatVector, totals: FloatVector, edges: FloatVector) -> tuple[FloatVector, float]:
     """The posterior mean of each bin, and the log marginal likelihood of the binning."""
     rows, counts = bin_counts(probs, totals, edges)
     strength = BBQ_PRIOR / len(rows)

@@ -22,7 +22,7 @@ from calibrant.predictions import Predictions
 
 AFFINE_BLOCK = 2**17  # logits computed at once
 MAX_LBFGS_STEPS = 5000
-MAX_EXCESS = 1e-10  # of the mean penalised NLL over its minimum, by the Newton decrement, relative to 1 + NLL
+MAX_EXCESS = 1e-10  # of the mean penalized NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -20,9 +20,7 @@ from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
-FeatureGaussian: TypeAlias = tuple[
-    Tensor, ...
-]  # centre (f,), axes (f, r), variances (r + 1,); or empty, without features
+FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
 MIN_SETS = 3
 MAX_AXES = 16
 MARGIN = 0.25  # a set's log T may exceed the range of those in the fit by this share of it

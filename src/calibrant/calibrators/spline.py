@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_integer, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.binning import FloatArray, cumulative
+from calibrant.calibrators.binning import FloatVector, cumulative
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import ConfidenceModule
 from calibrant.predictions import Predictions
 
-MAX_POINTS = 513  # at which the function is stored
+SPLINE_POINTS = 513  # at which the function is stored
 
 
 @final
@@ -68,7 +68,7 @@ class SplineCalibration(Calibrator):
         return ConfidenceModule(self.knots, self.values, self.scale)
 
 
-def fit_spline(confidence: FloatArray, correct: FloatArray, n_knots: int) -> tuple[FloatArray, FloatArray]:
+def fit_spline(confidence: FloatVector, correct: FloatVector, n_knots: int) -> tuple[FloatVector, FloatVector]:
     """Confidences, and the accuracy at each, strictly within (0, 1), from sorted rows."""
     n = len(confidence)
     knots = np.linspace(0.0, 1.0, n_knots)
@@ -78,7 +78,7 @@ def fit_spline(confidence: FloatArray, correct: FloatArray, n_knots: int) -> tup
     even = (np.bincount(tie, correct) / np.bincount(tie))[tie]  # rows of equal confidence have no order
     sums = cumulative(even) / n
     heights, *_ = np.linalg.lstsq(basis(fractile), sums, rcond=None)
-    points = np.linspace(0.0, 1.0, min(MAX_POINTS, n + 1))
+    points = np.linspace(0.0, 1.0, min(SPLINE_POINTS, n + 1))
     accuracy = np.clip(basis(points, 1) @ heights, 1 / (n + 2), 1 - 1 / (n + 2))
     quantiles = np.interp(points, (np.arange(n) + 0.5) / n, confidence)
     at, inverse = np.unique(quantiles, return_inverse=True)

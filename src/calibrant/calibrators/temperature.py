@@ -161,14 +161,8 @@ class EnsembleTemperature(Calibrator):
         check_validation(validation)
         rows = weighted_likelihood(validation)
         temperature = solve_temperature(rows).temperature
-        components = torch.stack(
-            [
-                rows.terms(1 / temperature)[0].neg().exp(),
-                rows.terms(1.0)[0].neg().exp(),
-                torch.full((len(validation),), 1 / validation.n_classes, dtype=torch.float64),
-            ],
-            dim=1,
-        )
+        scaled, raw = (rows.terms(scale)[0].neg().exp() for scale in (1 / temperature, 1.0))
+        components = torch.stack([scaled, raw, torch.full_like(raw, 1 / validation.n_classes)], dim=1)
         return cls.from_parameters(validation, temperature=temperature, weights=mixture_weights(components))
 
     def module(self) -> nn.Module:
