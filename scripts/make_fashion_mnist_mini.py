@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import torch
+from calibrant.data.fashion import EMBEDDED
 
 from calibrant.data import read_mnist_files
-from calibrant.data.fashion import EMBEDDED
 
 PER_CLASS = {"train": 800, "test": 200}
 

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType, ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraEr
 from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
 from calibrant.predictions import Predictions
 from made.predictions import example
+from made.ray_cluster import import_ray, quiet_ray, ray_cluster
 
-MAX_SECONDS = 300  # which only a cluster that never starts needs
 PARTS = [FilePart("x", "x", number, 0, 1, 100 + number) for number in range(9)]
 
 
@@ -98,42 +97,11 @@ def test_no_more_parts_than_the_window_are_under_way(window: int) -> None:
 # On Ray
 
 
-# Ray leaves its pipes and log files to the garbage collector, and announces changes of its own defaults.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:.*RAY_.*:FutureWarning"),
-]
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"not within {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
+@quiet_ray
 def test_two_nodes_of_a_ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real cluster on this machine, each node with its own raylet and object store."""
-    ray: ModuleType = pytest.importorskip("ray", reason="Ray comes with the extra ray")
-    from ray.cluster_utils import Cluster
-
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers do not find this file
-    nodes = Cluster()
-    try:
-        try:
-            with time_limit(MAX_SECONDS):
-                nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False)
-                nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-        except (TimeoutError, RuntimeError, OSError) as error:
-            pytest.skip(f"no Ray cluster of two nodes starts here: {error}")
+    ray = import_ray(__name__)
+    with ray_cluster(2) as nodes:
         handler = signal.getsignal(signal.SIGTERM)
         assert_results(list(map_parts(partial(work, 20, None), PARTS, ray=nodes.address)), 20)
         assert not ray.is_initialized()  # the connection was for this call
@@ -144,9 +112,6 @@ def test_two_nodes_of_a_ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             list(map_parts(partial(work, 2, 4), PARTS, ray="auto"))
         check_relative_paths(tmp_path, monkeypatch)
         assert ray.is_initialized()  # a connection that was there before stays
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
 
 
 def check_relative_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +161,8 @@ def test_no_cluster_and_dead_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "local", MissingExtraError, r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
         (ray, "auto", ResourceError, r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
         (ray, "127.0.0.1:1", ResourceError, r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
+        (ray, "ray://127.0.0.1:1", ResourceError, r"^there is no Ray cluster at ray://127\.0\.0\.1:1: .*refused"),
+        (ray, "head:abc", ResourceError, r"^there is no Ray cluster at head:abc: .*abc"),
         (lost, "auto", ResourceError, r"^a Ray worker has died: the node died$"),
     ):
         monkeypatch.setitem(sys.modules, "ray", module)
