@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import lightning_fabric  # noqa: F401 - a run would import it, which takes a forked child seconds
 import torch
 from safetensors.torch import load_file
 from torch import Tensor

@@ -1,6 +1,7 @@
-"""Sweeps: what is done is not done again, what fails stops no other, and the rows do not depend on how it was run."""
+"""Experiments: their plan, their runs, what fails, and rows that do not depend on how the runs were done."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -9,17 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 from filelock import FileLock
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import InterruptedRunError, NotConvergedError
-from calibrant.experiments import ExperimentFolder, processes, run_experiment, tasks
+from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError, UnknownNameError
+from calibrant.experiments import ExperimentFolder, config, processes, run_experiment, tasks
+from calibrant.experiments.cluster import RayBackend
 from calibrant.experiments.processes import ProcessBackend
-from calibrant.experiments.run import run_plan
-from calibrant.training import results
+from calibrant.experiments.run import choose_backend, plan_experiment, run_plan
+from calibrant.experiments.tasks import in_this_process
+from calibrant.runs import RunFolder
+from calibrant.training import Settings, results
+from calibrant.training.folder import config_digest, open_run_folder
 from made.sweeps import (
     LONG,
     NAMES,
+    SETTINGS,
     SHORT,
     TWO,
     ForkContext,
@@ -36,6 +43,162 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 N_STOPS = 3
 KEPT = ("*/weights.safetensors", "*/predictions/*", "*/metrics.parquet", "*/curves.parquet", "*/log.jsonl", "*/DONE")
+
+
+# The plan
+
+MANY = (
+    {"loss": ["cross_entropy", "focal"], "seed": [0, 1], "label_smoothing": [0, 0.1]},
+    {"loss": "focal", "seed": [0, 1], "epochs": 3, "variant": "long"},
+)
+
+
+def start_run(folder: Path, run: str, **settings: object) -> None:
+    values: dict[str, Any] = {**SETTINGS, **settings}
+    with open_run_folder(RunFolder(folder / run), Settings(**values)):
+        pass
+
+
+def states_of(folder: Path, *grids: dict[str, Any], **options: Any) -> list[str]:
+    file = write_sweep(folder.parent / "other.toml", *grids, **options)
+    return list(plan_experiment(file, output=folder).states.values())
+
+
+def test_states_are_those_of_the_folders(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / NAMES[0]).symlink_to(short / NAMES[0])
+    start_run(tmp_path / "sweep", "digits-mlp-poly-0", loss="poly", epochs=1)
+    plan = plan_of(tmp_path / "sweep", {"loss": ["cross_entropy", "poly", "focal"]}, settings=SHORT)
+    found = {key.loss: state for key, state in plan.states.items()}
+    assert found == {"cross_entropy": "done", "poly": "started", "focal": "to do"}
+    assert [task.key.loss for task in plan.tasks()] == ["poly", "focal"]
+    assert {task.key.loss for task in plan.tasks(redo=True)} == set(found)
+
+
+def test_a_run_that_was_measured_by_something_else_is_not_done(short: Path) -> None:
+    assert states_of(short, TWO, settings=SHORT) == ["done", "done"]
+    for change in (
+        {"calibrators": []},
+        {"metrics": ["accuracy", "ece"]},
+        {"intervals": []},
+        {"calibration_shifts": ["fog"]},
+    ):
+        assert states_of(short, TWO, settings=SHORT, **change) == ["started", "started"], change
+    free = {**SHORT, "workers": 0, "checkpoint_minutes": 1.0, "device": "cpu"}
+    assert states_of(short, TWO, settings=free, title="Other", figures=[]) == ["done", "done"]
+
+
+def test_a_plan_makes_nothing(tmp_path: Path) -> None:
+    assert set(plan_of(tmp_path / "sweep", TWO).states.values()) == {"to do"}
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.toml"]
+
+
+def test_the_grid_is_expanded_once_and_each_loss_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Settings] = []
+    monkeypatch.setattr(config, "check_settings", checked.append)
+    plan = plan_of(tmp_path / "sweep", *MANY)
+    plan.tasks()
+    assert [(settings.loss, settings.label_smoothing, settings.epochs) for settings in checked] == [
+        *((loss, smoothing, 2) for loss in ("cross_entropy", "focal") for smoothing in (0, 0.1)),
+        ("focal", 0, 3),
+    ]
+
+
+def test_a_folder_of_another_configuration_is_refused_before_anything_is_trained(short: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in short.rglob("*")}
+    file = write_sweep(tmp_path / "other.toml", {"loss": ["maxent_mean", "cross_entropy"]}, settings={"epochs": 2})
+    for only in (None, {"loss": "maxent_mean"}):  # also where that run is not chosen
+        with pytest.raises(InvalidInputError, match=r"was started with epochs = 1, not 2") as refused:
+            run_experiment(file, output=short, only=only)
+        message = str(refused.value)
+        assert len(message.splitlines()) == 1
+        assert str(short / NAMES[0]) in message
+        assert re.findall(r"\b[0-9a-f]{12}\b", message) == [
+            config_digest(Settings(**{**SETTINGS, "epochs": epochs}).identity) for epochs in (1, 2)
+        ]
+    assert {path: path.stat().st_mtime_ns for path in short.rglob("*")} == before
+
+
+# Order and choice
+
+
+def test_started_runs_come_first_and_all_losses_of_a_seed_before_the_next(tmp_path: Path) -> None:
+    start_run(tmp_path / "sweep", "digits-mlp-focal-1", loss="focal", seed=1)
+    plan = plan_of(tmp_path / "sweep", {"loss": ["poly", "focal"], "seed": [1, 0]}, {"loss": "maxent_mean", "seed": 0})
+    names = ["focal-1", "poly-0", "focal-0", "maxent_mean-0", "poly-1"]
+    assert [task.name for task in plan.tasks()] == [f"digits-mlp-{name}" for name in names]
+    assert {task.folder.path for task in plan.tasks()} == {tmp_path / "sweep" / f"digits-mlp-{name}" for name in names}
+
+
+def test_only_some_are_chosen(tmp_path: Path) -> None:
+    for only, n_runs in (
+        ({}, 10),
+        ({"loss": "focal"}, 6),
+        ({"seed": "1"}, 5),
+        ({"label_smoothing": "0"}, 6),
+        ({"label_smoothing": "0.0"}, 6),
+        ({"label_smoothing": "0.1", "loss": "focal", "seed": "0"}, 1),
+        ({"variant": "long"}, 2),
+        ({"variant": ""}, 8),
+        ({"data": "digits", "model": "mlp"}, 10),
+    ):
+        plan = plan_of(tmp_path / "sweep", *MANY, only=only)
+        assert len(plan.states) == 10
+        assert len(plan.chosen) == len(plan.tasks()) == n_runs, only
+        for key in plan.chosen:
+            for axis, value in only.items():
+                assert str(getattr(key, axis)).removesuffix(".0") == value.removesuffix(".0")
+
+
+# Where runs are done
+
+
+@pytest.mark.parametrize(
+    ("n_cores", "n_gpus", "jobs", "expected"),
+    [
+        (1, 0, None, in_this_process),
+        (4, 0, None, ProcessBackend(4, 1, 0)),
+        (64, 0, None, ProcessBackend(8, 8, 0)),
+        (64, 2, None, ProcessBackend(2, 32, 2)),
+        (4, 0, 2, ProcessBackend(2, 2, 0)),
+        (4, 0, 30, ProcessBackend(10, 1, 0)),
+        (4, 2, 1, in_this_process),
+    ],
+)
+def test_processes_by_cores_gpus_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_cores: int, n_gpus: int, jobs: int | None, expected: object
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    assert choose_backend(plan_of(tmp_path / "sweep", *MANY), jobs=jobs) == expected
+
+
+def test_a_cluster_is_asked_for_what_the_file_says(short: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "sweep", *MANY, resources={"cpus": 2, "gpus": 0.5})
+    assert choose_backend(plan, ray="auto") == RayBackend("auto", cpus=2, gpus=0.5)
+    file = write_sweep(tmp_path / "done.toml", TWO, settings=SHORT)
+    done = plan_experiment(file, output=short)
+    assert choose_backend(done, jobs=2) is in_this_process  # there is nothing to do
+    assert choose_backend(done, jobs=2, redo=True) == ProcessBackend(
+        2, max(1, (os.cpu_count() or 1) // 2), torch.cuda.device_count()
+    )
+
+
+REFUSED_AXES = {
+    "axis": ({"los": "focal"}, "unknown axis 'los'; did you mean 'loss'?"),
+    "no axis": ({"epochs": "3"}, "unknown axis 'epochs'"),
+    "loss": ({"loss": "poly"}, "only must name a loss of the experiment, got 'poly'; there are cross_entropy, focal"),
+    "seed": ({"seed": "7"}, "only must name a seed of the experiment, got '7'; there are 0, 1"),
+    "no run": ({"loss": "cross_entropy", "variant": "long"}, "only leaves none of the 10 runs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_AXES)
+def test_only_what_is_not_there(tmp_path: Path, case: str) -> None:
+    only, message = REFUSED_AXES[case]
+    with pytest.raises((InvalidInputError, UnknownNameError), match=re.escape(message)) as refused:
+        plan_of(tmp_path / "sweep", *MANY, only=only)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def log_of(folder: Path) -> list[tuple[str, str | None]]:
@@ -81,7 +244,7 @@ def test_a_run_is_scored_once(short: Path, tmp_path: Path, monkeypatch: pytest.M
     assert rows.equals(pa.concat_tables([read_rows(short).slice(rows.num_rows)]))
 
 
-def test_a_sweep_goes_on_with_what_is_missing(short: Path, tmp_path: Path) -> None:
+def test_a_sweep_resumes_with_what_is_missing(short: Path, tmp_path: Path) -> None:
     folder, file = tmp_path / "sweep", write_sweep(tmp_path / "sweep.toml", TWO, settings=SHORT)
     result = run_experiment(file, output=folder, only={"loss": "focal"})
     assert (result.n_done, result.missing) == (1, (NAMES[0],))
@@ -104,14 +267,6 @@ def test_a_sweep_that_grows_keeps_what_it_has(short: Path, tmp_path: Path) -> No
     check_same(folder, short)
 
 
-def test_rows_grow_with_each_run_that_has_ended(tmp_path: Path) -> None:
-    """So that a report can be drawn anew; a run that failed adds none."""
-    seen: list[tuple[str, list[str]]] = []
-    plan = plan_of(tmp_path / "sweep", {"loss": "poly", "lr": 1e30}, TWO, settings=SHORT)
-    run_plan(plan, tmp_path / "sweep.toml", on_run_end=lambda end: seen.append((end.run, runs_in(tmp_path / "sweep"))))
-    assert seen == [("digits-mlp-poly-0", []), (NAMES[0], [NAMES[0]]), (NAMES[1], list(NAMES))]
-
-
 def test_a_run_that_was_copied_in_is_measured_as_what_it_is_here(short: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     run = shutil.copytree(short / NAMES[1], folder / "digits-mlp-focal-copy-0")
@@ -125,8 +280,12 @@ def test_a_run_that_was_copied_in_is_measured_as_what_it_is_here(short: Path, tm
 
 
 def test_a_run_that_fails_stops_no_other(short: Path, tmp_path: Path) -> None:
+    """The rows grow with each run that ends; one that failed adds none."""
     folder, grids = tmp_path / "sweep", ({"loss": "poly", "lr": 1e30}, TWO)
-    result = sweep(folder, *grids, settings=SHORT)
+    seen: list[tuple[str, list[str]]] = []
+    plan = plan_of(folder, *grids, settings=SHORT)
+    result = run_plan(plan, tmp_path / "sweep.toml", on_run_end=lambda end: seen.append((end.run, runs_in(folder))))
+    assert seen == [("digits-mlp-poly-0", []), (NAMES[0], [NAMES[0]]), (NAMES[1], list(NAMES))]
     (failed,) = result.failures
     assert failed.run == "digits-mlp-poly-0"
     assert failed.failure is not None
@@ -253,7 +412,7 @@ def test_rows_of_a_sweep_that_was_stopped_again_and_again(whole: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["evaluate", "train"], ids=["measuring", "predicting"])
-def test_a_stop_between_two_runs_is_heeded(tmp_path: Path, name: str) -> None:
+def test_a_stop_between_two_runs_stops_the_sweep(tmp_path: Path, name: str) -> None:
     """Also where the run that is asked has nothing left to stop: no other begins."""
     folder = tmp_path / "sweep"
     file = write_sweep(tmp_path / "sweep.toml", TWO, settings=SHORT)
