@@ -4,8 +4,10 @@ import io
 import json
 import math
 import re
+import sys
 from base64 import b64decode
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from calibrant.errors import CalibrantError, InvalidInputError, NoDataError, UnknownNameError
+from calibrant.errors import CalibrantError, InvalidInputError, MissingExtraError, NoDataError, UnknownNameError
 from calibrant.experiments.folder import ExperimentFolder
 from calibrant.report import figures
 from calibrant.report.figures import (
@@ -396,3 +398,11 @@ def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, A
         with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
             save(charts["gibbs"], tmp_path / path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("module", "missing"), [("charts", "altair"), ("render", "vl_convert")])
+def test_the_missing_extra_is_named(module: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"calibrant.report.{module}")
+    with pytest.raises(MissingExtraError, match=r"drawing needs the extra report: pip install 'calibrant\[report\]'"):
+        import_module(f"calibrant.report.{module}")

@@ -161,14 +161,9 @@ def panel_figure(
     single_width: int = COLUMN,
     **legend_options: Any,
 ) -> ChartSpec:
-    """A panel per data set, two in a row, above a common legend.
+    """A panel per data set, two in a row, above a legend; panel(records, title, width) draws one.
 
-    Args:
-        records: The records of all panels.
-        lines: The lines of the legend.
-        panel: Draws a panel from its records, title and width in pixels.
-        single_width: Pixels of the figure where there is only one panel.
-        legend_options: Options of `legend`.
+    A figure of one panel has the single_width, in pixels.
     """
     groups = by_panel(records)
     columns, total = (1, single_width) if len(groups) == 1 else (2, PAGE)

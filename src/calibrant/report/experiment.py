@@ -44,7 +44,7 @@ FIGURE_TITLES = {  # of the section "More figures", in its order
     "gibbs": "Maximum-entropy distributions",
 }
 LOSS_LINE_FIGURES = ("feature_norm", "risk_coverage")  # their lines are losses, which a page can hide
-PLAN_COLUMNS = [
+PROGRESS_COLUMNS = [
     Column("Loss", numeric=False),
     Column("Data", numeric=False),
     Column("Model", numeric=False),
@@ -241,7 +241,7 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
         label = loss_label(run.loss, run.variant, run.label_smoothing)
         counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(left), kind="bad" if left else "")]
         rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time_cell])
-    return Table("Runs by loss, data set and model", PLAN_COLUMNS, rows, name="plan-table")
+    return Table("Runs by loss, data set and model", PROGRESS_COLUMNS, rows, name="plan-table")
 
 
 def _provenance(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> dict[str, Any]:

@@ -22,7 +22,7 @@ CONSTRAINT_NAMES = {
     "maxent_variance": ("mean square of the classes",),
     "maxent_mean_variance": ("mean of the classes", "variance of the classes"),
 }
-MAX_POINTS = 20  # marked epochs of a line
+MAX_MARKED_EPOCHS = 20  # of a line
 MAX_MOMENT_PANELS = 12
 
 LEARNING = (
@@ -243,7 +243,7 @@ def _mark_epochs(records: Sequence[ChartRecord], describe: Callable[[ChartRecord
     Only some epochs, because descriptions are most of the bytes of a chart.
     """
     epochs = sorted({record["epoch"] for record in records}, reverse=True)
-    marked = set(epochs[:: -(-len(epochs) // MAX_POINTS)])
+    marked = set(epochs[:: -(-len(epochs) // MAX_MARKED_EPOCHS)])
     fields = ("line", "panel", "epoch", "mean", "low", "high", "global", "local")
     rows = []
     for record in records:

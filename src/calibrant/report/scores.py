@@ -208,16 +208,9 @@ def select_rows(
     smoothed: bool = False,
     **columns: Collection[str],
 ) -> pa.Table:
-    """The rows of these data sets, losses and calibrator, with the column `panel`.
+    """Rows or curves of these data sets and losses, by default all, and this calibrator, with the column `panel`.
 
-    Args:
-        table: Rows or curves.
-        data: Data sets, by default all.
-        losses: Losses, by default all.
-        calibrator: A calibrator; None is all of them.
-        variants: Variants of the losses.
-        smoothed: Whether to include runs with label smoothing.
-        columns: The accepted values of other columns.
+    calibrator None is all of them; smoothed includes runs with label smoothing; columns are accepted values of others.
 
     Raises:
         NoDataError: There are no rows at all.

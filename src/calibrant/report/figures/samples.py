@@ -50,12 +50,9 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
     side = min(MAX_SIDE, (room - ROW_LABELS) // len(columns))
     names = min(round(6.2 * max(map(len, rows))), ROW_LABELS + 30)  # a viewer may use a wider font
     plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": FONT_SIZE}
+    described = [{**record, "description": describe_mark(record["row"], record["column"])} for record in records]
     images = (
-        alt.Chart(
-            inline_data(
-                [{**record, "description": describe_mark(record["row"], record["column"])} for record in records]
-            )
-        )
+        alt.Chart(inline_data(described))
         .mark_image(width=side - MARGIN, height=side - MARGIN)
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),

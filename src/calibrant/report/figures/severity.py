@@ -95,19 +95,7 @@ def severity_panel(
     top: float | None = None,
     in_percent: bool = True,
 ) -> charts.Chart:
-    """A panel of lines with points and bands of one standard error.
-
-    Args:
-        lines: The styles of the lines.
-        records: Means at severities.
-        title: Above the panel.
-        width: Pixels.
-        label: The label of the line that a record belongs to.
-        y_title: The title of the y axis.
-        height: Pixels.
-        top: The end of the y axis, by default that of the data.
-        in_percent: Whether the means are shares.
-    """
+    """A panel of lines with points and bands. label: of the line of a record; top: of the y axis, in its units."""
     rows = [_add_description(record, label(record), y_title, in_percent=in_percent) for record in records]
     base = alt.Chart().encode(
         x=alt.X(
