@@ -1,10 +1,9 @@
 """`calibrant audit`: audit prediction files as text, JSON or a page, with gates for CI."""
 
-import json
 import sys
 
 from calibrant.cli.options import File, Files, Json, Words
-from calibrant.cli.output import progress_bar
+from calibrant.cli.output import print_json, progress_bar
 from calibrant.errors import InvalidInputError, printable
 
 GATE_FAILED = 3
@@ -100,7 +99,7 @@ def audit(
     names = found.names([*metrics, *(gate.metric for gate in gates)] if metrics else None)
     if as_json:
         words = {"summary": summary(found, names), "advice": list(map(advice_sentence, found.advice))}
-        print(json.dumps({**found.to_dict(names), "words": words}, indent=2, allow_nan=False))
+        print_json({**found.to_dict(names), "words": words})
     else:
         print(audit_text(found, names, Console().width))
     if report is not None:

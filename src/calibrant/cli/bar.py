@@ -5,7 +5,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant.cli.output import shown
+from calibrant.cli.output import safe_text
 from calibrant.experiments.folder import RunOutcome
 from calibrant.report.numbers import duration
 from calibrant.training.callback import TrainingCallback
@@ -78,4 +78,4 @@ class SweepBar:
         self.progress(outcome.run, 1.0)
         how = f"failed: {outcome.failure}" if outcome.failure else f"done in {duration(outcome.seconds)}"
         line = f"{self.n_ended}/{self.total} {outcome.run} {'; '.join([how, *outcome.notes])}"
-        self.console.print(shown(line), soft_wrap=True)
+        self.console.print(safe_text(line), soft_wrap=True)

@@ -1,11 +1,9 @@
 """`calibrant compare-calibrators`: calibrators fitted on one file and scored on another."""
 
-import json
 from typing import TYPE_CHECKING
 
 from calibrant.cli.options import File, Json, Switch, Words
-from calibrant.cli.output import finite, working
-from calibrant.report.formats import as_text
+from calibrant.cli.output import print_json, print_tables, status
 from calibrant.report.numbers import MISSING, limits, number
 from calibrant.report.table import Cell, Column, Table
 
@@ -59,7 +57,7 @@ def compare_calibrators(
 
     check_level(level)
     rows, test_rows = Predictions.load(validation), Predictions.load(test)
-    with working("comparing") as progress:
+    with status("comparing") as progress:
         found = compare(
             rows,
             test_rows,
@@ -72,10 +70,8 @@ def compare_calibrators(
             progress=progress,
         )
     if as_json:
-        print(json.dumps(finite([row.to_dict() for row in found]), indent=2, allow_nan=False))
+        print_json([row.to_dict() for row in found])
         return
-    from rich.console import Console
-
     from calibrant.metrics.table import METRICS
 
     failures = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
@@ -88,8 +84,7 @@ def compare_calibrators(
         groups.sort(key=lambda row: order.index(row.group))
         with_interval = {name: METRICS[name].floor is not None for name in metrics}  # all would be too wide to read
         tables.append(Table(f"by {by}", *comparison_table(groups, by, with_interval, level)))
-    for table in tables:
-        print(as_text(table, Console().width))
+    print_tables(*tables)
 
 
 def comparison_table(

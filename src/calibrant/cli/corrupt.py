@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from calibrant.cli.options import Integer, Switch
-from calibrant.cli.output import counting_bar, working
+from calibrant.cli.output import counting_bar, status
 from calibrant.errors import InvalidInputError, printable
 
 
@@ -75,7 +75,7 @@ def corrupt(
         from calibrant.corruptions.sheet import save_sheet
 
         output = output or sheet.with_name(f"{sheet.stem}-corruptions.png")
-        with working("drawing"):
+        with status("drawing"):
             drawn = save_sheet(sheet, output, **options)
         print(printable(f"{output}: {drawn.width} x {drawn.height} pixels"))
         return

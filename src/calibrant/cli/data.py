@@ -1,6 +1,5 @@
 """`calibrant data`: list, fetch and check data sets."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,9 +9,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from calibrant.cli.options import Json, Switch
-from calibrant.cli.output import counting_bar, progress_bar
+from calibrant.cli.output import counting_bar, print_json, print_tables, progress_bar
 from calibrant.errors import printable
-from calibrant.report.formats import as_text
 from calibrant.report.numbers import MISSING
 from calibrant.report.table import Cell, Column, Table
 
@@ -32,7 +30,7 @@ def list_data(*, root: Root = None, as_json: AsJson = False) -> None:
 
     records = describe_all(root)
     if as_json:
-        print(json.dumps(records, indent=2))
+        print_json(records)
         return
     rows = []
     for record in records:
@@ -89,7 +87,7 @@ def check(name: Name, /, *, root: Root = None, deep: Switch = False, as_json: As
     failed = [one for one in checks if not one.ok]
     if as_json:
         record = {"name": name, "root": str(folder), "ok": not failed, "findings": [asdict(one) for one in checks]}
-        print(json.dumps(record, indent=2))
+        print_json(record)
     else:
         rows = [
             [one.what, format_count(one.found), format_count(one.expected), "yes" if one.ok else "NO"] for one in checks
@@ -106,7 +104,7 @@ def where(*, root: Root = None, as_json: AsJson = False) -> None:
     folder = data_folder(root)
     origin = "--root" if root else "CALIBRANT_DATA" if os.environ.get("CALIBRANT_DATA") else "default"
     if as_json:
-        print(json.dumps({"root": str(folder), "from": origin, "exists": folder.is_dir()}, indent=2))
+        print_json({"root": str(folder), "from": origin, "exists": folder.is_dir()})
         return
     state = "it exists" if folder.is_dir() else "it does not exist"
     print(printable(f"{folder} ({'' if origin == 'default' else 'from '}{origin}; {state})"))
@@ -119,7 +117,5 @@ for verb in (fetch, check, where):
 
 def _print_table(caption: str, headings: dict[str, bool], rows: Sequence[Sequence[str]]) -> None:
     """headings: whether the column is right-aligned, by heading."""
-    from rich.console import Console
-
     columns = [Column(heading, numeric=numeric) for heading, numeric in headings.items()]
-    print(as_text(Table(caption, columns, [list(map(Cell, row)) for row in rows]), Console().width), end="")
+    print_tables(Table(caption, columns, [list(map(Cell, row)) for row in rows]))

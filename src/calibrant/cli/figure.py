@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from calibrant.cli.options import Words
-from calibrant.cli.output import working
+from calibrant.cli.output import status
 from calibrant.errors import InvalidInputError, printable
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def figure(
         if output is not None:
             raise InvalidInputError(f"--output names the file of one figure; all are written to {target}")
         figures.open_experiment(folder).read_rows()  # raises where it is not an experiment; gibbs alone needs no rows
-        with working("drawing") as progress:
+        with status("drawing") as progress:
             charts, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
     else:
         check_suffix(output or "figure.svg")
-        with working(f"drawing {name}"):
+        with status(f"drawing {name}"):
             charts = {name: figures.make_figure(name, folder, images=images_from(root), **options)}
     if output is None:
         make_folder(target)

@@ -1,14 +1,12 @@
 """`calibrant fit`: a calibrator from a validation file, as JSON."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
-from calibrant.cli.output import finite, working
+from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import InvalidInputError
-from calibrant.report.formats import as_text
 from calibrant.report.numbers import number
 from calibrant.report.table import Cell, Column, Table
 
@@ -79,7 +77,7 @@ def fit(
     from calibrant.predictions import Predictions
 
     cls = calibrator_class(calibrator, options)
-    with working(f"fitting {calibrator}"):
+    with status(f"fitting {calibrator}"):
         others = {name: Predictions.load(options[name]) for name in ("target", "reference") if name in options}
         validation = Predictions.load(paths)
         if features is not None:
@@ -87,11 +85,9 @@ def fit(
         fitted = cls.fit(validation, **(dict[str, Any](options) | others))
         fitted.save(output)
     if as_json:
-        print(json.dumps(finite(fitted.summary() | {"output": output}), indent=2, allow_nan=False))
-        return
-    from rich.console import Console
-
-    print(as_text(calibrator_table(fitted, output), Console().width), end="")
+        print_json(fitted.summary() | {"output": output})
+    else:
+        print_tables(calibrator_table(fitted, output))
 
 
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:

@@ -1,4 +1,4 @@
-"""Types of options that several verbs share."""
+"""Types of options that several commands share."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from cyclopts import Parameter, Token
 if TYPE_CHECKING:
     File = str
 else:
-    File = str | Path  # a file or a URL: text, which is tried first; for a Path the shell completes the names of files
+    File = str | Path  # a file or a URL; the shell completes file names for Path
 
 Switch = Annotated[bool, Parameter(negative=())]  # there is no --no-…
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -20,7 +20,7 @@ Output = Annotated[File, Parameter(name=["--output", "-o"])]
 
 
 def integer(_: type, tokens: Sequence[Token]) -> int:
-    """Without this, cyclopts would round 2.5."""
+    """An integer; cyclopts would round 2.5."""
     text = tokens[0].value
     if not re.fullmatch(r"[+-]?\d+", text):
         raise ValueError(f"{text!r} is not a whole number")

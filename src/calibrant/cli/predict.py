@@ -1,11 +1,10 @@
 """`calibrant predict`: predictions of a trained run, or of your own model, on any split or shifted test."""
 
-import json
 from pathlib import Path
 
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Json, Output, Switch
-from calibrant.cli.output import counting_bar
+from calibrant.cli.output import counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
 
 
@@ -69,7 +68,7 @@ def predict(
             bar=counting_bar,
         )
     if as_json:
-        print(json.dumps([str(path) for path in files], indent=2))
+        print_json([str(path) for path in files])
     else:
         for path in files:
             print(printable(str(path)))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from calibrant.cli.figure import images_from
-from calibrant.cli.output import working
+from calibrant.cli.output import status
 from calibrant.errors import printable
 
 
@@ -29,5 +29,5 @@ def write_page(folder: Path, *, root: str | Path | None = None, refresh: int | N
     from calibrant.report.figures import open_experiment
 
     images = images_from(root or open_experiment(folder).read_data_root())
-    with working("drawing") as progress:
+    with status("drawing") as progress:
         return write_experiment(folder, images=images, refresh=refresh, progress=progress)

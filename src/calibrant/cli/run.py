@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Output, Switch
-from calibrant.cli.output import shown, working
+from calibrant.cli.output import print_tables, safe_text, status
 from calibrant.cli.report import write_page
 from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError, printable
 from calibrant.report.table import Cell, Column, Table
@@ -58,15 +58,14 @@ def run(
 
     from calibrant.cli.bar import SweepBar
     from calibrant.report.figures import check_figures
-    from calibrant.report.formats import as_text
 
     console, source = Console(), demo_file() if file is None else Path(file)
-    with working("reading the plan"):
+    with status("reading the plan"):
         plan = plan_experiment(source, output=output, only=_axes(only))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
     check_figures(plan.experiment.figures)  # fails before hours of training
     if plan.chosen:
-        print(as_text(_plan_table(plan), console.width))
+        print_tables(_plan_table(plan))
     print(printable(plan.summary()))
     if dry_run:
         return
@@ -107,13 +106,12 @@ def _plan_table(plan: "ExperimentPlan") -> Table:
 
 def _print_result(console: "Console", plan: "ExperimentPlan", result: "ExperimentResult") -> None:
     """Table 1, what is missing or failed, and where the page is."""
-    from calibrant.report.formats import as_text
     from calibrant.report.paper import make_table
 
     folder = result.folder
     if result.n_done:
         try:
-            print(as_text(make_table(folder.read_rows(), "1"), console.width), end="")
+            print_tables(make_table(folder.read_rows(), "1"))
         except NoDataError as error:
             print(printable(f"no table: {error}"))
     if result.missing:
@@ -121,7 +119,7 @@ def _print_result(console: "Console", plan: "ExperimentPlan", result: "Experimen
     for outcome in result.failures:
         run = folder.run(outcome.run)
         log = run.error_log if run.error_log.is_file() else run.output_log
-        console.print(shown(f"{outcome.run} failed: {outcome.failure} ({log})"), style="red", soft_wrap=True)
+        console.print(safe_text(f"{outcome.run} failed: {outcome.failure} ({log})"), style="red", soft_wrap=True)
     if result.n_done or "all" not in plan.experiment.figures:
         page = write_page(folder.path)
         print(printable(f"rows are in {folder.rows_file}, figures in {folder.figures_folder}"))

@@ -1,14 +1,13 @@
 """`calibrant solve`: the Lagrange multipliers of MaxEnt Loss for a class prior, as tables or as JSON."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from calibrant.cli.options import Json
+from calibrant.cli.output import print_json, print_tables
 from calibrant.errors import InvalidInputError
-from calibrant.report.formats import as_text
 from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -59,12 +58,10 @@ def solve(
         name: solved(probabilities, name, gibbs=gibbs, local=local, label_smoothing=label_smoothing) for name in form
     }
     if as_json:
-        print(json.dumps({name: _record(names, solution) for name, solution in solutions.items()}, indent=2))
+        print_json({name: _record(names, solution) for name, solution in solutions.items()})
         return
-    from rich.console import Console
-
-    for name, solution in solutions.items():
-        print(as_text(_table(name, gibbs, names, probabilities.tolist(), solution), Console().width))
+    prior_of_class = probabilities.tolist()
+    print_tables(*(_table(name, gibbs, names, prior_of_class, found) for name, found in solutions.items()))
 
 
 def _record(names: list[str], solution: "Solution") -> dict[str, object]:

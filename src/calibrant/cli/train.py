@@ -1,6 +1,5 @@
 """`calibrant train`: train a classifier and predict its validation split, its test and every shifted test."""
 
-import json
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
@@ -9,8 +8,7 @@ from cyclopts import Parameter
 
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Json, Output, integer
-from calibrant.cli.output import finite
-from calibrant.report.formats import as_text
+from calibrant.cli.output import print_json, print_tables
 from calibrant.report.numbers import number
 from calibrant.report.table import Cell, Column, Table, number_cell
 from calibrant.runs import RunFolder
@@ -87,7 +85,7 @@ def train(
         return
     scores = mean_scores(run)
     if as_json:
-        print(json.dumps(finite({"folder": str(run.path), "scores": scores}), indent=2, allow_nan=False))
+        print_json({"folder": str(run.path), "scores": scores})
         return
     columns = [Column("", numeric=False), *map(Column, ("tests", *SHOWN_METRICS))]
     rows = [
@@ -98,4 +96,4 @@ def train(
         ]
         for name, means in scores.items()
     ]
-    print(as_text(Table(str(run.path), columns, rows), console.width), end="")
+    print_tables(Table(str(run.path), columns, rows))
