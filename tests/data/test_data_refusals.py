@@ -22,7 +22,7 @@ MISSING, DAMAGED, WRONG, UNKNOWN = NoDataError, CorruptFileError, InvalidInputEr
 TINY, META, FMOW = "tiny-imagenet-200", "camelyon17_v1.0/metadata.csv", "fmow_v1.1/rgb_metadata.csv"
 IWILDCAM, CATEGORIES = "iwildcam_v2.0/metadata.csv", "iwildcam_v2.0/categories.csv"
 
-COUNTRIES, IMAGE = "fmow_v1.1/country_code_mapping.csv", "fmow_v1.1/images/rgb_img_2.png"
+IMAGE = "fmow_v1.1/images/rgb_img_2.png"
 WNIDS, VAL = f"{TINY}/wnids.txt", f"{TINY}/val/val_annotations.txt"
 
 
@@ -69,27 +69,20 @@ CASES: list[tuple[str, Damage, str, type[CalibrantError], str]] = [
     ("camelyon17", edit(META, "21795,0", "21795,2"), "val", DAMAGED, "0 or 1, got '2' at row 3"),
     ("camelyon17", edit(META, "14,4,0", "14,4,2"), "val", DAMAGED, "split must be 0 or 1, got '2' at row 4"),
     ("camelyon17", edit(META, "14,4,0", "14,north,0"), "val", DAMAGED, "an integer, got 'north' at row 4"),
-    ("camelyon17", edit(META, "14,4,0", "1.5,4,0"), "val", DAMAGED, "slide must be .* got '1.5' at row 4"),
     ("camelyon17", edit(META, ",14,4,0", ",14,4"), "val", DAMAGED, "metadata.csv cannot be read as CSV"),
     ("camelyon17", edit(META, "0,11,3,1", "0,11,3,0"), "id_val", DAMAGED, "no rows of the split 'id_val'"),
-    ("iwildcam", remove(IWILDCAM), "train", MISSING, f"no metadata.csv of iwildcam .*{fetched('iwildcam')}"),
     ("iwildcam", remove(CATEGORIES), "train", MISSING, f"no categories.csv of .*{fetched('iwildcam')}"),
-    ("iwildcam", edit(IWILDCAM, "filename", "file_name"), "val", DAMAGED, "has no column 'filename'"),
     ("iwildcam", edit(IWILDCAM, "a-b,2,7", "a-b,3,7"), "val", DAMAGED, r"y must be in \[0, 2\], got '3' at row 2"),
     ("iwildcam", edit(IWILDCAM, "id_val", "extra"), "val", DAMAGED, "split must be .*, got 'extra' at row 4"),
     ("iwildcam", edit(CATEGORIES, "1,5,lion", "99999,5,lion"), "val", DAMAGED, "got 2 where 1 is expected"),
     ("iwildcam", edit(CATEGORIES, "2,372,zebra", "1,372,zebra"), "val", DAMAGED, "got 1 where 2 is expected"),
-    ("iwildcam", edit(CATEGORIES, "name", "species"), "val", DAMAGED, "categories.csv has no column 'name'"),
     ("iwildcam", put(CATEGORIES), "val", DAMAGED, "categories.csv has no"),
     ("iwildcam", put(CATEGORIES, b"y,name\n"), "val", DAMAGED, "categories.csv has no rows"),
     ("iwildcam", put(CATEGORIES, b"\xff\xfe\0\0"), "val", DAMAGED, "categories.csv has no"),
-    ("fmow", remove(FMOW), "train", MISSING, f"no rgb_metadata.csv of fmow .*{fetched('fmow')}"),
     ("fmow", remove("fmow_v1.1/country*"), "train", MISSING, f"no country_code_mapping.csv .*{fetched('fmow')}"),
-    ("fmow", edit(FMOW, "timestamp", "time"), "val", DAMAGED, "has no column 'timestamp'"),
     ("fmow", edit(FMOW, "barn", "bern"), "val", DAMAGED, "one of the 62 classes, got 'bern' at row 2"),
     ("fmow", edit(FMOW, "2012-12-31T", "31.12.2012 "), "val", DAMAGED, "timestamp must be .* at row 1"),
     ("fmow", edit(FMOW, "\r\nval,", "\r\nvalid,"), "val", DAMAGED, "split must be .*, got 'valid' at row 4"),
-    ("fmow", edit(COUNTRIES, "alpha-3", "alpha3"), "val", DAMAGED, "no column 'alpha-3"),
     ("fmow", put(IMAGE, b"x"), "train", DAMAGED, "rgb_img_2.png cannot be read as a"),
     ("fmow", remove(IMAGE), "train", MISSING, "rgb_img_2.png is not there"),
     ("tiny_imagenet", remove(WNIDS), "train", MISSING, f"unpack tiny-.*{fetched('tiny_imagenet')}"),
@@ -111,7 +104,6 @@ CASES: list[tuple[str, Damage, str, type[CalibrantError], str]] = [
     ("image_folder", lambda root: None, "trian", UNKNOWN, "unknown split 'trian'; did you mean 'train'"),
     ("image_folder", remove("train/cat/*"), "train", MISSING, r"no image in .*train/cat: put files \.png, \.jpg"),
     ("image_folder", put("val/c/x.png"), "train", WRONG, "val/c must be named as one of the classes in"),
-    ("image_folder", put("there/C/x.png"), "train", WRONG, "there/C must be named as one"),
     ("image_folder", put("notes/x.txt"), "train", MISSING, "no folder of a class in .*/notes"),
     ("image_folder", lambda r: (r / "test/cat").mkdir(parents=True), "test", MISSING, "no image in .*/test: put"),
 ]

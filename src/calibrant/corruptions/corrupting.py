@@ -104,7 +104,7 @@ class Corrupt:
         keys = [_content_key(image) for image in batch] if keys is None else check_keys(keys, len(batch))
         corrupted = self._corrupt(batch, Draws.of(keys, self.seed, self.name, self.severity, device=batch.device))
         if self.save_quality is not None:
-            corrupted = jpeg_compression(corrupted, self.save_quality, optimize=True)
+            corrupted = jpeg_compression(corrupted, self.save_quality)
         if not isinstance(images, Tensor):
             return to_pillow(corrupted[0])
         corrupted = corrupted.view(images.shape).to(images.device)

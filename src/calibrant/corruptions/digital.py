@@ -54,11 +54,11 @@ def _boxes(size: int, new_size: int, device: torch.device) -> tuple[list[Tensor]
     return rows, present, torch.from_numpy((UNIT_WEIGHT / counts + 0.5).astype(np.int32)).to(device)[:, None]
 
 
-def jpeg_compression(images: Tensor, quality: int, *, optimize: bool = False) -> Tensor:
+def jpeg_compression(images: Tensor, quality: int) -> Tensor:
     """Encoded and decoded by Pillow; large images are divided among as many threads as torch uses."""
     pixels = torch.stack(images.cpu().unbind(1), dim=3).numpy()
     decoded = torch.empty(images.shape, dtype=torch.uint8, device="cpu")
-    through = partial(_through_jpeg, quality=quality, optimize=optimize)
+    through = partial(_through_jpeg, quality=quality)
     if torch.get_num_threads() == 1 or pixels[0].size < MIN_VALUES_PER_THREAD:
         list(map(through, pixels, decoded.numpy()))
     else:
@@ -67,10 +67,10 @@ def jpeg_compression(images: Tensor, quality: int, *, optimize: bool = False) ->
     return decoded.to(images.device)
 
 
-def _through_jpeg(pixels: np.ndarray, planes: np.ndarray, quality: int, *, optimize: bool) -> None:
+def _through_jpeg(pixels: np.ndarray, planes: np.ndarray, quality: int) -> None:
     """Encode and decode pixels (h, w, c) into planes (c, h, w)."""
     height, width, channels = pixels.shape
     mode = "RGB" if channels == 3 else "L"
     image, file = Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1), io.BytesIO()
-    image.save(file, "JPEG", quality=quality, optimize=optimize)
+    image.save(file, "JPEG", quality=quality)
     planes.transpose(1, 2, 0)[:] = np.asarray(Image.open(file)).reshape(pixels.shape)
