@@ -72,7 +72,7 @@ def test_where_the_published_iteration_stops_early() -> None:
 
 REPRESENTABLE = [
     (n_classes, kind, form, gibbs)
-    for n_classes, kind, form, gibbs in itertools.product((2, 3, 10, 100, 700), WEIGHTS, MOMENT_FORMS, GIBBS)
+    for n_classes, kind, form, gibbs in itertools.product((2, 3, 10, 700), WEIGHTS, MOMENT_FORMS, GIBBS)
     if (n_classes, kind, form, gibbs) != (2, "rare", "mean_variance", "paper")  # λ of 4e12, see below
 ]
 
@@ -243,11 +243,10 @@ def test_prior_form_needs_no_cube_of_memory() -> None:
     assert gibbs_distribution([0.5, 0.5], "prior", targets=[0.25, 0.75]).tolist() == [0.25, 0.75]
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_any_default_device_will_do(device: str) -> None:
-    with torch.device(device):
-        for form in FORMS:
-            assert solve([0.5, 0.3, 0.2], form).multipliers.device.type == "cpu"
+@pytest.mark.parametrize("form", FORMS)
+def test_any_default_device_will_do(form: str) -> None:
+    with torch.device("meta"):
+        assert solve([0.5, 0.3, 0.2], form).multipliers.device.type == "cpu"
 
 
 @pytest.mark.parametrize(
