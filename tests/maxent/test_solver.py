@@ -12,7 +12,8 @@ from scipy.optimize import root, root_scalar
 from torch import Tensor
 
 from calibrant.errors import InvalidInputError, NotConvergedError, UnknownNameError
-from calibrant.maxent import FORMS, GIBBS, constraints, gibbs_distribution, solve, solve_constraints, solve_moments
+from calibrant.maxent import FORMS, GIBBS, constraints, gibbs_distribution, solve, solve_moments
+from calibrant.maxent.solver import solve_constraints
 
 CIFAR10_PRIOR = [0.0996, 0.1002, 0.0987, 0.1009, 0.0995, 0.0996, 0.1006, 0.0997, 0.1005, 0.1006]  # appendix A.2
 MOMENT_FORMS = ("mean", "variance", "mean_variance")

@@ -18,8 +18,9 @@ from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
 from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, LossOptions
 from calibrant.losses.penalties import PENALTIES, MomentPenalty, OneHotPenalty, Penalty
-from calibrant.maxent import FORMS, GIBBS, constraints, one_hot_multipliers, solve_constraints
+from calibrant.maxent import FORMS, GIBBS, constraints
 from calibrant.maxent.checks import check_counts, check_no_class_values, check_prior
+from calibrant.maxent.solver import one_hot_multipliers, solve_constraints
 
 
 @dataclass(frozen=True, slots=True)

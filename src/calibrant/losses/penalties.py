@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.maxent import Constraints, Solution, centered_moments
+from calibrant.maxent import Constraints, Solution
+from calibrant.maxent.constraints import centered_moments
 
 HALF = (torch.float16, torch.bfloat16)
 ROUNDING = 2.0**-21  # of a moment, as a part of the largest feature: a few units in the last place of float32
