@@ -43,11 +43,20 @@ def test_a_class_that_is_never_predicted_or_labelled() -> None:
     assert found["0"].precision == pytest.approx(2 / 3)
 
 
-def test_classes_are_opposed_where_they_err_in_both_directions_beyond_chance() -> None:
-    probs = torch.tensor([[0.8, 0.2]] * 500 + [[0.3, 0.7]] * 500, dtype=torch.float64)
-    for wrong, right, wanted in ((200, 450, ["0", "1"]), (105, 352, None), (200, 350, None)):
-        labels = torch.tensor([1] * wrong + [0] * (500 - wrong) + [1] * right + [0] * (500 - right))
-        found = opposite_classes(list(classes_of(Predictions.from_probs(probs, labels)).values()), 0.95)
-        assert (found and [row.name for row in found]) == wanted
-        if found:
-            assert [row.gap for row in found] == pytest.approx([0.2, -0.2])
+@pytest.mark.parametrize(
+    ("n", "errors", "correct", "wanted"),
+    [
+        (500, 200, 450, ["0", "1"]),
+        (500, 105, 352, None),  # not significant
+        (500, 200, 350, None),  # one is calibrated
+        (20, 6, 16, None),  # relevant, but not significant
+    ],
+)
+def test_opposite_classes(n: int, errors: int, correct: int, wanted: list[str] | None) -> None:
+    """Class 0 is predicted with a confidence of 80 %, class 1 with 70 %."""
+    probs = torch.tensor([[0.8, 0.2]] * n + [[0.3, 0.7]] * n, dtype=torch.float64)
+    labels = torch.tensor([1] * errors + [0] * (n - errors) + [1] * correct + [0] * (n - correct))
+    found = opposite_classes(list(classes_of(Predictions.from_probs(probs, labels)).values()), 0.95)
+    assert (found and [row.name for row in found]) == wanted
+    if found:
+        assert [row.gap for row in found] == pytest.approx([0.2, -0.2])

@@ -74,6 +74,8 @@ def test_equal_confidences_cannot_be_kept_apart() -> None:
     cells = score(Predictions.from_logits([[1.0, 0.0]] * 40, [0] * 40)).top_histogram
     assert risk_records(cells, 0.95) == []
     assert risk_coverage_records(cells) == [{"coverage": 1.0, "error": 0.0}]
+    ties = score(Predictions.from_logits([[2.0, 0.0]] * 24 + [[1.0, 0.0]] * 16, [0] * 40)).top_histogram
+    assert risk_records(ties, 0.95) == []  # a coverage of 60 % is far from 80 %
 
 
 def test_the_rows_above_nine_tenths() -> None:

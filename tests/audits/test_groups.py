@@ -33,6 +33,8 @@ def test_p_values_are_corrected_and_the_worst_group_comes_first(monkeypatch: pyt
     large, tiny = findings(make_groups(("tiny", 30, 0.4), ("large", 2000, 0.5))).worst_first  # by the lower limit
     assert (large.value, tiny.value, tiny.miscalibrated) == ("large", "tiny", True)
     assert tiny.verdict.ece > large.verdict.ece
+    tiny, large = findings(make_groups(("tiny", 30, 0.4), ("large", 20_000, 0.75))).worst_first
+    assert (tiny.value, large.p_holm < tiny.p_holm) == ("tiny", True)
     monkeypatch.setattr("calibrant.audits.groups.MAX_GROUP_VERDICTS", 3)
     few = findings(rows)
     assert [group.value for group in few.worst_first] == ["worse", "bad", "small"]

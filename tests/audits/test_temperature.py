@@ -46,6 +46,8 @@ def test_improved_and_worsened_are_significant() -> None:
         change = replace(effect.changes["nll"], difference=moved, significant=significant)
         changed = replace(effect, changes={"nll": change})
         assert (changed.worsened, changed.helps) == (worsened, helps)
+    better, worse = (replace(effect.changes["nll"], difference=moved, significant=True) for moved in (-0.2, 0.2))
+    assert not replace(effect, changes={"nll": better, "ece": worse}).helps
 
 
 def test_a_lower_level_changes_no_decision() -> None:
