@@ -207,6 +207,10 @@ def test_label_smoothing_and_risk_coverage_against_slow_sums() -> None:
     counts = [slow_pool(MADE.curves, b, **head)[2] for b in range(10)]
     found = [r["share"] for r in records if (r["panel"], r["label_smoothing"]) == ("digits", 0.01)]
     assert found == pytest.approx([count / sum(counts) for count in counts])
+    poly = [{**row, "loss": "poly", "run": f"{row['run']}-poly"} for row in MADE.curves if row["loss"] == "maxent_mean"]
+    with_poly = curves_table([*MADE.curves, *poly])
+    assert {r["loss"] for r in label_smoothing.prepare(with_poly)} == {"maxent_mean"}
+    assert {r["loss"] for r in label_smoothing.prepare(with_poly, losses=["poly"])} == {"poly"}
     risks = risk_coverage.prepare(CURVES, data=["digits"], losses=["cross_entropy"])
     assert len(risks) == 20
     head = {"data": "digits", "loss": "cross_entropy", "curve": "risk_coverage", "shifted": True}
