@@ -6,7 +6,7 @@ import torch
 import calibrant as cb
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InvalidInputError
-from made.calibrator_data import draw32
+from made.calibrator_data import draw32, rounded_rows
 
 
 def test_leaks_of_every_kind_are_refused() -> None:
@@ -27,4 +27,5 @@ def test_leaks_of_every_kind_are_refused() -> None:
         with pytest.raises(InvalidInputError, match="allow_same_rows"):
             calibrator(leak)
     assert len(calibrator(others)) == 1000
+    assert TemperatureScaling.fit(rounded_rows(300, 5, seed=0)).fitted.rows.sample == ()
     assert len(calibrator(cb.Predictions.concat([others, rows[:3]]))) == 1003

@@ -232,6 +232,8 @@ def test_weights_that_are_no_whole_numbers() -> None:
     rows = rows._replace(weights=np.random.default_rng(19).exponential(size=300))
     found = fit(rows, weights="weight")
     assert excess(rows, found.temperature) <= 1e-12
+    unweighted = float(nll(rows._replace(weights=None), found.temperature))
+    assert found.fitted.nll_after == pytest.approx(unweighted, rel=1e-6)
     scaled = rows._replace(weights=rows.weights * 1e-6)
     assert fit(scaled, weights="weight").temperature == pytest.approx(found.temperature, rel=1e-9)
 
