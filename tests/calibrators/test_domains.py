@@ -17,6 +17,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     TransCal,
 )
+from calibrant.calibrators.domains import fit_ridge
 from calibrant.calibrators.transcal import control_variate
 from calibrant.errors import CalibrantError, NotConvergedError
 from made.calibrator_data import draw, draw32, row_temperatures
@@ -181,3 +182,14 @@ def test_weights_are_corrected_for_their_mean() -> None:
     slope = np.cov((weights * losses).numpy(), weights.numpy(), bias=True)[0, 1] / weights.var(correction=0)
     wanted = (weights * losses).mean() - slope * (weights.mean() - 1)
     assert (found * losses).mean().item() == pytest.approx(wanted.item(), rel=1e-12)
+
+
+def test_the_ridge_penalty_is_the_best_for_groups_left_out() -> None:
+    random = np.random.default_rng(0)
+    inputs, groups, weights = random.normal(size=(60, 20)), np.arange(60) % 10, np.ones(60)
+    noise, linear = random.normal(size=60), inputs @ np.linspace(0, 1, 20)
+    found, _ = fit_ridge(torch.from_numpy(inputs), linear, groups, weights)
+    np.testing.assert_allclose(found.numpy(), np.linspace(0, 1, 20), atol=1e-4)
+    found, _ = fit_ridge(torch.from_numpy(inputs), noise, groups, weights)
+    overfitted, *_ = np.linalg.lstsq(inputs - inputs.mean(0), noise - noise.mean(), rcond=None)
+    assert np.std(inputs @ found.numpy()) < 0.8 * np.std(inputs @ overfitted)
