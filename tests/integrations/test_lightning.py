@@ -224,9 +224,9 @@ def test_an_interrupted_epoch_leaves_no_rows(stage: str, tmp_path: Path) -> None
 def test_an_undefined_metric_is_not_logged() -> None:
     module = model("list")
     inputs = rows(23).tensors[0]  # type: ignore[attr-defined]
-    right = TensorDataset(inputs, module.layer(inputs).argmax(1).detach(), torch.arange(23))
+    correct = TensorDataset(inputs, module.layer(inputs).argmax(1).detach(), torch.arange(23))
     callback = CalibrationCallback(metrics=["accuracy", "nll_on_errors"])
-    [logged] = trainer(callback).test(module, DataLoader(right, batch_size=4), verbose=False)
+    [logged] = trainer(callback).test(module, DataLoader(correct, batch_size=4), verbose=False)
     assert logged == {"test/accuracy": 1}
 
 

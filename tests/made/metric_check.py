@@ -127,7 +127,7 @@ def scored(case: Case, name: str, n_bins: int = 15) -> float | None:
 
 
 def outcomes(case: Case, name: str) -> tuple[Tensor, Tensor]:
-    """What the functions of outcomes take: top label or P(y = 1), whichever the name asks for."""
+    """Confidence and correctness of the predicted class, or of P(y = 1), by the name of the metric."""
     probs = case.logits.softmax(1)
     if name.endswith("_positive"):
         return probs[:, 1], case.labels == 1
@@ -189,7 +189,7 @@ ODD_BINS = (1, 3, 7, 15, 21)
 
 @st.composite
 def grid_cases(draw: st.DrawFn, name: str) -> tuple[Case, int]:
-    """A few different rows of eighths, drawn again and again, so that ties, 0 and 1 occur; a number of bins."""
+    """A few different rows of eighths, drawn repeatedly: ties, 0 and 1 occur; and a number of bins."""
     n_classes = draw(st.sampled_from(class_counts(name)))
     cut = st.lists(st.integers(0, EIGHTHS), min_size=n_classes - 1, max_size=n_classes - 1).map(sorted)
     pool: list[list[float]] = []
@@ -260,7 +260,7 @@ def order(name: str) -> None:
 
 
 def parts_added(name: str) -> None:
-    """The cards of the parts, added in any order, are the card of the whole."""
+    """The cards of the parts, added in any order, are the card of all rows."""
     for n_classes in class_counts(name):
         for case in (random_case(300, n_classes, seed=4), repeated_rows(n_classes)):
             whole = scored(case, name)
@@ -274,7 +274,7 @@ def parts_added(name: str) -> None:
 
 
 def streams(name: str) -> None:
-    """Batches that come one by one: as near as the card says, and to 1e-4 where the confidences lie apart."""
+    """Batches: within the error bound, and within 1e-4 where the confidences are far apart."""
     for n_classes in class_counts(name):
         for case in (random_case(3000, n_classes, seed=5, weighted="counts"), random_case(50, n_classes, seed=6)):
             whole = scorecard(case, name)
@@ -314,7 +314,7 @@ def weights_are_multiplicities(name: str) -> None:
 
 
 def weightless_rows(name: str) -> None:
-    """A row of weight 0 is not there, though it be infinitely wrong."""
+    """A row of weight 0 does not count, even with an infinite NLL."""
     case = random_case(30, class_counts(name)[-1], seed=8)
     absurd = torch.full((1, case.logits.shape[1]), -math.inf, dtype=torch.float64)
     absurd[0, 0] = 0.0
@@ -324,7 +324,7 @@ def weightless_rows(name: str) -> None:
 
 
 def scale_of_the_weights(name: str) -> None:
-    """Only ratios of weights matter, but to the two metrics that count rows."""
+    """Only ratios of weights matter, except to the two metrics that count rows."""
     if base_of(name) not in COUNTS_ONLY:
         case = random_case(40, class_counts(name)[-1], seed=9, weighted="real")
         expected = scored(case, name)
@@ -335,7 +335,7 @@ def scale_of_the_weights(name: str) -> None:
 
 
 def equal_rows(name: str) -> None:
-    """Rows all alike are one tie, however many, and whichever of them a vector unit leaves to the scalar loop."""
+    """Equal rows are one tie, for any number of rows and vector width."""
     for n_classes in class_counts(name):
         row = torch.tensor([0.3, 1.1, -0.7, 0.2], dtype=torch.float64)[:n_classes]
         for n in (2, 7, 37, 1003):
@@ -348,7 +348,7 @@ def equal_rows(name: str) -> None:
 
 
 def ties_in_argmax(name: str) -> None:
-    """The first of the largest is the prediction, also of a row without any opinion."""
+    """The first of the largest is the prediction, also of a row of equal logits."""
     for n_classes in class_counts(name):
         top_two = [0.42, 0.42, 0.11, 0.05][:n_classes]
         last_two = [0.01, 0.02, 0.485, 0.485][-n_classes:]
@@ -360,7 +360,7 @@ def ties_in_argmax(name: str) -> None:
 
 
 def certain_rows(name: str) -> None:
-    """Probabilities of exactly 0 and 1: −inf logits, and logits so far apart that float32 says so."""
+    """Probabilities of exactly 0 and 1: −inf logits, and logits that float32 rounds to them."""
     for n_classes in class_counts(name):
         sure = torch.full((n_classes, n_classes), -math.inf, dtype=torch.float64).fill_diagonal_(0.0)
         unsure = random_case(5, n_classes, seed=10)
@@ -427,7 +427,7 @@ def single_precision(name: str) -> None:
 
 
 def common_shift(name: str) -> None:
-    """Softmax does not see a constant added to a row of logits, so neither does a metric."""
+    """A constant added to a row of logits changes no metric."""
     case = random_case(50, class_counts(name)[-1], seed=15)
     shift = torch.linspace(-40, 40, 50, dtype=torch.float64)[:, None]
     assert_value(scored(Case(case.logits + shift, case.labels), name), scored(case, name), same(name))

@@ -39,7 +39,7 @@ def top_outcomes(rows: list[ClassRow]) -> list[OutcomeRow]:
 
 
 def positive_outcomes(rows: list[ClassRow]) -> list[OutcomeRow]:
-    """The other question of two classes: how well does P(y = 1) foretell y = 1."""
+    """P(y = 1), and whether y = 1."""
     return [(probs[1], label == 1, weight) for probs, label, weight in rows]
 
 
@@ -48,7 +48,7 @@ def total_weight(rows: Sequence[tuple[object, object, float]]) -> float:
 
 
 def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
-    """Mean of (value, weight); rows of weight 0 are not there, whatever their value."""
+    """Mean of (value, weight) over rows of positive weight."""
     kept = [(value, weight) for value, weight in pairs if weight > 0]
     return math.fsum(value * weight for value, weight in kept) / math.fsum(weight for _, weight in kept)
 
@@ -120,7 +120,7 @@ def adaptive(rows: list[OutcomeRow], n_bins: int) -> float:
 
 
 def debiased(rows: list[OutcomeRow], n_bins: int) -> float:
-    """Kumar et al. 2019: the binomial noise of each bin taken off its square; bins under 2 points give 0."""
+    """Kumar et al. 2019: squared gaps minus the variance of their bins; a bin of fewer than 2 rows gives 0."""
     n = total_weight(rows)
     square = 0.0
     for weight, gap, accuracy in gaps(mass_bins(rows, n_bins)):
@@ -141,7 +141,7 @@ def ks(rows: list[OutcomeRow], n_bins: int = 0) -> float:
 
 
 def reflected_gaussian(nodes: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """The Gaussian around the centre folded into [0, 1]: images at ±centre + 2m as far as they are felt."""
+    """The Gaussian around the centre folded into [0, 1]: images at ±centre + 2m within ten widths."""
     reach = math.ceil(10 * width / 2) + 1
     density = np.zeros_like(nodes)
     for m in range(-reach, reach + 1):
@@ -193,15 +193,15 @@ def smooth(rows: list[OutcomeRow], n_bins: int = 0) -> float:
 
 
 def risk_coverage(rows: list[OutcomeRow], n_bins: int = 0) -> float:
-    """Error rate of the i most confident, averaged over i; a tie's errors lie evenly over its places."""
+    """Error rate of the i most confident, averaged over i; the errors of a tie are spread evenly over its ranks."""
     errors, covered, risks = 0.0, 0, []
     for confidence in sorted({r for r, _, w in rows if w > 0}, reverse=True):
         tied = [(c, w) for r, c, w in rows if r == confidence]
-        places = round(math.fsum(w for _, w in tied))
-        wrong = math.fsum(w for c, w in tied if not c)
-        for place in range(1, places + 1):
-            risks.append((errors + wrong * place / places) / (covered + place))
-        errors, covered = errors + wrong, covered + places
+        n_ranks = round(math.fsum(w for _, w in tied))
+        incorrect = math.fsum(w for c, w in tied if not c)
+        for rank in range(1, n_ranks + 1):
+            risks.append((errors + incorrect * rank / n_ranks) / (covered + rank))
+        errors, covered = errors + incorrect, covered + n_ranks
     return math.fsum(risks) / len(risks)
 
 
@@ -230,8 +230,8 @@ def over_all(score: Callable[[Sequence[float], int], float]) -> Oracle:
 
 def over_errors(score: Callable[[Sequence[float], int], float]) -> Oracle:
     def mean(rows: list[ClassRow], n_bins: int) -> float | None:
-        wrong = [(score(probs, label), w) for probs, label, w in rows if argmax(probs) != label and w > 0]
-        return weighted_mean(wrong) if wrong else None
+        incorrect = [(score(probs, label), w) for probs, label, w in rows if argmax(probs) != label and w > 0]
+        return weighted_mean(incorrect) if incorrect else None
 
     return mean
 
