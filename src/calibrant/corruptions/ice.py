@@ -99,10 +99,10 @@ def grow_ice(number: int) -> RGBImage:
     down, across = (np.cos(np.pi * (np.arange(side) + 0.5) / side) for side in pattern.size)
     light = down[:, None] + across  # from the top left to the bottom right, of mean 0 and deviation 1
     luma = _match_percentiles(luma / luma.std() + pattern.light * light, pattern.luma)
-    return _colour(luma, _cloud(rng, pattern.size, slope=2.5), pattern)
+    return _add_colour(luma, _cloud(rng, pattern.size, slope=2.5), pattern)
 
 
-def _colour(luma: FloatArray, hue: FloatArray, pattern: Pattern) -> RGBImage:
+def _add_colour(luma: FloatArray, hue: FloatArray, pattern: Pattern) -> RGBImage:
     """Three channels with the means, deviations and correlations of the pattern; ``hue`` does not change the luma.
 
     Each channel is a vector in the plane of luma (real) and hue (imaginary): its length is the deviation, the angles

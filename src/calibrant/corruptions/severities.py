@@ -22,7 +22,7 @@ class Px(float):
     """
 
 
-def _rows(*severities: tuple[Any, ...], lengths: tuple[int, ...] = ()) -> tuple[tuple[Any, ...], ...]:
+def _severities(*severities: tuple[Any, ...], lengths: tuple[int, ...] = ()) -> tuple[tuple[Any, ...], ...]:
     """The parameters of each severity, those at the positions ``lengths`` in pixels."""
     return tuple(tuple(Px(v) if at in lengths else v for at, v in enumerate(row)) for row in severities)
 
@@ -62,19 +62,19 @@ PARAMETERS: dict[str, Severities] = {
         "imagenet": _each(0.03, 0.06, 0.09, 0.17, 0.27),
     },
     "defocus_blur": {
-        "cifar": _rows((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1), lengths=(0, 1)),
-        "tiny_imagenet": _rows((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1), lengths=(0, 1)),
-        "imagenet": _rows((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5), lengths=(0, 1)),
+        "cifar": _severities((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1), lengths=(0, 1)),
+        "tiny_imagenet": _severities((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1), lengths=(0, 1)),
+        "imagenet": _severities((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5), lengths=(0, 1)),
     },
     "glass_blur": {
-        "cifar": _rows((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2), lengths=(0, 1)),
-        "tiny_imagenet": _rows((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2), lengths=(0, 1)),
-        "imagenet": _rows((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2), lengths=(0, 1)),
+        "cifar": _severities((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2), lengths=(0, 1)),
+        "tiny_imagenet": _severities((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2), lengths=(0, 1)),
+        "imagenet": _severities((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2), lengths=(0, 1)),
     },
     "motion_blur": {
-        "cifar": _rows((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5), lengths=(0, 1)),
-        "tiny_imagenet": _rows((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3), lengths=(0, 1)),
-        "imagenet": _rows((10, 3), (15, 5), (15, 8), (15, 12), (20, 15), lengths=(0, 1)),
+        "cifar": _severities((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5), lengths=(0, 1)),
+        "tiny_imagenet": _severities((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3), lengths=(0, 1)),
+        "imagenet": _severities((10, 3), (15, 5), (15, 8), (15, 12), (20, 15), lengths=(0, 1)),
     },
     "zoom_blur": {
         "cifar": _zooms((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
@@ -82,7 +82,7 @@ PARAMETERS: dict[str, Severities] = {
         "imagenet": _zooms((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     },
     "snow": {
-        "cifar": _rows(
+        "cifar": _severities(
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
             (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
             (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
@@ -90,7 +90,7 @@ PARAMETERS: dict[str, Severities] = {
             (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
             lengths=(2, 4, 5),
         ),
-        "tiny_imagenet": _rows(
+        "tiny_imagenet": _severities(
             (0.1, 0.2, 1, 0.6, 8, 3, 0.8),
             (0.1, 0.2, 1, 0.5, 10, 4, 0.8),
             (0.15, 0.3, 1.75, 0.55, 10, 4, 0.7),
@@ -98,7 +98,7 @@ PARAMETERS: dict[str, Severities] = {
             (0.3, 0.3, 1.25, 0.65, 14, 12, 0.6),
             lengths=(2, 4, 5),
         ),
-        "imagenet": _rows(
+        "imagenet": _severities(
             (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
             (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
             (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
@@ -152,12 +152,12 @@ PARAMETERS: dict[str, Severities] = {
         "imagenet": _each(0.15, 0.20, 0.35, 0.45, 0.60),
     },
     "gaussian_blur": {
-        "cifar": _rows((0.4,), (0.6,), (0.7,), (0.8,), (1,), lengths=(0,)),
-        "tiny_imagenet": _rows((0.5,), (0.75,), (1,), (1.25,), (1.5,), lengths=(0,)),
-        "imagenet": _rows((1,), (2,), (3,), (4,), (6,), lengths=(0,)),
+        "cifar": _severities((0.4,), (0.6,), (0.7,), (0.8,), (1,), lengths=(0,)),
+        "tiny_imagenet": _severities((0.5,), (0.75,), (1,), (1.25,), (1.5,), lengths=(0,)),
+        "imagenet": _severities((1,), (2,), (3,), (4,), (6,), lengths=(0,)),
     },
     "spatter": {
-        "cifar": _rows(
+        "cifar": _severities(
             (0.62, 0.1, 0.7, 0.7, 0.5, False),
             (0.65, 0.1, 0.8, 0.7, 0.5, False),
             (0.65, 0.3, 1, 0.69, 0.5, False),
@@ -165,7 +165,7 @@ PARAMETERS: dict[str, Severities] = {
             (0.65, 0.1, 0.5, 0.68, Px(0.6), True),
             lengths=(2,),
         ),
-        "tiny_imagenet": _rows(
+        "tiny_imagenet": _severities(
             (0.62, 0.1, 0.7, 0.7, 0.6, False),
             (0.65, 0.1, 0.8, 0.7, 0.6, False),
             (0.65, 0.3, 1, 0.69, 0.6, False),
@@ -173,7 +173,7 @@ PARAMETERS: dict[str, Severities] = {
             (0.65, 0.1, 0.5, 0.67, Px(0.6), True),
             lengths=(2,),
         ),
-        "imagenet": _rows(
+        "imagenet": _severities(
             (0.65, 0.3, 4, 0.69, 0.6, False),
             (0.65, 0.3, 3, 0.68, 0.6, False),
             (0.65, 0.3, 2, 0.68, 0.5, False),

@@ -81,7 +81,7 @@ def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = Non
         files = layout.files[part]
         for parent in (Path(folder) / layout.folder, Path(folder)):
             if (parent / files[0]).is_file():
-                parts = [_read(parent / file, layout.n_label_bytes) for file in files]
+                parts = [_read_batch(parent / file, layout.n_label_bytes) for file in files]
                 images, labels = zip(*parts, strict=True)
                 return torch.cat(images), torch.cat(labels)
     needed = " or ".join(f"{layout.folder}/{layout.files[part][0]}" for layout in layouts)
@@ -90,7 +90,7 @@ def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = Non
     raise NoDataError(f"no {part} images of CIFAR in {folder}: put {needed}, from the binary version's archive, there")
 
 
-def _read(path: Path, n_label_bytes: int) -> tuple[Tensor, Tensor]:
+def _read_batch(path: Path, n_label_bytes: int) -> tuple[Tensor, Tensor]:
     try:
         values = np.fromfile(path, dtype=np.uint8)
     except OSError as error:

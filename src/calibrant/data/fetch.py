@@ -169,10 +169,10 @@ def _request(url: str, part: Path, bar: ProgressBar) -> None:
             return
         response.raise_for_status()
         start = done if response.status_code == requests.codes.partial_content else 0
-        _write(response, part, start, bar)
+        _save_response(response, part, start, bar)
 
 
-def _write(response: "requests.Response", part: Path, start: int, bar: ProgressBar) -> None:
+def _save_response(response: "requests.Response", part: Path, start: int, bar: ProgressBar) -> None:
     length = response.headers.get("Content-Length", "")
     left = int(length) if length.isdecimal() else 0
     free = shutil.disk_usage(part.parent).free

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 class Classifier(nn.Module, ABC):
     """A classifier whose last layer is linear.
 
-    Images are floating point (n, c, h, w), normalised by the mean and std of the data set.
+    Images are floating point (n, c, h, w), normalised by the mean and std of the data set. The models of `MODELS` are
+    built from n_classes, image_size and channels; see `build_model`.
 
     Args:
         n_classes: The number of classes.
@@ -23,10 +24,24 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, images: Tensor) -> Tensor:
-        """The penultimate features (n, n_features)."""
+        """The penultimate features.
+
+        Args:
+            images: Floating point (n, c, h, w).
+
+        Returns:
+            Features (n, n_features).
+        """
 
     def forward(self, images: Tensor) -> Tensor:
-        """The logits (n, n_classes)."""
+        """The logits.
+
+        Args:
+            images: Floating point (n, c, h, w).
+
+        Returns:
+            Logits (n, n_classes).
+        """
         logits: Tensor = self.head(self.embed(images))
         return logits
 

@@ -14,7 +14,7 @@ from calibrant._files import atomic_write, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
-METADATA_KEY = "calibrant"  # of our record in the header of a file
+TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
@@ -30,7 +30,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], r
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_write(path) as file:
-        file.write(save(plain, {METADATA_KEY: json.dumps(record, allow_nan=False)}))
+        file.write(save(plain, {TENSORS_METADATA_KEY: json.dumps(record, allow_nan=False)}))
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,7 +49,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     """
     try:
         with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get(METADATA_KEY, "{}")
+            text = (file.metadata() or {}).get(TENSORS_METADATA_KEY, "{}")
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(text)  # noqa: SIM118
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
