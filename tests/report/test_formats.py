@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,8 @@ def test_wide_text_is_split_or_wrapped(width: int) -> None:
         for row in table.rows:
             for cell in row:
                 assert all(word in text for word in cell.text.replace("-", "- ").split())
+    halved = as_text(replace(SCORES, caption="", notes=[], best=""), 18)  # a group that is too wide is split
+    assert max(map(len, halved.splitlines())) <= 18
     narrow = as_text(SCORES, 26).splitlines()
     assert [line.split()[:1] for line in narrow if line.startswith(("Loss", "CE"))] == [["Loss"], ["CE"]] * 2
     assert "paper" in narrow[3]  # columns of a group stay together
