@@ -122,7 +122,9 @@ def test_run_without_its_extras_names_them() -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, "run"]
     environment = os.environ | {"COLUMNS": "200"}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment)
-    expected = "calibrant: experiments need the extras report and train: pip install 'calibrant[report,train]'\n"
+    expected = (
+        "calibrant: running an experiment needs the extras report and train: pip install 'calibrant[report,train]'\n"
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", expected)
 
 
