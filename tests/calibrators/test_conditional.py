@@ -81,5 +81,6 @@ def test_conditional_temperature_by_any_score(score: str) -> None:
 
 def test_without_errors_the_temperature_of_all_rows_is_kept() -> None:
     """Sure rows of a calibrated model hold next to no evidence; the likelihood alone takes their 1/T to the limit."""
-    scales = ConditionalTemperature.fit(draw32(300, 2, 0)).scales
-    assert scales.max() / scales.min() < 4
+    for seed in range(4):
+        scales = ConditionalTemperature.fit(draw32(300, 2, seed)).scales
+        assert scales.max() / scales.min() < 4
