@@ -44,8 +44,7 @@ test-portable: $(READY)  ## the tests of the numeric packages as on a processor 
 
 test-oldest: $(READY)  ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
-	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[all]'
-	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python -e '.[dev]'  # the tools, and what is there stays
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[dev]'
 	.venv-oldest/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(LEFT_OUT) $(T)
 
 check: $(READY)  ## format, lint, types and import layers

@@ -74,5 +74,5 @@ class LeakCheck:
     def _share(self) -> float:
         """The share of the rows with hashes in the range of the sketch that are in it."""
         distinct = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *self.small]))
-        found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64)).sum())
+        found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64), kind="sort").sum())
         return found / max(1, min(len(distinct), len(self.rows.sample)))
