@@ -1,5 +1,6 @@
 """Archives good and bad: unpacked whole or not at all, and never outside of their folder."""
 
+import errno
 import os
 import re
 import shutil
@@ -136,6 +137,23 @@ def test_more_than_the_disk_holds_is_refused(tmp_path: Path, monkeypatch: pytest
     assert names(tmp_path) == ["archive"]
     with pytest.raises(NoDataError, match="none cannot be unpacked: there is no such file"):
         unpack(tmp_path / "none", tmp_path / "here")
+
+
+@BOTH
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
+def test_a_disk_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, number: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    path = write(tmp_path, content)
+    for module in (shutil, tarfile):  # which write the members of a zip file and of a tar file
+        monkeypatch.setattr(module, "copyfileobj", fail)
+    with pytest.raises(ResourceError) as caught:
+        unpack(path, tmp_path / "here")
+    assert str(caught.value) == f"{path} cannot be unpacked in {tmp_path / 'here'}: {os.strerror(number)}"
+    assert names(tmp_path) == ["archive"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

@@ -93,6 +93,8 @@ def test_samples_of_samples_of_images_are_other_splits(painted: Path) -> None:
     assert torch.equal(every(twice), every(once)[rows])
     assert len({split.digest, once.digest, split.sample(8).digest}) == 3
     assert split.sample(8).digest == split.sample(8).digest
+    renamed = ImageFiles.of(painted, [f"new/{file}" for file in split.columns["file"]], 16)
+    assert Split(renamed, split.labels).digest != split.digest  # the same labels of other files
 
 
 # Runs
