@@ -73,7 +73,7 @@ OPTIONS: list[tuple[str, dict[str, object], Oracle, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "oracle", "singular"), OPTIONS, ids=str)
+@pytest.mark.parametrize(("name", "options", "oracle", "singular"), OPTIONS, ids=[f"{o[0]}-{o[1]}" for o in OPTIONS])
 def test_options_follow_the_definition(name: str, options: dict[str, object], oracle: Oracle, singular: bool) -> None:
     oracle_at_random(name, build_of(name, **options), oracle)
     if singular:
