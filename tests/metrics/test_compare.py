@@ -131,8 +131,12 @@ def test_four_copies_of_a_row_are_one_row() -> None:
     single, clustered = rows_of(a, b, PAIRED), rows_of(*copies, PAIRED, cluster="patient")
     independent = rows_of(*copies, PAIRED)
     for name in PAIRED:
-        assert clustered[name].standard_error == pytest.approx(single[name].standard_error, rel=0.05), name
-        assert independent[name].standard_error == pytest.approx(single[name].standard_error / 2, rel=0.1), name
+        error, of_copies = single[name].standard_error, independent[name].standard_error
+        assert clustered[name].standard_error == pytest.approx(error, rel=0.05), name
+        if name == "mce":  # the error of a maximum does not fall as 1/√n
+            assert clustered[name].standard_error > 1.5 * of_copies
+        else:
+            assert of_copies == pytest.approx(error / 2, rel=0.1), name
 
 
 def test_one_cluster_or_one_row_is_never_significant() -> None:

@@ -123,15 +123,25 @@ def test_bound_of_a_few_rows_in_few_bins(name: str) -> None:
         assert difference <= bound + 1e-9, f"off by {difference:g}, bound {bound:g}: {n} rows, {n_bins} bins"
 
 
-@pytest.mark.parametrize("name", ["adaece", "l2ce"])
-def test_bound_where_one_bin_holds_every_row(name: str) -> None:
-    """Exactly, ten bins of equal mass have gaps of 0.3 and 0.7; in one bin, the gap is 0.2."""
+@pytest.mark.parametrize(("name", "bound"), [("adaece", 2 * 0.5), ("l2ce", (4 * 0.5 + 2 * 1 + 10 / 100) ** 0.5)])
+def test_bound_where_one_bin_holds_every_row(name: str, bound: float) -> None:
+    """Exactly, ten bins of equal mass have gaps of 0.3 and 0.7; in one bin, the gap is 0.2. Rise plus fall are 0.5."""
     confidence = torch.linspace(0.7, 0.7 + 1e-7, 100, dtype=torch.float64)
     rows = with_confidence(confidence, torch.arange(100) >= 50)
     exact = calibrant.score(rows, metrics=[name], n_bins=10)
     streamed = Scorecard.of(rows, metrics=[name], n_bins=10, max_histogram_bins=1)
     assert len(streamed.top_histogram.total) == 1
-    assert 0.1 < abs(streamed[name] - exact[name]) <= streamed.error_bound(name)
+    assert 0.1 < abs(streamed[name] - exact[name]) <= streamed.error_bound(name) == pytest.approx(bound, rel=1e-6)
+
+
+def test_bound_where_one_bin_of_two_rows_is_split() -> None:
+    """500 rows, 2 that share a bin, 498; two bins of equal mass; every row is incorrect."""
+    confidence = torch.tensor([0.6, 0.7, 0.7 + 1e-7, 0.9], dtype=torch.float64)
+    rows = with_confidence(confidence.repeat_interleave(torch.tensor([500, 1, 1, 498])), torch.zeros(1000).bool())
+    card = Scorecard.of(rows, metrics=["adaece", "l2ce"], n_bins=2, max_histogram_bins=3)
+    rise, mass = 0.002 * 0.7, 0.002
+    assert card.error_bound("adaece") == pytest.approx(2 * rise, rel=1e-6)
+    assert card.error_bound("l2ce") == pytest.approx((4 * rise + 2 * mass + 2 / 1000) / card["l2ce"], rel=1e-6)
 
 
 # Counts
@@ -164,17 +174,18 @@ def test_counts_do_not_depend_on_the_split(case: str, limit: int) -> None:
         assert (left + right)[name] == pytest.approx(at_once[name], abs=1e-9), name
 
 
+@pytest.mark.parametrize("limit", [2**10, 2**11])
 @pytest.mark.parametrize("case", ["saturated", "narrow", "tied", "common"])
-def test_no_row_is_lost_or_counted_twice(case: str) -> None:
+def test_no_row_is_lost_or_counted_twice(case: str, limit: int) -> None:
     """A sum of an exact and a streamed scorecard has the bins of the stream."""
     rows = CASES[case]()[:50_000]
-    exact, streamed = calibrant.score(rows, metrics=STREAMED), score_stream(rows, 5000, 2**10)
+    exact, streamed = calibrant.score(rows, metrics=STREAMED), score_stream(rows, 5000, limit)
     correct = rows.logits.argmax(1) == rows.labels
     histogram = histogram_of(streamed)
     assert histogram.sums.count.sum(0).tolist() == [int((~correct).sum()), int(correct.sum())]
     assert (histogram.key.diff() > 0).all()
     dropped = histogram.dropped  # no bit too many
-    assert dropped == 0 or len(histogram_of(exact).rounded_key(dropped - 1).unique()) > 2**10
+    assert dropped == 0 or len(histogram_of(exact).rounded_key(dropped - 1).unique()) > limit
     mixed, doubled = exact + streamed, streamed + streamed
     assert torch.equal(histogram_of(mixed).key, histogram_of(doubled).key)
     assert torch.equal(mixed.top_histogram.count, doubled.top_histogram.count)

@@ -73,13 +73,17 @@ def test_values_by_hand() -> None:
 
 
 def test_options() -> None:
+    """A probability of ½, the edge of a bin, belongs to the bin below it, of P(present) as of P(absent)."""
     logits, labels = draw(100, 3, 302)
-    scores = score_multilabel(logits, labels, metrics=["ece", "ece_positive"], n_bins=5)
+    logits[:20] = 0
+    names = ("ece", "cece", "ece_positive")
+    scores = score_multilabel(logits, labels, metrics=names, n_bins=4)
     for number, card in scores.items():
         rows = Predictions.from_positive_probs(logits[:, number].sigmoid(), labels[:, number])
-        assert_close(card, calibrant.score(rows, metrics=["ece", "ece_positive"], n_bins=5))
-    assert scores.overall.names == ("ece", "ece_positive")
-    assert scores.overall.n_bins == 5
+        assert_close(card, calibrant.score(rows, metrics=names, n_bins=4))
+    assert scores.overall.names == names
+    assert scores.overall.n_bins == 4
+    assert scores.overall.cece == pytest.approx(sum(card.ece_positive for card in scores.values()) / 3, abs=1e-9)
 
 
 def test_precision() -> None:

@@ -163,8 +163,7 @@ class Audit:
 
         Raises:
             InvalidInputError: The path is not an .html file.
-            NoDataError: The folder does not exist.
-            ResourceError: The file cannot be written.
+            ResourceError: The folder does not exist, or the file cannot be written.
             MissingExtraError: The extra report is not installed.
         """
         from calibrant.report.audit import write_audit
