@@ -30,7 +30,6 @@ LONGEST = (
     "test_audit.py",
     "test_streams.py",
     "test_run.py",
-    "test_conditional.py",
     "test_processes.py",
     "test_browser.py",
 )

@@ -1,16 +1,22 @@
 """The table of data sets: splits that are disjoint, whole, balanced and never change; shifted tests."""
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import calibrant as cb
-from calibrant.data import DATASETS, ArrayData, corruption_shifts, open_dataset, validation_rows
+from calibrant.data import (
+    DATASETS,
+    ArrayData,
+    corruption_shifts,
+    open_dataset,
+    read_fashion_mnist_mini,
+    validation_rows,
+)
+from calibrant.data.embedded import EMBEDDED
 from calibrant.data.table import all_infos
-from calibrant.errors import CorruptFileError
 
 SPLITS = ("train", "val", "test")
 SIZES = {"fashion_mnist_mini": (7_000, 1_000, 2_000), "digits": (997, 200, 600)}
@@ -23,17 +29,6 @@ HASHES = {
     ("digits", "val"): "644a10ba07925f05",
     ("digits", "test"): "817d9796bf0d14dd",
 }
-
-
-def write_cifar(folder: Path, per_batch: int = 40) -> np.ndarray:
-    """All files of CIFAR-10's binary layout with random pixels; their rows, the training ones first."""
-    rows = np.random.default_rng(0).integers(0, 256, (6 * per_batch, 3073), dtype=np.uint8)
-    rows[:, 0] = np.arange(len(rows)) % 10
-    (folder / "cifar-10-batches-bin").mkdir()
-    for number, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
-        part = rows[number * per_batch : (number + 1) * per_batch]
-        part.tofile(folder / "cifar-10-batches-bin" / f"{name}.bin")
-    return rows
 
 
 def test_every_data_set_of_the_paper_is_in_the_table() -> None:
@@ -71,21 +66,6 @@ def test_a_corruption_of_ones_own_is_a_shifted_test_of_every_data_set(monkeypatc
     assert not any("invert" in file.path for info in all_infos().values() for file in info.files)
 
 
-def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:
-    write_cifar(tmp_path)
-    shifted = open_dataset("cifar10", tmp_path).split("fog-3").images
-    [kept] = (tmp_path / "generated" / "cifar10").iterdir()
-    assert kept.name.startswith("fog-3-")
-    np.save(kept, 255 - shifted.numpy())  # so that one sees where they come from
-    assert torch.equal(open_dataset("cifar10", tmp_path).split("fog-3").images, 255 - shifted)
-    path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
-    path.write_bytes(path.read_bytes()[::-1])
-    reversed_images = open_dataset("cifar10", tmp_path).split("test").images
-    again = open_dataset("cifar10", tmp_path).split("fog-3").images
-    assert torch.equal(again, cb.corrupt(reversed_images, "fog", 3))
-    assert len(list(kept.parent.iterdir())) == 2
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_splits_never_change(name: str) -> None:
     """They are also disjoint and whole."""
@@ -118,43 +98,8 @@ def test_the_rows_of_cifar_are_fixed() -> None:
     assert rows[:5].tolist() == [18, 29, 47, 55, 66]
 
 
-def test_cifar_is_split_and_shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = write_cifar(tmp_path)
-    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
-    data = open_dataset("cifar10")
-    test, shifted = data.split("test"), data.split("fog-3")
-    assert np.array_equal(test.images.numpy().reshape(40, -1), rows[200:, 1:])
-    assert test.labels.tolist() == rows[200:, 0].tolist()
-    assert torch.equal(shifted.images, cb.corrupt(test.images, "fog", 3))
-    assert shifted.columns == {"corruption": ["fog"] * 40, "severity": [3] * 40, "origin": ["generated"] * 40}
-
-
-def test_published_files_come_first(tmp_path: Path) -> None:
-    write_cifar(tmp_path)
-    (tmp_path / "CIFAR-10-C").mkdir()
-    published = np.random.default_rng(1).integers(0, 256, (200, 32, 32, 3), dtype=np.uint8)
-    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", published)
-    found = open_dataset("cifar10", tmp_path).split("fog-2")
-    assert np.array_equal(found.images.permute(0, 2, 3, 1).numpy(), published[40:80])
-    np.save(tmp_path / "CIFAR-10-C" / "snow.npy", published[:7])
-    with pytest.raises(CorruptFileError, match=r"must be uint8 \(200, 32, 32, 3\), got uint8 \(7, 32, 32, 3\)"):
-        open_dataset("cifar10", tmp_path).split("snow-1")
-    (tmp_path / "CIFAR-10-C" / "frost.npy").write_bytes(b"no array")
-    with pytest.raises(CorruptFileError, match=r"frost\.npy cannot be read"):
-        open_dataset("cifar10", tmp_path).split("frost-1")
-
-
-def test_the_test_is_read_once_and_never_spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_cifar(tmp_path)
-    data = open_dataset("cifar10", tmp_path)
-    assert isinstance(data, ArrayData)
-    reads = []
-    read = data.read
-    monkeypatch.setattr(data, "read", lambda root, part: (reads.append(part), read(root, part))[1])
-    images = data.split("test").images
-    assert isinstance(images, torch.Tensor)
-    foggy = cb.corrupt(images, "fog", 1)
-    images.zero_()
-    assert torch.equal(data.split("fog-1").images, foggy)
-    data.split("fog-2")
-    assert reads == ["test"]
+def test_the_embedded_images_are_small_licensed_and_not_shared() -> None:
+    assert EMBEDDED.stat().st_size < 5e6
+    assert (EMBEDDED.parent / "LICENSE.fashion_mnist").is_file()
+    read_fashion_mnist_mini("test")[0].zero_()
+    assert read_fashion_mnist_mini("test")[0].any()

@@ -113,11 +113,3 @@ def digest(name: str) -> str:
 @pytest.mark.parametrize("name", [name for name in cb.CORRUPTIONS if name != "jpeg_compression"])
 def test_bytes_do_not_change_from_release_to_release(name: str) -> None:
     assert digest(name) == BYTES[name]
-
-
-def test_a_file_is_what_numpy_would_save() -> None:
-    images = crops(7, 32)
-    parts = b"".join(file_parts(images, "pixelate", n_threads=2))
-    head, pixels = parts[:128], np.frombuffer(parts[128:], dtype=np.uint8).reshape(35, 32, 32, 3)
-    assert b"(35, 32, 32, 3)" in head
-    assert np.array_equal(pixels[14:21], cb.corrupt(images, "pixelate", 3).permute(0, 2, 3, 1).numpy())

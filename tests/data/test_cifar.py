@@ -1,0 +1,106 @@
+"""CIFAR's binary layout: rows, splits, published and generated shifts; other versions and damaged files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import calibrant as cb
+from calibrant.data import ArrayData, open_dataset, read_cifar
+from calibrant.errors import CorruptFileError, NoDataError
+
+
+def write_cifar(folder: Path, per_batch: int = 40) -> np.ndarray:
+    """All files of CIFAR-10's binary layout with random pixels; their rows, the training ones first."""
+    rows = np.random.default_rng(0).integers(0, 256, (6 * per_batch, 3073), dtype=np.uint8)
+    rows[:, 0] = np.arange(len(rows)) % 10
+    (folder / "cifar-10-batches-bin").mkdir()
+    for number, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
+        part = rows[number * per_batch : (number + 1) * per_batch]
+        part.tofile(folder / "cifar-10-batches-bin" / f"{name}.bin")
+    return rows
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(
+    ("name", "folder", "file", "n_labels"),
+    [("cifar10", "cifar-10-batches-bin", "test_batch.bin", 1), ("cifar100", "cifar-100-binary", "test.bin", 2)],
+)
+def test_cifar_is_read_by_name(tmp_path: Path, name: str, folder: str, file: str, n_labels: int, inside: bool) -> None:
+    rows = np.random.default_rng(0).integers(0, 100, (7, n_labels + 3072), dtype=np.uint8)
+    (tmp_path / folder).mkdir()
+    rows.tofile(tmp_path / folder / file)
+    images, labels = read_cifar(tmp_path / folder if inside else tmp_path, "test", name)
+    assert labels.tolist() == rows[:, n_labels - 1].tolist()
+    assert np.array_equal(images.numpy(), rows[:, n_labels:].reshape(7, 3, 32, 32))
+
+
+def test_cifar_of_another_version(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match=r"cifar-100-binary/train\.bin"):
+        open_dataset("cifar100", tmp_path).split("train")
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    with pytest.raises(NoDataError, match=r"pickled version .* put cifar-10-batches-bin/data_batch_1\.bin there"):
+        open_dataset("cifar10", tmp_path).split("train")
+    for name, width in (("cifar-10-batches-bin/test_batch.bin", 3073), ("cifar-100-binary/test.bin", 3074)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x" * (width + 1))
+        with pytest.raises(CorruptFileError, match=f"rows of {width} bytes, got {width + 1}"):
+            read_cifar(tmp_path / Path(name).parent, "test")
+
+
+def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    shifted = open_dataset("cifar10", tmp_path).split("fog-3").images
+    [kept] = (tmp_path / "generated" / "cifar10").iterdir()
+    assert kept.name.startswith("fog-3-")
+    np.save(kept, 255 - shifted.numpy())  # so that one sees where they come from
+    assert torch.equal(open_dataset("cifar10", tmp_path).split("fog-3").images, 255 - shifted)
+    path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
+    path.write_bytes(path.read_bytes()[::-1])
+    reversed_images = open_dataset("cifar10", tmp_path).split("test").images
+    again = open_dataset("cifar10", tmp_path).split("fog-3").images
+    assert torch.equal(again, cb.corrupt(reversed_images, "fog", 3))
+    assert len(list(kept.parent.iterdir())) == 2
+
+
+def test_cifar_is_split_and_shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = write_cifar(tmp_path)
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+    data = open_dataset("cifar10")
+    test, shifted = data.split("test"), data.split("fog-3")
+    assert np.array_equal(test.images.numpy().reshape(40, -1), rows[200:, 1:])
+    assert test.labels.tolist() == rows[200:, 0].tolist()
+    assert torch.equal(shifted.images, cb.corrupt(test.images, "fog", 3))
+    assert shifted.columns == {"corruption": ["fog"] * 40, "severity": [3] * 40, "origin": ["generated"] * 40}
+
+
+def test_published_files_come_first(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    (tmp_path / "CIFAR-10-C").mkdir()
+    published = np.random.default_rng(1).integers(0, 256, (200, 32, 32, 3), dtype=np.uint8)
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", published)
+    found = open_dataset("cifar10", tmp_path).split("fog-2")
+    assert np.array_equal(found.images.permute(0, 2, 3, 1).numpy(), published[40:80])
+    np.save(tmp_path / "CIFAR-10-C" / "snow.npy", published[:7])
+    with pytest.raises(CorruptFileError, match=r"must be uint8 \(200, 32, 32, 3\), got uint8 \(7, 32, 32, 3\)"):
+        open_dataset("cifar10", tmp_path).split("snow-1")
+    (tmp_path / "CIFAR-10-C" / "frost.npy").write_bytes(b"no array")
+    with pytest.raises(CorruptFileError, match=r"frost\.npy cannot be read"):
+        open_dataset("cifar10", tmp_path).split("frost-1")
+
+
+def test_the_test_is_read_once_and_never_spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cifar(tmp_path)
+    data = open_dataset("cifar10", tmp_path)
+    assert isinstance(data, ArrayData)
+    reads = []
+    read = data.read
+    monkeypatch.setattr(data, "read", lambda root, part: (reads.append(part), read(root, part))[1])
+    images = data.split("test").images
+    assert isinstance(images, torch.Tensor)
+    foggy = cb.corrupt(images, "fog", 1)
+    images.zero_()
+    assert torch.equal(data.split("fog-1").images, foggy)
+    data.split("fog-2")
+    assert reads == ["test"]
