@@ -58,7 +58,16 @@ def read_footer(url: str) -> ParquetFile:
         parts, first_row = [], 0
         for index, group in enumerate(groups):
             size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
-            parts.append(FilePart(url, location, index, first_row, group.num_rows, size))
+            parts.append(
+                FilePart(
+                    url=url,
+                    location=location,
+                    row_group=index,
+                    first_row=first_row,
+                    n_rows=group.num_rows,
+                    n_bytes=size,
+                )
+            )
             first_row += group.num_rows
         return ParquetFile(url, file.schema_arrow, tuple(parts))
 

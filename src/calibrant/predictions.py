@@ -163,7 +163,14 @@ class Predictions:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
         known, ignored = _labels(labels, n_classes, (n, *extent), options.get("ignore_index", -100))
-        predictions = cls(tensor, known, table, halves, names, dict(options.get("metadata") or {}))
+        predictions = cls(
+            logits=tensor,
+            labels=known,
+            columns=table,
+            features=halves,
+            class_names=names,
+            metadata=dict(options.get("metadata") or {}),
+        )
         if ignored is not None:
             predictions = predictions[~ignored]
         logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
@@ -332,12 +339,14 @@ class Predictions:
             if (part.features is None) != (first.features is None):
                 raise InvalidInputError("parts must all have features, or none")
         return cls(
-            torch.cat([part.logits for part in parts]),
-            torch.cat([part.labels for part in parts]),
-            pa.concat_tables([part.columns.select(first.columns.column_names) for part in parts]),
-            None if first.features is None else torch.cat([part.features for part in parts]),  # type: ignore[misc]
-            first.class_names,
-            {k: v for k, v in first.metadata.items() if all(k in p.metadata and p.metadata[k] == v for p in parts)},
+            logits=torch.cat([part.logits for part in parts]),
+            labels=torch.cat([part.labels for part in parts]),
+            columns=pa.concat_tables([part.columns.select(first.columns.column_names) for part in parts]),
+            features=None if first.features is None else torch.cat([part.features for part in parts]),  # type: ignore[misc]
+            class_names=first.class_names,
+            metadata={
+                k: v for k, v in first.metadata.items() if all(k in p.metadata and p.metadata[k] == v for p in parts)
+            },
         )
 
     @cached_property

@@ -53,14 +53,14 @@ def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
     p_holm = holm([gap_p_value(sums) if sums.total > 0 else 1.0 for sums in predicted])
     rows = [
         ClassRow(
-            statistics.class_name(k),
-            int(labelled[k].count.sum()),
-            int(predicted[k].count.sum()),
-            _share(labelled[k].accuracy),
-            _share(predicted[k].accuracy),
-            _share(predicted[k].mean_confidence),
-            ece,
-            p_holm[k],
+            name=statistics.class_name(k),
+            labelled=int(labelled[k].count.sum()),
+            predicted=int(predicted[k].count.sum()),
+            recall=_share(labelled[k].accuracy),
+            precision=_share(predicted[k].accuracy),
+            confidence=_share(predicted[k].mean_confidence),
+            ece=ece,
+            p_holm=p_holm[k],
         )
         for k, ece in enumerate(classwise_ece)
     ]

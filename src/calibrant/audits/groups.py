@@ -79,7 +79,14 @@ def group_findings(cards: Groups, *, level: float, seed: int) -> GroupFindings:
 
     def group(value: Any) -> Group:
         verdict = calibration_verdict(cards[value], level=level, seed=seed, p_values=p_values[value])
-        return Group(value, cards[value], verdict, p_holm[value], p_holm[value] <= limit, p_gap_holm[value] <= limit)
+        return Group(
+            value=value,
+            card=cards[value],
+            verdict=verdict,
+            p_holm=p_holm[value],
+            miscalibrated=p_holm[value] <= limit,
+            significant_gap=p_gap_holm[value] <= limit,
+        )
 
     def worst_first(found: Group) -> tuple[bool, float, float]:
         lower = found.verdict.ece_interval[0] if found.miscalibrated else 0.0

@@ -162,7 +162,14 @@ class RowStatistics:
     ) -> None:
         ids = rows.columns.select(self.ids).to_pylist() or [{}] * len(rows)
         errors = [
-            ErrorRow(file, int(n), tuple(_shorten(values[name]) for name in self.ids), label, int(k), float(d))
+            ErrorRow(
+                file=file,
+                row=int(n),
+                ids=tuple(_shorten(values[name]) for name in self.ids),
+                label=label,
+                predicted=int(k),
+                complement=float(d),
+            )
             for n, values, label, k, d in zip(number, ids, rows.labels.tolist(), predicted, complement, strict=True)
         ]
         self.errors = _most_confident((*self.errors, *errors))

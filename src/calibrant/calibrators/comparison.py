@@ -119,7 +119,9 @@ def compare_calibrators(
 def _comparison(name: str, group: Any, overall: bool, card: Scorecard, level: float) -> Comparison:
     values = card.values()
     intervals = {metric: card.interval(metric, level=level) for metric, value in values.items() if value is not None}
-    return Comparison(name, group, overall, card.n_rows, values, intervals)
+    return Comparison(
+        calibrator=name, group=group, overall=overall, n_rows=card.n_rows, values=values, intervals=intervals
+    )
 
 
 class LeaveOneShiftOut:

@@ -79,7 +79,7 @@ class Strokes(NamedTuple):
 
     def repeat(self, counts: IntArray) -> "Strokes":
         x, y, heading, length, bend = (np.repeat(values, counts) for values in self[:5])
-        return Strokes(x, y, heading, length, bend, np.repeat(self.stem, counts))
+        return Strokes(x=x, y=y, heading=heading, length=length, bend=bend, stem=np.repeat(self.stem, counts))
 
     def along(self, share: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Points at a share of the length from the start; a circle's arc to second order in the bend."""
@@ -172,7 +172,9 @@ def _stems(pattern: Pattern, rng: np.random.Generator) -> Strokes:
     heading = pattern.heading + pattern.swirl * _cloud(rng, pattern.size, slope=4.5)[y.astype(int), x.astype(int)]
     length = pattern.stem * (0.4 + 1.1 * rng.random(seeds) ** 1.5)
     bend = 1.2 / pattern.arms * (rng.random(seeds) - 0.5)
-    stems = Strokes(x, y, heading, length, bend, np.arange(seeds)).repeat(np.full(seeds, pattern.arms))
+    stems = Strokes(x=x, y=y, heading=heading, length=length, bend=bend, stem=np.arange(seeds)).repeat(
+        np.full(seeds, pattern.arms)
+    )
     turn = 2 * np.pi / pattern.arms * np.tile(np.arange(pattern.arms), seeds)
     jitter = 0.85 + 0.3 * rng.random(seeds * pattern.arms)
     return stems._replace(
@@ -190,7 +192,9 @@ def _branches(strokes: Strokes, share: float, angle: float, rng: np.random.Gener
     heading = parents.heading + parents.bend * place + side * (angle + 0.12 * (rng.random(count) - 0.5))
     outline = (1 - place) ** 0.6 * (0.4 + 3 * place).clip(max=1)
     length = parents.length * share * outline * (0.45 + 0.75 * rng.random(count))
-    return Strokes(x, y, heading, length, -0.4 * side * (0.5 + rng.random(count)), parents.stem)
+    return Strokes(
+        x=x, y=y, heading=heading, length=length, bend=-0.4 * side * (0.5 + rng.random(count)), stem=parents.stem
+    )
 
 
 def _pixels(strokes: Strokes, size: tuple[int, ...]) -> tuple[IntArray, FloatArray, IntArray]:

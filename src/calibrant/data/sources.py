@@ -93,7 +93,14 @@ def archive(
     md5, path = published_md5(), f"{ARCHIVES}/{file}"
     paths = {f"{folder}/{name}": n_bytes for name, n_bytes in files.items()}
     expected = tuple(ExpectedFile(name, n_bytes, md5.get(name)) for name, n_bytes in paths.items())
-    return Download(url, path, expected, folder, None if approximate_bytes else md5[path], approximate_bytes)
+    return Download(
+        url=url,
+        path=path,
+        files=expected,
+        folder=folder,
+        md5=None if approximate_bytes else md5[path],
+        approximate_bytes=approximate_bytes,
+    )
 
 
 def zenodo(record: int, file: str, folder: str, files: Mapping[str, int | None]) -> Download:

@@ -79,7 +79,16 @@ def _wilds(
     opens = partial(WildsData, name, folder=folder, splits=tuple(splits), **options)
     files = dict.fromkeys([*options["files"], images])
     download = archive(url, f"{folder}.tar.gz", folder, files, approximate_bytes)
-    return DatasetInfo(licence, n_classes, options["native_size"], opens, splits, shifts, (download,), corrupted=False)
+    return DatasetInfo(
+        licence=licence,
+        n_classes=n_classes,
+        image_size=options["native_size"],
+        opens=opens,
+        splits=splits,
+        shifts=shifts,
+        downloads=(download,),
+        corrupted=False,
+    )
 
 
 DATASETS: dict[str, DatasetInfo] = {

@@ -114,7 +114,9 @@ def _residuals(
     norm: Norm,
 ) -> BinnedResiduals:
     residual = rows.weights * (rows.scores.confidence.double() - rows.scores.correct.double())
-    return BinnedResiduals(number, residual, n_bins, float(rows.weights.sum()), linear, norm)
+    return BinnedResiduals(
+        number=number, residual=residual, n_bins=n_bins, total=float(rows.weights.sum()), linear=linear, norm=norm
+    )
 
 
 def _strata(rows: ScoredPredictions) -> tuple[Tensor, BinSums]:

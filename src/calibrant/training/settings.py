@@ -156,7 +156,14 @@ def validate_settings(values: dict[str, Any], prefix: str, given: Iterable[str] 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:
     """The key of the run with these settings."""
-    return RunKey(settings.data, settings.model, settings.loss, variant, settings.label_smoothing, settings.seed)
+    return RunKey(
+        data=settings.data,
+        model=settings.model,
+        loss=settings.loss,
+        variant=variant,
+        label_smoothing=settings.label_smoothing,
+        seed=settings.seed,
+    )
 
 
 def check_settings(settings: Settings) -> None:
