@@ -86,7 +86,5 @@ def test_the_rows_above_nine_tenths() -> None:
     assert (found["n_rows"], found["accuracy"]) == (len(kept), pytest.approx(right / len(kept)))
     ci = stats.binomtest(right, len(kept)).proportion_ci(0.95)
     assert found["interval"] == pytest.approx((ci.low, ci.high))
-    assert (
-        high_confidence_accuracy(collect_statistics(Predictions.from_positive_probs([0.9], [1])).histogram, 0.95)
-        is None
-    )
+    none_above = collect_statistics(Predictions.from_positive_probs([0.9], [1])).histogram
+    assert high_confidence_accuracy(none_above, 0.95) is None

@@ -23,8 +23,6 @@ from calibrant.scan import Scan
 from made.audits import make_rows, plain_rows, save_parts
 
 WEIGHTS = pytest.mark.parametrize("weights", [None, "w"])
-
-
 FIELDS = ("n_rows", "hashes", "class_names", "labelled", "predicted", "histogram", "errors")
 
 
@@ -215,6 +213,9 @@ def test_no_error_one_row_and_rows_without_weight(tmp_path: Path) -> None:
     rows = make_rows(n=120, w=weight)
     found = collect_statistics(Predictions.scan(save_parts(rows, tmp_path)), weights="w")
     assert (found.n_rows, found.card.n_rows, found.fingerprint) == (120, 80, rows.fingerprint)
+    for none in (rows[:0], rows[40:80]):
+        with pytest.raises(InvalidInputError, match="at least one row that counts"):
+            collect_statistics(none, weights="w")
 
 
 def two_files(folder: Path, label: int | None = 0, n_classes: int = 2) -> Scan:
@@ -241,12 +242,6 @@ def test_invalid_files_and_columns(
 ) -> None:
     with pytest.raises(error, match=message):
         collect_statistics(two_files(tmp_path, **files), **options)
-
-
-def test_rows_that_do_not_count() -> None:
-    for rows in (make_rows()[:0], make_rows(w=torch.zeros(300))):
-        with pytest.raises(InvalidInputError, match="at least one row that counts"):
-            collect_statistics(rows, weights="w")
 
 
 def test_no_secret_of_a_url_is_in_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

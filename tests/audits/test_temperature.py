@@ -38,11 +38,8 @@ def test_the_effect_is_that_of_cross_fitting(weights: str | None) -> None:
 
 def test_improved_and_worsened_are_significant() -> None:
     effect = temperature_effect(make_rows().select([]), 300, weighted=False, n_bins=15, level=0.95, seed=0)
-    for moved, significant, worsened, helps in (
-        (-0.2, True, [], True),
-        (-0.2, False, [], False),
-        (0.2, True, ["nll"], False),
-    ):
+    cases = (-0.2, True, [], True), (-0.2, False, [], False), (0.2, True, ["nll"], False)
+    for moved, significant, worsened, helps in cases:
         change = replace(effect.changes["nll"], difference=moved, significant=significant)
         changed = replace(effect, changes={"nll": change})
         assert (changed.worsened, changed.helps) == (worsened, helps)
@@ -77,17 +74,13 @@ def backwards() -> Predictions:
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        pytest.param(Predictions.from_logits([[3.0, 0.0]] * 50, [0] * 50), "fewer than 20 rows are inc", id="all"),
-        pytest.param(Predictions.from_logits([[3.0, 0.0]] * 50, [1] * 50), "fewer than 20 rows are correct", id="none"),
-        pytest.param(
-            Predictions.from_logits([[3.0, 0.0]] * 50, [0, 1] * 25), "there are fewer than 5 different rows", id="equal"
-        ),
-        pytest.param(
-            Predictions.from_logits([[3.0, -math.inf]] * 50, [0, 1] * 25), "25 of 50 rows have a label of", id="nought"
-        ),
-        pytest.param(backwards(), "the labels do not follow the logits", id="backwards"),
+        (Predictions.from_logits([[3.0, 0.0]] * 50, [0] * 50), "fewer than 20 rows are inc"),
+        (Predictions.from_logits([[3.0, 0.0]] * 50, [1] * 50), "fewer than 20 rows are correct"),
+        (Predictions.from_logits([[3.0, 0.0]] * 50, [0, 1] * 25), "there are fewer than 5 different rows"),
+        (Predictions.from_logits([[3.0, -math.inf]] * 50, [0, 1] * 25), "25 of 50 rows have a label of"),
+        (backwards(), "the labels do not follow the logits"),
     ],
-)  # fmt: skip
+)
 def test_why_there_is_no_temperature(rows: Predictions, reason: str) -> None:
     effect = temperature_effect(rows, 50, weighted=False, n_bins=15, level=0.95, seed=0)
     assert reason in effect.failure

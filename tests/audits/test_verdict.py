@@ -14,10 +14,9 @@ from calibrant.predictions import Predictions
 from made.audits import make_rows, plain_rows
 
 
-def binary(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> Predictions:
+def binary(confidence: np.ndarray, accuracy: np.ndarray) -> Predictions:
     """Two classes: rows of these confidences that are correct with these probabilities."""
-    correct = np.random.default_rng(seed).random(len(confidence)) < accuracy
-    return from_outcomes(confidence, correct)
+    return from_outcomes(confidence, np.random.default_rng(0).random(len(confidence)) < accuracy)
 
 
 def from_outcomes(confidence: np.ndarray, correct: np.ndarray) -> Predictions:
@@ -41,18 +40,18 @@ WAVES = SPREAD + np.where((SPREAD * 15).astype(int) % 2, 0.02, 0.0) * 9 - 0.09
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
-        pytest.param(binary(SPREAD, SPREAD), "no_evidence", id="calibrated"),
-        pytest.param(binary(SPREAD, SPREAD - 0.1), "overconfident", id="overconfident"),
-        pytest.param(binary(SPREAD, np.minimum(SPREAD + 0.1, 1.0)), "underconfident", id="underconfident"),
-        pytest.param(binary(SPREAD, MIXED), "mixed", id="mixed"),
-        pytest.param(equal_rows(1, 1.0, errors=1), "too_few_rows", id="one row"),
-        pytest.param(equal_rows(1, 9.0, errors=1), "overconfident", id="one row, nearly certain and incorrect"),
-        pytest.param(equal_rows(29, 1.0, errors=8), "too_few_rows", id="29 rows"),
-        pytest.param(equal_rows(29, 9.0, errors=29), "overconfident", id="29 rows, all incorrect"),
-        pytest.param(equal_rows(50, 1.4, errors=0), "underconfident", id="all correct"),
-        pytest.param(equal_rows(50, 1.4, errors=50), "overconfident", id="all incorrect"),
-        pytest.param(equal_rows(50, 500.0, errors=0), "no_evidence", id="certain and correct"),
-        pytest.param(equal_rows(50, 500.0, errors=1), "overconfident", id="certain, one error"),
+        (binary(SPREAD, SPREAD), "no_evidence"),
+        (binary(SPREAD, SPREAD - 0.1), "overconfident"),
+        (binary(SPREAD, np.minimum(SPREAD + 0.1, 1.0)), "underconfident"),
+        (binary(SPREAD, MIXED), "mixed"),
+        (equal_rows(1, 1.0, errors=1), "too_few_rows"),
+        (equal_rows(1, 9.0, errors=1), "overconfident"),  # nearly certain
+        (equal_rows(29, 1.0, errors=8), "too_few_rows"),
+        (equal_rows(29, 9.0, errors=29), "overconfident"),
+        (equal_rows(50, 1.4, errors=0), "underconfident"),
+        (equal_rows(50, 1.4, errors=50), "overconfident"),
+        (equal_rows(50, 500.0, errors=0), "no_evidence"),
+        (equal_rows(50, 500.0, errors=1), "overconfident"),
     ],
 )
 def test_the_kind_of_a_verdict(rows: Predictions, kind: VerdictKind) -> None:

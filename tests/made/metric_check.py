@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -18,8 +18,6 @@ from calibrant.metrics import Scorecard
 from made.metric_oracles import ORACLES, class_rows
 
 Aspect = Callable[[str], None]
-
-
 OF_OUTCOMES = {
     "ece": "expected_calibration_error",
     "overconfidence": "overconfidence",
@@ -42,7 +40,6 @@ OF_LOGITS = {
     "brier_on_errors": "brier_on_errors",
     "entropy": "mean_entropy",
 }
-BINLESS = {"kse", "smece", "aurc"}
 BINNED = {"ece", "overconfidence", "underconfidence", "mce", "rmsce", "adaece", "l2ce", "cece"}
 COUNTS_ONLY = {"l2ce", "aurc"}  # defined for weights that are numbers of rows
 SMOOTH_TOLERANCE = 1e-4
@@ -60,9 +57,7 @@ class Case:
         return len(self.labels)
 
     def __getitem__(self, rows: slice | Tensor) -> "Case":
-        weights = (
-            None if self.weights is None else tuple(torch.tensor(self.weights, dtype=torch.float64)[rows].tolist())
-        )
+        weights = self.weights and tuple(torch.tensor(self.weights, dtype=torch.float64)[rows].tolist())
         return Case(self.logits[rows], self.labels[rows], weights)
 
     @property
@@ -71,7 +66,7 @@ class Case:
         return len(self) if self.weights is None else sum(weight > 0 for weight in self.weights)
 
     def to(self, dtype: torch.dtype) -> "Case":
-        return Case(self.logits.to(dtype), self.labels, self.weights)
+        return replace(self, logits=self.logits.to(dtype))
 
     def predictions(self) -> calibrant.Predictions:
         columns = None if self.weights is None else {"weight": list(self.weights)}
@@ -110,10 +105,10 @@ def scorecard(case: Case, name: str, n_bins: int = 15) -> Scorecard:
     return calibrant.score(case.predictions(), metrics=[name], n_bins=n_bins, weights=weights)
 
 
-def streamed(parts: Sequence[Case], name: str, n_bins: int = 15) -> Scorecard:
+def streamed(parts: Sequence[Case], name: str) -> Scorecard:
     """The card of the rows as they come."""
     weights = None if parts[0].weights is None else "weight"
-    return calibrant.score([part.predictions() for part in parts], metrics=[name], n_bins=n_bins, weights=weights)
+    return calibrant.score([part.predictions() for part in parts], metrics=[name], weights=weights)
 
 
 def value_on(card: Scorecard, name: str) -> float | None:
@@ -265,10 +260,7 @@ def parts_added(name: str) -> None:
         for case in (random_case(300, n_classes, seed=4), repeated_rows(n_classes)):
             whole = scored(case, name)
             cards = [scorecard(part, name) for part in parts_of(case)]
-            for merged in (
-                cards[0] + cards[1] + cards[2] + cards[3],
-                cards[3] + (cards[1] + cards[0]) + cards[2],
-            ):
+            for merged in (sum(cards[1:], start=cards[0]), cards[3] + (cards[1] + cards[0]) + cards[2]):
                 assert merged.n_rows == case.n_counting
                 assert_value(value_on(merged, name), whole, merged.error_bound(name) + same(name))
 
@@ -292,11 +284,8 @@ def streams_added(name: str) -> None:
     """Cards of streams add up, to each other and to cards of rows at once."""
     case = repeated_rows(class_counts(name)[-1])
     parts = parts_of(case)
-    whole = scored(case, name)
-    for merged in (
-        streamed(parts[:2], name) + streamed(parts[2:], name),
-        streamed(parts[:3], name) + scorecard(parts[3], name),
-    ):
+    whole, last = scored(case, name), scorecard(parts[3], name)
+    for merged in (streamed(parts[:2], name) + streamed(parts[2:], name), streamed(parts[:3], name) + last):
         assert merged.n_rows == case.n_counting
         assert_value(value_on(merged, name), whole, min(merged.error_bound(name), 1e-4) + same(name))
 
@@ -339,11 +328,7 @@ def equal_rows(name: str) -> None:
     for n_classes in class_counts(name):
         row = torch.tensor([0.3, 1.1, -0.7, 0.2], dtype=torch.float64)[:n_classes]
         for n in (2, 7, 37, 1003):
-            for labels in (
-                torch.arange(n) % n_classes,
-                torch.ones(n, dtype=torch.int64),
-                torch.zeros(n, dtype=torch.int64),
-            ):
+            for labels in (torch.arange(n) % n_classes, torch.ones(n).long(), torch.zeros(n).long()):
                 assert_oracle(Case(row.expand(n, n_classes).contiguous(), labels), name)
 
 
@@ -364,11 +349,8 @@ def certain_rows(name: str) -> None:
     for n_classes in class_counts(name):
         sure = torch.full((n_classes, n_classes), -math.inf, dtype=torch.float64).fill_diagonal_(0.0)
         unsure = random_case(5, n_classes, seed=10)
-        for labels in (
-            torch.arange(n_classes),
-            torch.arange(n_classes).roll(1),
-            torch.ones(n_classes, dtype=torch.int64),
-        ):
+        right = torch.arange(n_classes)
+        for labels in (right, right.roll(1), torch.ones_like(right)):
             assert_oracle(Case(sure, labels), name)
             mixed = Case(torch.cat((sure, unsure.logits)), torch.cat((labels, unsure.labels)))
             assert_oracle(mixed, name)
@@ -380,30 +362,20 @@ def certain_rows(name: str) -> None:
 def one_sample(name: str) -> None:
     for n_classes in class_counts(name):
         for label in range(n_classes):
-            case = random_case(1, n_classes, seed=11)
-            labels = torch.tensor([label])
-            assert_oracle(Case(case.logits, labels), name)
-            assert_oracle(Case(case.logits, labels, (3.0,)), name)
-            assert_value(
-                value_on(streamed([Case(case.logits, labels)], name), name),
-                wanted_value(Case(case.logits, labels), name),
-                1e-4,
-            )
+            case = Case(random_case(1, n_classes, seed=11).logits, torch.tensor([label]))
+            assert_oracle(case, name)
+            assert_oracle(replace(case, weights=(3.0,)), name)
+            assert_value(value_on(streamed([case], name), name), wanted_value(case, name), 1e-4)
 
 
 def no_sample(name: str) -> None:
     case = random_case(4, class_counts(name)[-1], seed=12)
-    with pytest.raises(InvalidInputError):
-        scored(case[:0], name)
-    with pytest.raises(InvalidInputError):
-        computed(case[:0], name)
+    for none in (case[:0], replace(case, weights=(0.0,) * 4)):
+        for value in (scored, computed):
+            with pytest.raises(InvalidInputError):
+                value(none, name)
     with pytest.raises(CalibrantError):
         calibrant.score([], metrics=[name])
-    weightless = Case(case.logits, case.labels, (0.0,) * 4)
-    with pytest.raises(InvalidInputError):
-        scored(weightless, name)
-    with pytest.raises(InvalidInputError):
-        computed(weightless, name)
 
 
 def half_precision(name: str) -> None:

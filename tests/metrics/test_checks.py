@@ -79,7 +79,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: GROUPS["c"], KeyError, "c"),
     *(
         (lambda level=level: CARD.interval("ece", level=level), InvalidInputError, f"between 0 and 1, got {level}")
-        for level in (0.0, 1.0, 1.5, -0.1)
+        for level in (0.0, 1.0, 1.5, -0.1, math.nan)
     ),
     # Comparisons
     (lambda: compare(A, B[:39]), InvalidInputError, "got 40 rows of 3 classes and 39 of 3"),

@@ -226,6 +226,7 @@ def test_several_shifts_may_contain_the_same_images(tmp_path: Path) -> None:
     for number in range(2):
         make_rows(n=60, corruption=["fog"] * 60).save(tmp_path / f"fog-{number}.parquet")
     assert "not independent" in page_of(tmp_path, tmp_path).raw
+    assert "not independent" not in page_of(tmp_path, tmp_path / "fog-0.parquet").raw
 
 
 @pytest.mark.parametrize(
