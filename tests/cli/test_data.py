@@ -106,8 +106,3 @@ def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path)
     assert (record["name"], record["root"], record["ok"]) == ("cifar100", "data", False)
     finding = {"what": "cifar-100-binary/test.bin", "found": "missing", "expected": "30,740,000 bytes"}
     assert record["findings"][1] == {**finding, "ok": False, "first": ""}
-
-
-def test_names_that_are_refused(calibrant: Run) -> None:
-    calibrant("data", "fetch", "image_folder").refused("a folder of your own")
-    calibrant("data", "fetch").refused("NAME")

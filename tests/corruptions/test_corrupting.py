@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Subset, TensorDataset
 
 import calibrant as cb
 from calibrant.corruptions import Corrupt, CorruptedDataset
@@ -168,6 +168,7 @@ def test_items_have_their_index_as_key(name: str, options: dict[str, Any]) -> No
     items = shifted.__getitems__([3, 1, 1, 4])
     assert_same(torch.stack([image for image, _ in items]), wanted[[3, 1, 1, 4]])
     assert [int(label) for _, label in items] == [103, 101, 101, 104]
+    assert_same(pickle.loads(pickle.dumps(shifted))[2][0], wanted[2])  # as it is sent to workers
     assert_same(Corrupt(name, 3, **options)(images, keys=range(5)), wanted)
     assert_same(images, crops(5, 32))
 
@@ -193,31 +194,6 @@ def test_loaders() -> None:
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
         found, _ = loaded(DataLoader(shifted, batch_size=3, num_workers=2, multiprocessing_context="fork"))
     assert_same(found, wanted)
-
-
-class Transformed(Dataset[Tensor]):
-    """Images through a transform, as data sets of folders take it."""
-
-    def __init__(self, images: Tensor, transform: Corrupt) -> None:
-        self.images, self.transform = images, transform
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.transform(self.images[index])
-
-
-def test_spawned_workers() -> None:
-    """A process that shares nothing with this one: what it is sent must be picklable, and its hashes the same."""
-    images = crops(6, 32)
-    transform = Corrupt("snow", 3, seed=4)
-    indexed = CorruptedDataset(list(images), "glass_blur", 3, seed=4)
-    both: ConcatDataset[Tensor] = ConcatDataset([Transformed(images, transform), indexed])
-    loader = DataLoader(both, batch_size=4, num_workers=1, multiprocessing_context="spawn")
-    found = torch.cat(list(loader))
-    assert_same(found[:6], transform(images))
-    assert_same(found[6:], cb.corrupt(images, "glass_blur", 3, seed=4))
 
 
 def test_what_comes_with_an_image_stays() -> None:

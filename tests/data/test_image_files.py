@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-import calibrant as cb
-from calibrant.data import ImageFiles, read_image
+from calibrant.data import read_image
 from calibrant.errors import CorruptFileError, NoDataError
 
 RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
@@ -32,17 +30,6 @@ def test_other_sizes_are_squeezed_whole(tmp_path: Path) -> None:
     assert found.shape == (8, 8)
     assert found[:, :3].max() < 10
     assert found[:, 5:].min() > 245
-
-
-def test_a_corruption_has_the_row_as_its_key(tmp_path: Path) -> None:
-    for number in range(3):
-        Image.fromarray(RAMP + np.uint8(number)).save(tmp_path / f"{number}.png")
-    clean = ImageFiles.of(tmp_path, [f"{number}.png" for number in range(3)], 8)
-    noisy = ImageFiles(clean.folder, clean.names, 8, corruption=cb.corruptions.Corrupt("gaussian_noise", 3))
-    rows = torch.tensor([2, 0])
-    expected = cb.corrupt(clean[torch.arange(3)], "gaussian_noise", 3)
-    assert torch.equal(noisy[rows], expected[rows])
-    assert len(noisy) == 3
 
 
 @pytest.mark.parametrize("kind", ["text", "cut", "float", "missing", "huge"])

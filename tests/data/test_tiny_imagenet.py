@@ -28,17 +28,13 @@ def test_a_share_of_the_training_images_is_held_out(tmp_path: Path) -> None:
     assert (len(train), len(val)) == (57, 3)  # 5 % of 60
     assert isinstance(train.images, ImageFiles)
     assert isinstance(val.images, ImageFiles)
-    names = [*train.images.names.to_pylist(), *val.images.names.to_pylist()]
-    everything = [
-        f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in SORTED for i in range(TINY_PER_CLASS)
-    ]
-    assert sorted(names) == sorted(everything)
-    assert train.images.names.to_pylist() == sorted(train.images.names.to_pylist())
-    for split in (train, val):
-        assert isinstance(split.images, ImageFiles)
-        wnids = [name.split("/")[2] for name in split.images.names.to_pylist()]
-        assert [SORTED[label] for label in split.labels] == wnids
-        numbers = [int(name[:-5].rsplit("_", 1)[1]) for name in split.images.names.to_pylist()]
+    listed = [split.images.names.to_pylist() for split in (train, val)]
+    everything = [f"{wnid}/images/{wnid}_{i}.JPEG" for wnid in SORTED for i in range(TINY_PER_CLASS)]
+    assert sorted(listed[0] + listed[1]) == sorted(f"tiny-imagenet-200/train/{name}" for name in everything)
+    assert listed[0] == sorted(listed[0])
+    for split, names in zip((train, val), listed, strict=True):
+        assert [SORTED[label] for label in split.labels] == [name.split("/")[2] for name in names]
+        numbers = [int(name[:-5].rsplit("_", 1)[1]) for name in names]
         wanted = [[40 * int(label) + 2 * i] * 3 for label, i in zip(split.labels, numbers, strict=True)]
         assert colours(split) == wanted  # grey ones become red, green and blue
     assert data.prior.sum() == 1

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 import calibrant as cb
-from calibrant.corruptions import frost
+from calibrant.corruptions import Corrupt, frost
 
 Aspect = Callable[[str], None]
 
@@ -94,12 +94,6 @@ def through_jpeg(image: Tensor, quality: int, **options: Any) -> Tensor:
         return as_tensor(opened)
 
 
-def luma(images: Tensor) -> Tensor:
-    """Pillow's grey of RGB images (n, 3, h, w)."""
-    red, green, blue = images.int().unbind(1)
-    return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)[:, None]
-
-
 def at_all_severities(images: Tensor, name: str, **options: Any) -> Tensor:
     return torch.stack([cb.corrupt(images, name, severity, **options) for severity in SEVERITIES])
 
@@ -144,19 +138,6 @@ def kinds_of_numbers(name: str) -> None:
         beside = images.double() + 0.8 * torch.rand(images.shape, generator=torch.Generator().manual_seed(1)) - 0.4
         found = cb.corrupt((beside.clamp(0, 255) / 255), name, severity)
         assert_same((found * 255).round().to(torch.uint8), wanted)
-
-
-def grey(name: str) -> None:
-    """Grey stays grey: the one channel, or Pillow's luma of what becomes of three equal ones."""
-    for side in (32, 64):
-        images = crops(3, side)[:, 1:2]
-        for severity in SEVERITIES:
-            found = cb.corrupt(images, name, severity)
-            assert_image_like(found, images)
-            if name in NOISES or name == "jpeg_compression":
-                continue
-            in_colour = cb.corrupt(images.expand(-1, 3, -1, -1), name, severity)
-            assert_same(found, luma(in_colour))
 
 
 def one_image(name: str) -> None:
@@ -311,6 +292,7 @@ def digest(name: str, photograph: Tensor) -> str:
     for height, width, keys in ((32, 32, None), (33, 17, ["a", "ß/é.png", -5]), (70, 90, [2**63 - 1, -(2**63), ""])):
         images = torch.stack([photograph[:, 40 * i : 40 * i + height, 60 * i : 60 * i + width] for i in range(3)])
         found.update(at_all_severities(images, name, keys=keys, seed=11).numpy().tobytes())
+        found.update(Corrupt(name, 3)(images).numpy().tobytes())  # whose keys are hashes of the pixels
     return found.hexdigest()
 
 
@@ -438,7 +420,7 @@ def parameters(name: str) -> None:
 ASPECTS: dict[str, Aspect] = {
     aspect.__name__: aspect
     for aspect in (
-        *(kinds_of_numbers, grey, one_image, sizes, flat_images, natural_images, layouts, input_stays, saved_as_jpeg),
+        *(kinds_of_numbers, one_image, sizes, flat_images, natural_images, layouts, input_stays, saved_as_jpeg),
         *(batches, threads, another_process, state_of_the_process, seeds_and_keys, words_as_keys, parameters),
     )
 }

@@ -402,14 +402,7 @@ def water(layer: Pixels) -> Floats:
 
 
 def spatter(
-    image: Pixels,
-    mean: float,
-    std: float,
-    sigma: float,
-    threshold: float,
-    strength: float,
-    mud: bool,
-    normals: Floats,
+    image: Pixels, mean: float, std: float, sigma: float, threshold: float, strength: float, mud: bool, normals: Floats
 ) -> Pixels:
     """Water lights the image up in pale turquoise; mud covers it in brown. Of mud, `strength` is a second blur."""
     layer = smooth(mean + std * normals.astype(np.float64), sigma, truncate=4, border="nearest")

@@ -71,18 +71,44 @@ class Draws:
         return _fold(words, 15, scratch).view(len(words), *shape)
 
     def uniforms(self, purpose: str, *shape: int) -> Tensor:
-        """Uniform numbers in (0, 1), float64 (n, *shape)."""
+        """Uniform numbers in (0, 1), float64 (n, *shape).
+
+        Args:
+            purpose: The name of the stream.
+            shape: The shape of the numbers of an image.
+
+        Returns:
+            The numbers.
+        """
         return uniforms_of(self.words(purpose, *shape))
 
     def normals(self, purpose: str, *shape: int) -> Tensor:
-        """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles; two from a word."""
+        """Standard normal numbers, float32 (n, *shape), each one of 65,536 quantiles; two from a word.
+
+        Args:
+            purpose: The name of the stream.
+            shape: The shape of the numbers of an image.
+
+        Returns:
+            The numbers.
+        """
         size = prod(shape)
         halves = self.words(purpose, (size + 1) // 2).view(torch.int16)[:, :size]
         index = halves.to(torch.int32).add_(N_NORMALS // 2)
         return _quantiles(self.device).index_select(0, index.flatten()).view(len(halves), *shape)
 
     def integers(self, purpose: str, low: int, high: int, *shape: int) -> Tensor:
-        """Integers from low to high - 1, int64 (n, *shape)."""
+        """Uniform integers from low to high - 1, int64 (n, *shape).
+
+        Args:
+            purpose: The name of the stream.
+            low: The smallest integer.
+            high: The largest integer plus 1.
+            shape: The shape of the numbers of an image.
+
+        Returns:
+            The numbers.
+        """
         return self.uniforms(purpose, *shape).mul_(high - low).long().add_(low)
 
 

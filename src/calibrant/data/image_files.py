@@ -50,7 +50,14 @@ class ImageFiles:
         return len(self.names if self.taken is None else self.taken)
 
     def where(self, rows: Tensor) -> "ImageFiles":
-        """The images that a mask, bool (n,), selects; the key of each is its new row."""
+        """The images that a mask selects; the key of each is its new row.
+
+        Args:
+            rows: The mask, bool (n,).
+
+        Returns:
+            The selected images.
+        """
         return replace(self, names=self.names.filter(pa.array(rows.numpy())))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
