@@ -32,26 +32,19 @@ def test_a_head_of_other_classes_stays_random(tmp_path: Path) -> None:
     assert torch.equal(three.embed(images), ten.embed(images))
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_and_damaged_files_are_refused(tmp_path: Path) -> None:
     model = build_model("mlp", 10, image_size=8, channels=1)
-    weights = dict(model.state_dict())
-    save_file(weights | {"extra": torch.zeros(1)}, tmp_path / "more.safetensors")
-    with pytest.raises(InvalidInputError, match="'extra' is no weight of this one"):
-        load_weights(model, tmp_path / "more.safetensors")
-    save_file({name: w for name, w in weights.items() if name != "hidden1.bias"}, tmp_path / "less.safetensors")
-    with pytest.raises(InvalidInputError, match=r"has no weight 'hidden1\.bias'"):
-        load_weights(model, tmp_path / "less.safetensors")
-    save_file(weights | {"hidden1.bias": torch.zeros(7)}, tmp_path / "other.safetensors")
-    with pytest.raises(InvalidInputError, match=r"its 'hidden1\.bias' is \(7,\), not \(256,\)"):
-        load_weights(model, tmp_path / "other.safetensors")
-
-
-def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
-    model = build_model("mlp", 10, image_size=8, channels=1)
-    with pytest.raises(NoDataError, match=r"none\.safetensors is not there"):
-        load_weights(model, tmp_path / "none.safetensors")
-    path = tmp_path / "w.safetensors"
-    save_file(dict(model.state_dict()), path)
+    path, weights = tmp_path / "w.safetensors", dict(model.state_dict())
+    with pytest.raises(NoDataError, match=r"w\.safetensors is not there"):
+        load_weights(model, path)
+    for others, message in (
+        (weights | {"extra": torch.zeros(1)}, "'extra' is no weight of this one"),
+        ({name: w for name, w in weights.items() if name != "hidden1.bias"}, r"has no weight 'hidden1\.bias'"),
+        (weights | {"hidden1.bias": torch.zeros(7)}, r"its 'hidden1\.bias' is \(7,\), not \(256,\)"),
+    ):
+        save_file(others, path)
+        with pytest.raises(InvalidInputError, match=message):
+            load_weights(model, path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CorruptFileError, match="cannot be read as safetensors"):
         load_weights(model, path)
