@@ -56,9 +56,9 @@ REFUSALS = {
     "all": "all figures need the folder of an experiment",
     "all demo -o x.svg": "--output names the file of one figure",
     "all nowhere": "nowhere has no rows.parquet",
-    "calibrated demo -o x.gif": "a file of .svg, .png, .pdf, .html, .json, got",  # before all else
+    "calibrated demo -o x.gif": "a figure file must end in .svg, .png, .pdf, .html, .json; got",  # before all else
     "severity demo --severity 3": "the figure severity has no option severity",
-    "calibrated demo": "the figure calibrated needs calibrated rows",
+    "calibrated demo": "cannot draw calibrated: the experiment has no calibrated rows",
     "heat_map demo -o nowhere/x.svg": "nowhere/x.svg cannot be written: No such file or directory",
 }
 

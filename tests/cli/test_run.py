@@ -156,7 +156,7 @@ def test_a_sweep_that_no_table_can_show_is_well_all_the_same(
 
     monkeypatch.setattr(experiment, "write_experiment", write_and_note)
     out = calibrant("run", file, "-o", tmp_path / "out", "--jobs", 1).done()
-    assert "no table: rows have no accuracy" in out
+    assert "no table: no results for table 1" in out
     assert (tmp_path / "out" / "report.html").is_file()
     assert seconds[0] is not None, "while it runs, the page reloads itself"
     assert seconds[-1] is None

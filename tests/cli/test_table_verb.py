@@ -34,7 +34,7 @@ def test_options_choose_the_table(table: Run) -> None:
     assert "14.5±0.4" in table("--against", "paper").done()
     wide = table("--name", "2").done()
     assert "MaxEnt w/ TS" in wide
-    assert "11.5±0.6•↓" in wide
+    assert "11.5±0.6•‡" in wide
     assert "raw" in table("--name", "2", "--all-losses", "--data", "cifar10").done()
 
 

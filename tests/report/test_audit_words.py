@@ -126,7 +126,7 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
         (make_verdict(), NOT_FITTED, [different_groups("site", ("A", 0.08), ("B", -0.005))]),
         [f"{GROUPS}the ECE of 4.1 percentage points is significant.",
          PER_GROUP.format("size") + "overconfident by 8.0 percentage points and site = B has no significant deviation "
-         "(-0.50 percentage points)."],
+         "(−0.50 percentage points)."],
     ),
     "groups, and no improvement": (
         (make_verdict(), WORSE, [different_groups("site", ("A", 0.08), ("B", -0.05))]),

@@ -117,7 +117,10 @@ def test_contents_link_to_every_section_and_charts_have_names(whole: tuple[Page,
     assert [section["id"] for section in page.all("section")] == wanted
     names = [attributes["aria-label"] for attributes in page.all("div", role="img")]
     assert len(names) == len(set(names)) > 10
-    assert {"ECE against severity", "Reliability", "Heat map", "Validation ECE over epochs"} <= set(names)
+    assert {
+        "Line chart of ECE against severity, one line per loss.",
+        "Line chart of Validation ECE over epochs.",
+    } <= set(names)
 
 
 def test_each_list_has_its_panels(whole: tuple[Page, str]) -> None:
@@ -131,13 +134,13 @@ def test_each_list_has_its_panels(whole: tuple[Page, str]) -> None:
     assert panels["severity"] == ["ece", "accuracy", "kse"]
     assert [option["value"] for option in page.all("option")] == [value for found in panels.values() for value in found]
     for found in panels.values():
-        assert f"One of {len(found)}; the HTML page has the others." in page.text
+        assert f"This print shows 1 of {len(found)}; open the HTML page for the others." in page.text
 
 
 def test_figures_that_cannot_be_drawn_are_listed(whole: tuple[Page, str], tmp_path: Path) -> None:
     page, _ = whole
-    assert "Sample images: the figure samples needs images of the data set" in page.text
-    assert "Calibrators under shift: the figure calibrated needs calibrated rows" in page.text
+    assert "Sample images: cannot draw samples: no images given" in page.text
+    assert "Calibrators under shift: cannot draw calibrated: the experiment has no calibrated rows" in page.text
     folder = small(tmp_path)
     folder.curves_file.unlink()
     page = write_page(folder, ["risk_coverage"])
@@ -180,9 +183,7 @@ def test_done_missing_and_failed_runs(tmp_path: Path) -> None:
     page = write_page(folder, None)  # the figures of the experiment file: none
     assert not folder.figures_folder.exists() or not list(folder.figures_folder.iterdir())
     assert page.text.count("A <small> sweep") == 3  # title, heading, configuration
-    assert (
-        "1 of 4 runs is done, 3 left (1 started). Total time of the runs: 2 min, parallel runs added up." in page.text
-    )
+    assert "1 of 4 runs is done, 3 remaining (1 started). Total run time: 2 min, summed over runs." in page.text
     assert [page.text.count(f"\n{name}\n") for name in (done, first, second, "digits-mlp-focal-1")] == [0, 1, 1, 1]
     assert f"{first}: the loss is nan <b>" in page.text
     assert "disk full" not in page.text  # for it is done
@@ -214,12 +215,12 @@ def test_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2026-11-16 13:00:00 UTC by calibrant " in page.text
     assert text.replace("\r\n", "\n").strip() in page.text
     assert f"calibrant run '{folder.experiment_file}' -o '{folder.path}-again'" in page.text
-    assert "plan is unknown" not in page.text
+    assert "planned runs are unknown" not in page.text
     monkeypatch.setattr(experiment, "MAX_BYTES", 20)
     assert "The configuration is truncated to 20 bytes." in write_page(folder).text
     folder.experiment_file.unlink()
     page = write_page(folder)
-    assert "The plan is unknown: the folder has no experiment.toml." in page.text
+    assert "The planned runs are unknown: the folder has no experiment.toml." in page.text
     assert "1 of 1 run is done." in page.text
     assert "calibrant run" not in page.text
 
@@ -251,10 +252,10 @@ def test_without_shifted_tests_and_without_runs(tmp_path: Path) -> None:
     made.rows = [row for row in made.rows if not row["shifted"]]
     made.curves = [row for row in made.curves if not row["shifted"]]
     page = write_page(write_folder(tmp_path, made), ["severity", "reliability", "heat_map", "feature_norm"])
-    assert "No test is shifted" in page.text
+    assert "No test set is shifted" in page.text
     assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "provenance"]
     assert "Scores without shift" in page.text
-    assert "Reliability: the figure reliability needs shifted tests" in page.text
+    assert "Reliability: cannot draw reliability: the experiment has no shifted test sets" in page.text
     made.rows = made.curves = []
     page = write_page(write_folder(tmp_path, made))
     assert "No run is done yet" in page.text

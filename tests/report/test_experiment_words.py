@@ -36,7 +36,7 @@ def text_of(*runs: list[Row]) -> str:
 
 
 def ece(loss: str, *values: float, first_seed: int = 0, **about: Any) -> list[Row]:
-    """A run per value, with two shifted tests about it."""
+    """A run per value, with two shifted test sets about it."""
     return [
         row
         for seed, value in enumerate(values, first_seed)
@@ -45,7 +45,7 @@ def ece(loss: str, *values: float, first_seed: int = 0, **about: Any) -> list[Ro
 
 
 def slow_score(loss: str, metric: str) -> np.ndarray[Any, Any]:
-    """The mean over shifted tests of each seed."""
+    """The mean over shifted test sets of each seed."""
     by_seed = defaultdict(list)
     for row in MADE.rows:
         if row["shifted"] and (row["loss"], row["metric"], row["calibrator"]) == (loss, metric, "none"):
@@ -61,36 +61,39 @@ def digits(share: float) -> str:
 # Words
 
 
-@pytest.mark.parametrize(("metric", "extreme"), [("ece", "lowest ECE"), ("accuracy", "highest accuracy")])
+@pytest.mark.parametrize(("metric", "extreme"), [("ece", "lowest mean ECE"), ("accuracy", "highest mean accuracy")])
 def test_the_best_loss_and_the_losses_within_seed_noise(metric: str, extreme: str) -> None:
     sign = 1 if metric == "ece" else -1
     scores = {loss: slow_score(loss, metric) for loss in ("cross_entropy", "focal", "maxent_mean")}
     first, second, third = sorted(scores, key=lambda loss: sign * scores[loss].mean())
     sentence = next(line for line in sentences(ROWS) if extreme in line)
-    assert sentence.startswith(f"{loss_label(first)} has the {extreme} over the 6 shifted tests (")
+    assert sentence.startswith(f"{loss_label(first)} has the {extreme} over the 6 shifted test sets (")
     assert f" ({digits(scores[first].mean())} ± " in sentence
     assert f"; {loss_label(second)} is next ({digits(scores[second].mean())} ± " in sentence
     noise = [other for other in (second, third) if stats.ttest_rel(scores[first], scores[other]).pvalue >= 0.05]
     names = "every other loss" if len(noise) != 1 else loss_label(noise[0])
-    result = "within seed noise" if noise else "significant"
-    assert sentence.endswith(f". The difference to {names} is {result} (paired t-test over 3 seeds, 5 % level).")
+    result = "not significant, within seed noise" if noise else "significant"
+    assert sentence.endswith(f". The difference from {names} is {result} (paired t-test over 3 seeds, 5 % level).")
 
 
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
-        ([("poly", 0.3, 0.4)], "The difference to Poly is significant (paired t-test over 2 seeds, 5 % level)."),
-        ([("poly", 0.3, 0.9)], "The difference to Poly is within seed noise (paired"),
-        ([("poly", 0.3, 0.4), ("avuc", 0.5, 0.6)], "The difference to every other loss is significant"),
-        ([("poly", 0.3, 0.4), ("avuc", 0.3, 0.9)], "The difference to AvUC is within seed noise"),
-        ([("poly", 0.3, 0.8), ("avuc", 0.3, 0.9)], "The difference to every other loss is within seed noise"),
+        ([("poly", 0.3, 0.4)], "The difference from Poly is significant (paired t-test over 2 seeds, 5 % level)."),
+        ([("poly", 0.3, 0.9)], "The difference from Poly is not significant, within seed noise (paired"),
+        ([("poly", 0.3, 0.4), ("avuc", 0.5, 0.6)], "The difference from every other loss is significant"),
+        ([("poly", 0.3, 0.4), ("avuc", 0.3, 0.9)], "The difference from AvUC is not significant, within seed noise"),
+        (
+            [("poly", 0.3, 0.8), ("avuc", 0.3, 0.9)],
+            "The difference from every other loss is not significant, within seed noise",
+        ),
         (
             [("poly", 0.3, 0.8), ("avuc", 0.3, 0.9), ("mmce", 0.6, 0.7)],
-            "The differences to Poly and AvUC are within seed noise",
+            "The differences from Poly and AvUC are not significant, within seed noise",
         ),
         (
             [("poly", 0.3, 0.4), ("avuc", 0.9)],
-            "The difference to Poly is significant (paired t-test over 2 seeds, 5 % level). AvUC: not tested, fewer",
+            "The difference from Poly is significant (paired t-test over 2 seeds, 5 % level). AvUC: not tested, fewer",
         ),
         ([("poly", 0.3)], "With one seed, the difference cannot be tested for significance."),
     ],
@@ -102,23 +105,26 @@ def test_significance_is_tested_against_each_loss(others: list[tuple[Any, ...]],
 
 def test_one_seed_no_common_seed_ties_and_one_loss() -> None:
     text = text_of(ece("focal", 0.1), ece("poly", 0.3))
-    assert "Focal has the lowest ECE over the 2 shifted tests (10.0 %); Poly is next (30.0 %). With one seed, " in text
+    assert (
+        "Focal has the lowest mean ECE over the 2 shifted test sets (10.0 %); Poly is next (30.0 %). With one seed, "
+        in text
+    )
     apart = text_of(ece("focal", 0.1, 0.1), ece("poly", 0.3, 0.3, first_seed=2))
     assert "With no common seed, the difference cannot be tested for significance." in apart
     single = text_of(run_rows({"wild": 0.1}), run_rows({"wild": 0.2}, loss="poly"))
-    assert "Focal has the lowest ECE on the shifted test (10.0 %)" in single
+    assert "Focal has the lowest ECE on the shifted test set (10.0 %)" in single
     equal = text_of(ece("focal", 0.1), ece("poly", 0.1), ece("avuc", 0.3))
-    assert "Focal and Poly have the lowest ECE over the 2 shifted tests (10.0 %)." in equal
+    assert "Focal and Poly have the lowest mean ECE over the 2 shifted test sets (10.0 %)." in equal
     alone = text_of(ece("focal", 0.25))
-    assert "Focal is the only loss with a score: its ECE over the 2 shifted tests is 25.0 %." in alone
+    assert "Focal is the only loss with a score: its mean ECE over the 2 shifted test sets is 25.0 %." in alone
     assert "lowest" not in alone
 
 
 def test_each_data_set_has_its_sentence() -> None:
     there = [ece("focal", 0.4, data="digits"), ece("poly", 0.1, data="digits")]
     text = text_of(ece("focal", 0.2), ece("poly", 0.3), *there)
-    assert "CIFAR10-C: Focal has the lowest ECE" in text
-    assert "digits: Poly has the lowest ECE" in text
+    assert "cifar10: Focal has the lowest mean ECE" in text
+    assert "digits: Poly has the lowest mean ECE" in text
 
 
 def test_the_effect_of_the_shift_on_cross_entropy() -> None:
@@ -127,11 +133,14 @@ def test_the_effect_of_the_shift_on_cross_entropy() -> None:
         return f"{digits(float(np.mean([row['value'] for row in MADE.rows if about.items() <= row.items()])))} %"
 
     assert sentences(ROWS)[-1] == (
-        f"From the unshifted test to severity 5, the accuracy of CE falls from {mean('accuracy', 0)} to "
-        f"{mean('accuracy', 5)} and its ECE rises from {mean('ece', 0)} to {mean('ece', 5)}."
+        f"From the unshifted test set to severity 5, the accuracy of CE falls from {mean('accuracy', 0)} to "
+        f"{mean('accuracy', 5)} and its ECE rises from {mean('ece', 0)} to {mean('ece', 5)} "
+        "(mean over 3 seeds)."
     )
     wild, _ = Experiment(data=("camelyon17",), losses=("avuc", "focal"), wild=True).tables
-    assert sentences(wild)[-1].startswith("From the unshifted test to the shifted test, the accuracy of Focal falls ")
+    assert sentences(wild)[-1].startswith(
+        "From the unshifted test set to the shifted test set, the accuracy of Focal falls "
+    )
 
 
 def test_tests_that_only_some_runs_have_are_noted() -> None:
@@ -141,18 +150,18 @@ def test_tests_that_only_some_runs_have_are_noted() -> None:
     assert "all runs have" not in text
     text = text_of(run_rows(tests), run_rows({"test": 0.1, "fog-1": 0.2}, loss="poly"))
     assert "to severity 1, the ECE of Focal rises" in text
-    assert "cifar10: means are over the 2 of 3 tests that all runs have." in text
+    assert "cifar10: means are over the 2 of 3 test sets that all runs have." in text
 
 
 def test_runs_and_tests_are_counted() -> None:
-    first = "9 runs: 3 losses on digits, seeds 0, 1 and 2. 7 tests of 600 rows each, 6 of them shifted."
+    first = "9 runs: 3 losses on digits, seeds 0, 1 and 2. 7 test sets of 600 rows each, 6 of them shifted."
     assert sentences(ROWS)[0] == first
     many, _ = Experiment(data=tuple("abcdef"), losses=("focal",), seeds=6, metrics=("ece",), severities=(1,)).tables
-    assert sentences(many)[0].startswith("36 runs: 1 loss on 6 data sets, 6 seeds. 18 tests of 600 rows each, 12 ")
+    assert sentences(many)[0].startswith("36 runs: 1 loss on 6 data sets, 6 seeds. 18 test sets of 600 rows each, 12 ")
     first, *best, last = sentences(rows_table(row for row in MADE.rows if not row["shifted"]))
-    assert first.endswith(". 1 test of 600 rows each, none of them shifted.")
-    assert last == "No test is shifted: the experiment does not measure the effect of shift."
-    assert [" on the unshifted test (" in sentence for sentence in best] == [True, True]
+    assert first.endswith(". 1 test set of 600 rows, unshifted.")
+    assert last == "No test set is shifted: the experiment does not measure the effect of shift."
+    assert [" on the unshifted test set (" in sentence for sentence in best] == [True, True]
     assert sentences(rows_table([])) == ["No run is done yet."]
 
 
@@ -203,7 +212,7 @@ def test_without_shifted_tests_the_scores_are_of_the_unshifted_one() -> None:
     assert table.caption == "ECE (%) without shift"
     assert [column.heading for column in table.columns] == ["Loss", "cifar10"]  # neither CIFAR10-C nor the paper's
     assert {row[0].text: row[1].text for row in table.rows} == {"Focal": "20.0±10.0", "Poly": "20.0±10.0"}
-    assert table.notes[0].endswith("over unshifted tests (1) that all runs of a data set and model have.")
+    assert table.notes[0] == "Mean ± standard error over 2 seeds, on the unshifted test set."
 
 
 def test_scores_that_are_not_there() -> None:

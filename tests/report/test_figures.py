@@ -254,7 +254,10 @@ def test_models_and_natural_shifts_have_their_own_panels() -> None:
     both = pa.concat_tables([ROWS, WILD.tables[0]])
     assert list(by_panel(severity.prepare(both))) == ["digits", "mnist"]
     assert list(by_panel(feature_norm.prepare(both))) == ["camelyon17", "digits", "mnist"]
-    assert {point["shift_level"] for point in feature_norm.prepare(WILD.tables[0])} == {0, 1}
+    natural = feature_norm.prepare(WILD.tables[0])
+    assert {point["shift_level"] for point in natural} == {0, 1}
+    svg = to_svg(feature_norm.draw(natural))
+    assert all(f": {test_set}, norm " in svg for test_set in ("unshifted test set", "shifted test set"))
     records = reliability.prepare(WILD.tables[1], losses=["focal"], severity=0)
     head = {"loss": "focal", "curve": "reliability", "split": "id_test"}
     counts = [slow_pool(WILD.curves, b, **head)[2] for b in range(10)]
@@ -301,7 +304,7 @@ def test_two_data_sets_are_drawn_side_by_side_under_a_note(tmp_path: Path) -> No
     kept = [row for row in MADE.curves if (row["run"], row["split"], row["calibrator"]) != (run, "fog-3", "none")]
     folder = write(tmp_path, ROWS, curves_table(kept))
     svg = to_svg(figures.make_figure("risk_coverage", folder))
-    assert ">mnist: means are over the 4 of 5 tests that all runs have.<" in svg
+    assert ">mnist: means are over the 4 of 5 test sets that all runs have.<" in svg
     assert COLUMN < width_of(svg) < PAGE + 10
     assert "tests that all runs have" not in to_svg(
         figures.make_figure("risk_coverage", folder, calibrator="temperature")
@@ -314,7 +317,7 @@ def test_figures_by_name_and_the_reasons_for_others(tmp_path: Path, folder: Expe
         folder, ["samples", "gibbs", "severity"], progress=seen.append, losses=["poly"]
     )
     assert (seen, list(made)) == (["gibbs", "severity", "samples"], ["gibbs"])
-    assert reasons["samples"] == "the figure samples needs images of the data set"
+    assert reasons["samples"] == "cannot draw samples: no images given"
     assert "unknown loss of the experiment 'poly'" in reasons["severity"]
     folder = write(tmp_path, ROWS, CURVES)
     folder.curves_file.unlink()
@@ -359,23 +362,23 @@ NORMS = Experiment(metrics=("feature_norm",)).tables[0]
 ECES = Experiment(metrics=("ece",)).tables[0]
 FLOAT, CHANNELS_FIRST = np.zeros((8, 8)), np.zeros((3, 8, 8), np.uint8)
 REFUSALS: list[tuple[str, Any, dict[str, Any], type[CalibrantError], str]] = [
-    ("severity", WILD.tables[0], {}, NoDataError, "tests at several severities, .* corrupted tests"),
-    ("severity", SHIFTED, {}, NoDataError, "and the experiment has only severity 2"),
-    ("severity", NORMS, {}, NoDataError, "accuracy, ece, kse, .* experiment's metrics"),
-    ("local_constraints", PLAIN.tables[0], {}, NoDataError, 'variant "global", .* { local = false }'),
+    ("severity", WILD.tables[0], {}, NoDataError, "no test sets at several severities. Use .* corrupted test sets"),
+    ("severity", SHIFTED, {}, NoDataError, "all test sets of the experiment have severity 2"),
+    ("severity", NORMS, {}, NoDataError, "accuracy, ece, kse. Add them to the experiment's metrics"),
+    ("local_constraints", PLAIN.tables[0], {}, NoDataError, 'variant "global". Add a grid .* { local = false }'),
     ("label_smoothing", PLAIN.tables[1], {}, NoDataError, r"label_smoothing = \[0.0, 0.01\]"),
-    ("feature_norm", ECES, {}, NoDataError, "the metrics ece and feature_norm, .* keep the features"),
-    ("heat_map", WILD.tables[0], {}, NoDataError, "the ece of corrupted tests"),
-    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows, .* name calibrators"),
-    ("reliability", CLEAN, {}, NoDataError, "shifted tests that all runs have, .* curves.parquet"),
-    ("reliability", CURVES, {"severity": 5}, NoDataError, "tests of severity 5"),
-    ("severity", rows_table([]), {}, NoDataError, "none of its runs is done"),
+    ("feature_norm", ECES, {}, NoDataError, "no rows of both ece and feature_norm. Add ece"),
+    ("heat_map", WILD.tables[0], {}, NoDataError, "no ECE on corrupted test sets"),
+    ("calibrated", PLAIN.tables[0], {}, NoDataError, "calibrated rows. Add calibrators to the experiment"),
+    ("reliability", CLEAN, {}, NoDataError, "no shifted test sets that all runs have. Use a data set"),
+    ("reliability", CURVES, {"severity": 5}, NoDataError, "test sets of severity 5. Choose another"),
+    ("severity", rows_table([]), {}, NoDataError, "no results: no run has finished"),
     ("severity", ROWS, {"losses": ["focall"]}, UnknownNameError, "'focall'; did you mean 'focal'"),
     ("heat_map", ROWS, {"calibrator": "spline"}, UnknownNameError, "experiment 'spline'"),
     ("reliability", CURVES, {"severity": 6}, InvalidInputError, "integer from 0 to 5, got 6"),
     ("samples", {"a": {"b": FLOAT}}, {}, InvalidInputError, r"got float64 of \(8, 8\) for a, b"),
     ("samples", {"a": {"b": CHANNELS_FIRST}}, {}, InvalidInputError, r"uint8 of \(3, 8, 8\) for a, b"),
-    ("samples", {}, {}, InvalidInputError, "at least one image"),
+    ("samples", {}, {}, InvalidInputError, "no images given"),
 ]
 
 
@@ -399,7 +402,7 @@ def test_refusals_of_make_and_save(folder: ExperimentFolder, charts: dict[str, A
     with pytest.raises(UnknownNameError, match="unknown figure 'gibs'"):
         figures.make_figures(folder, ["gibs"])
     for path in ("figure.gif", "figure", "figure.svg.gz"):
-        with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json, got .*{re.escape(path)}"):
+        with pytest.raises(InvalidInputError, match=rf"\.svg, \.png, \.pdf, \.html, \.json; got .*{re.escape(path)}"):
             save(charts["gibbs"], tmp_path / path)
     assert list(tmp_path.iterdir()) == []
 

@@ -56,7 +56,7 @@ def test_learning_curves_against_slow_means(made: tuple[ExperimentFolder, dict[s
                     error = np.std(values, ddof=1) / math.sqrt(3)
                     assert (point["mean"], point["high"] - point["mean"]) == pytest.approx((np.mean(values), error))
                     assert point["n_seeds"] == 3
-    assert {(moment["loss"], moment["constraint"]) for moment in moments} == {("maxent_mean", "mean of the classes")}
+    assert {(moment["loss"], moment["constraint"]) for moment in moments} == {("maxent_mean", "mean class index")}
     last = next(moment for moment in moments if moment["epoch"] == EPOCHS)
     values = [4.5 + 0.1 / EPOCHS + 0.2 * seed for seed in range(3)]
     assert (last["mean"], last["global"], last["local"]) == pytest.approx((np.mean(values), 4.5, 4.25))
@@ -71,7 +71,7 @@ def test_charts_have_descriptions(made: tuple[ExperimentFolder, dict[str, RunKey
     for quantity in (*LEARNING, *CONSTRAINTS):
         svg = to_svg(found[quantity.key])
         if quantity.key == "moments":
-            assert "mean of the classes 4.725, targets 4.5 (global) and 4.25 (local)" in svg
+            assert "mean class index 4.725, targets 4.5 (global) and 4.25 (local)" in svg
         else:
             assert f"MaxEnt M: epoch 4, {quantity.heading.lower().replace('ece', 'ECE')} " in svg
             assert ('aria-label="CE"' in svg) == (quantity in LEARNING)
@@ -109,8 +109,8 @@ def test_runs_without_a_log_and_with_fewer_epochs_are_noted(tmp_path: Path) -> N
     logs = [(run("focal", seed), epoch_records("focal", seed, n)) for seed, n in ((0, 4), (1, 2), (2, 0))]
     points, _, notes = read_learning_curves(*write_logs(tmp_path, *logs))
     assert notes == [
-        "These runs have no log of epochs: digits-mlp-focal-2.",
-        "Seeds of Focal have different numbers of epochs; means are over the seeds that have the epoch.",
+        "These runs have no per-epoch log: digits-mlp-focal-2.",
+        "Runs of Focal have different numbers of epochs; each mean is over the seeds that reached the epoch.",
     ]
     seeds = {point["epoch"]: point["n_seeds"] for point in points if point["quantity"] == "val_ece"}
     assert seeds == {1: 2, 2: 2, 3: 1, 4: 1}

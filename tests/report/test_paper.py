@@ -86,7 +86,10 @@ def test_table_1_has_the_layout_of_the_paper(rows: pa.Table) -> None:
 
 def test_significance_is_against_every_other_loss() -> None:
     focal, near = runs([0.1, 0.2, 0.3]), runs([0.3, 0.5, 0.7], loss="cross_entropy")
-    note = "†: significantly better than every other (paired t-test over seeds, 5 % level)."
+    note = (
+        "†: significantly better than every other score it is compared with (paired t-tests over seeds, 5 % level "
+        "each, unadjusted)."
+    )
     alone = make_table(table_of(focal, near), "1")
     assert cell(alone, "Focal", "ECE").marks == "†"
     assert note in alone.notes
@@ -99,13 +102,15 @@ def test_shared_tests_are_noted() -> None:
     lacking = runs([0.1, 0.1], loss="poly", tests=("fog-1",))
     table = make_table(table_of(runs([0.3, 0.3]), lacking), "1")
     assert table.notes[:2] == [
-        "Mean ± standard error over seeds (2) of the mean over shifted tests (1) that all runs of a data set and model "
-        "have.",
-        "cifar10: means are over the 1 of 2 tests that all runs have.",
+        "Mean ± standard error over 2 seeds, on the shifted test set.",
+        "cifar10: means are over the 1 of 2 test sets that all runs have.",
     ]
     assert cell(table, "Poly", "ECE").kind == "best"
     whole = make_table(table_of(runs([0.3, 0.3])), "1")
-    assert not any(note.startswith(("†", "↓", "–", "cifar10")) for note in whole.notes)
+    mean = "mean over the 2 shifted test sets that all runs of the data set and model have."
+    assert whole.notes[0] == f"Mean ± standard error over 2 seeds; the value of a seed is its {mean}"
+    assert make_table(table_of(runs([0.3])), "1").notes[0] == f"One seed: {mean}"
+    assert not any(note.startswith(("†", "‡", "–", "cifar10")) for note in whole.notes)
 
 
 def test_table_2_has_a_row_for_each_data_set(rows: pa.Table) -> None:
@@ -114,11 +119,11 @@ def test_table_2_has_a_row_for_each_data_set(rows: pa.Table) -> None:
     assert headings(table)["MaxEnt"] == ["Mean", "Var", "Mult"]
     assert labels(table) == ["CIFAR10-C", "FMoW-Wilds"]
     tempered = cell(table, "CIFAR10-C", "Mean", "MaxEnt w/ TS")
-    assert (tempered.text, tempered.marks[:1], tempered.kind) == ("15.0±5.0", "↓", "best")
+    assert (tempered.text, tempered.marks[:1], tempered.kind) == ("15.0±5.0", "‡", "best")
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt w/ LS").marks == ""
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt").marks == ""
     assert cell(table, "CIFAR10-C", "Var", "MaxEnt").text == "–"
-    assert "↓: lower than the same loss without calibrator and label smoothing." in table.notes
+    assert "‡: lower than for the same loss without calibrator and label smoothing." in table.notes
 
 
 def test_table_2_with_all_losses_has_a_row_for_each(rows: pa.Table) -> None:
@@ -169,8 +174,8 @@ def test_against_the_paper_adds_the_published_numbers(rows: pa.Table) -> None:
     assert [by_loss[label][4].text for label in ("Focal", "zeta", "MaxEnt M (global)")] == ["9.30±0.1", "–", "–"]
     facts = cell(table, "Focal", "ECE").facts
     assert (facts["published_mean"], facts["published_error"]) == (9.3, 0.1)
-    note = "paper: as published, from other models and training than this experiment's."
-    assert note in table.notes
+    note = "paper: published values (Neo, Winkler and Chen, AAAI 2024); models and training may differ from "
+    assert f"{note}this experiment." in table.notes
     for plain in (make_table(rows, "1"), make_table(rows, "1", against="paper", data=["digits"])):
         assert note not in plain.notes
         assert "paper" not in {column.heading for column in plain.columns}
@@ -183,7 +188,7 @@ def test_doubtful_published_numbers_have_notes(rows: pa.Table) -> None:
         return " ".join(make_table(found, name, against="paper").notes)
 
     assert "AvUC" not in doubts(rows, "1")
-    assert "AvUC is doubtful" in doubts(table_of(runs([0.1], loss="avuc")), "1")
+    assert "published AvUC values are unreliable" in doubts(table_of(runs([0.1], loss="avuc")), "1")
     assert "number of classes" in doubts(rows, "appendix")
     assert "0.69" not in doubts(rows, "appendix")
     assert "0.69" in doubts(table_of(runs([0.1], data="tiny_imagenet")), "appendix")
@@ -226,11 +231,17 @@ REFUSALS: list[tuple[list[dict[str, Any]], str, dict[str, Any], type[Exception],
     (FOCAL, "1", {"against": "us"}, UnknownNameError, "unknown against 'us'; known: paper"),
     (FOCAL, "1", {"data": ["cifar"]}, UnknownNameError, "unknown data 'cifar'; did you mean 'cifar10'"),
     (FOCAL, "1", {"all_losses": True}, InvalidInputError, "belongs to table 2, got table 1"),
-    (runs([0.1], tests=("test",)), "1", {}, NoDataError, "no accuracy, ece, cece, kse on shifted tests"),
-    (runs([0.1], metric="ece"), "appendix", {}, NoDataError, "no mce, adaece"),
-    (runs([0.1], label_smoothing=0.1), "1", {}, NoDataError, "that table 1 could show"),
+    (
+        runs([0.1], tests=("test",)),
+        "1",
+        {},
+        NoDataError,
+        "no results for table 1 \\(accuracy, ece, cece, kse\\) on shifted test sets",
+    ),
+    (runs([0.1], metric="ece"), "appendix", {}, NoDataError, "table appendix \\(mce, adaece"),
+    (runs([0.1], label_smoothing=0.1), "1", {}, NoDataError, "no results for table 1"),
     (FOCAL, "2", {}, NoDataError, "no run of maxent_mean"),
-    ([], "1", {}, NoDataError, "on shifted tests"),
+    ([], "1", {}, NoDataError, "on shifted test sets"),
     (APART, "1", {}, NoDataError, "cifar10: means are over the 0 of 2 tests that all runs have"),
 ]
 

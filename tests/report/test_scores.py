@@ -32,7 +32,7 @@ KEY = ScoreKey("cifar10", "resnet18", "focal", "", 0.0, "none", "ece")
 
 
 def found(*runs: Iterable[dict[str, Any]]) -> dict[ScoreKey, Score]:
-    """The scores over the shifted tests that all runs have."""
+    """The scores over the shifted test sets that all runs have."""
     shared, _ = shared_tests(rows_table(row for run in runs for row in run))
     return {ScoreKey(*key): score for key, score in scores(shared.filter(shared["shifted"]), *ScoreKey._fields).items()}
 
@@ -94,13 +94,13 @@ def test_means_are_over_the_tests_that_all_runs_of_a_data_set_and_model_have() -
     lacking = run_rows({"test": 0.1, "fog-1": 0.75}, loss="poly")
     elsewhere = run_rows(whole, data="cifar100")
     shared, notes = shared_tests(rows_table([*run_rows(whole), *lacking, *elsewhere]))
-    assert notes == ["cifar10: means are over the 2 of 3 tests that all runs have."]
+    assert notes == ["cifar10: means are over the 2 of 3 test sets that all runs have."]
     assert shared.num_rows == 2 + 2 + 3
     result = found(run_rows(whole), lacking, elsewhere)
     assert [(score.mean, score.n_tests) for score in result.values()] == [(0.5, 1), (0.75, 1), (0.375, 2)]
     assert shared_tests(rows_table(run_rows(whole)))[1] == []
     several = rows_table([*run_rows(whole), *lacking, *run_rows(whole, model="small")])
-    assert shared_tests(several)[1] == ["cifar10, resnet18: means are over the 2 of 3 tests that all runs have."]
+    assert shared_tests(several)[1] == ["cifar10, resnet18: means are over the 2 of 3 test sets that all runs have."]
 
 
 def test_a_score_that_lacks_a_shared_test_is_undefined() -> None:
@@ -137,10 +137,10 @@ def test_models_calibrators_and_smoothing_are_apart() -> None:
 
 def test_a_value_that_occurs_twice_is_refused() -> None:
     rows = run_rows({"fog-1": 0.5})
-    with pytest.raises(InvalidInputError, match=r"one ece of cifar10-.* on each test, got two on some"):
+    with pytest.raises(InvalidInputError, match=r"one ece of cifar10-.* on each test set, got two on some"):
         found(rows, rows)
     other = [row | {"run": "copy"} for row in rows]
-    with pytest.raises(InvalidInputError, match=r"one run of seed 0, got cifar10-.* and copy"):
+    with pytest.raises(InvalidInputError, match=r"each seed must have one run, got cifar10-.* and copy for seed 0"):
         found(rows, other)
 
 

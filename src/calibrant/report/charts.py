@@ -39,7 +39,7 @@ Chart = alt.Chart | alt.LayerChart | alt.FacetChart | ChartSpec
 
 
 def hconcat(*charts: Chart, **properties: Any) -> ChartSpec:
-    """Charts in a row. properties: of the concatenation, as spacing and title."""
+    """Charts in a row. properties: of the concatenation, such as spacing and title."""
     return _concat("hconcat", charts, properties)
 
 
@@ -86,9 +86,9 @@ def seeds_text(count: int) -> str:
 
 
 def require_data(found: Sized, figure: str, what: str, hint: str) -> None:
-    """Raises: NoDataError where there is nothing to draw; hint: how to get it."""
+    """Raises: NoDataError where there is nothing to draw; hint: how to get it, an imperative sentence."""
     if not len(found):
-        raise NoDataError(f"the figure {figure} needs {what}, and the experiment has none: {hint}")
+        raise NoDataError(f"cannot draw {figure}: the experiment has no {what}. {hint}.")
 
 
 def colour(lines: Sequence[Style]) -> alt.Color:

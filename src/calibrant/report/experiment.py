@@ -48,9 +48,9 @@ PROGRESS_COLUMNS = [
     Column("Loss", numeric=False),
     Column("Data", numeric=False),
     Column("Model", numeric=False),
-    Column("Seeds", title="number of planned runs"),
+    Column("Runs", title="number of planned runs, one for each seed"),
     Column("Done"),
-    Column("Left"),
+    Column("Remaining"),
     Column("Time per run", title="median over finished runs"),
 ]
 
@@ -69,7 +69,7 @@ def write_experiment(
     Args:
         folder: The folder of an experiment that is finished or running.
         figures: Names of figures, or "all"; by default those of the experiment file.
-        images: The function that reads the images of the figure samples, as
+        images: The function that reads the images of the figure samples, for example
             `calibrant.experiments.samples.sample_images`.
         refresh: Seconds after which a browser reloads the page, for a running experiment.
         now: The time that the page shows, by default the current time.
@@ -137,11 +137,11 @@ def _planned_runs(folder: ExperimentFolder, rows: pa.Table) -> tuple[dict[str, R
     """The runs of the experiment file and of the rows by name, and a note where the plan is unknown."""
     there = run_keys(rows)
     if not folder.has_plan:
-        return there, ["The plan is unknown: the folder has no experiment.toml."]
+        return there, ["The planned runs are unknown: the folder has no experiment.toml."]
     try:
         planned = folder.read_plan()
     except MissingExtraError as error:
-        return there, [f"The plan is unknown: {error}."]
+        return there, [f"The planned runs are unknown: {error}."]
     return {key.name: key for key in planned} | there, []
 
 
@@ -153,7 +153,7 @@ def _results(rows: pa.Table, files: Mapping[str, str]) -> dict[str, Any]:
     metrics = sort_metrics(pc.unique(rows["metric"]).to_pylist())
     plain = rows.filter(pc.equal(rows["variant"], ""))
     drawings = {
-        name: Drawing(svg, _figure_title(name), FIGURES[name].caption, name, _figure_title(name))
+        name: Drawing(svg, _first_sentence(FIGURES[name].caption), FIGURES[name].caption, name, _figure_title(name))
         for name, svg in files.items()
     }
     return {
@@ -174,6 +174,10 @@ def _figure_title(name: str) -> str:
     return FIGURE_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
+def _first_sentence(caption: str) -> str:
+    return caption.partition(". ")[0].removesuffix(".") + "."
+
+
 def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[str]) -> list[Drawing]:
     """A chart against severity for each metric that has a better direction."""
     drawings = []
@@ -185,7 +189,8 @@ def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[s
         if records:
             title = "Error" if metric == "accuracy" else quantity_of(metric).heading
             chart = with_notes(severity.draw_metric(records, metric, title), notes)
-            drawings.append(Drawing(to_svg(chart), f"{title} against severity", name=metric, title=title))
+            alt = f"Line chart of {title} against severity, one line per loss."
+            drawings.append(Drawing(to_svg(chart), alt, name=metric, title=title))
     return drawings
 
 
@@ -194,7 +199,7 @@ def _learning_curves(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> di
     charts, lines, notes = draw_learning_curves(folder, runs)
     drawings = {
         name: [
-            Drawing(to_svg(charts[q.key]), f"{q.heading} over epochs", q.title, q.key, q.heading)
+            Drawing(to_svg(charts[q.key]), f"Line chart of {q.heading} over epochs.", q.title, q.key, q.heading)
             for q in quantities
             if q.key in charts
         ]
@@ -235,11 +240,11 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
     rows = []
     for run, names in sorted(kinds.items(), key=lambda item: run_sort_key(item[0])):
         n_done = sum(name in done for name in names)
-        left = len(names) - n_done
+        n_remaining = len(names) - n_done
         times = [seconds[name] for name in names if name in seconds]
         time_cell = Cell(duration(median(times)), round(median(times), 3)) if times else Cell(MISSING)
         label = loss_label(run.loss, run.variant, run.label_smoothing)
-        counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(left), kind="bad" if left else "")]
+        counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(n_remaining), kind="bad" if n_remaining else "")]
         rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time_cell])
     return Table("Runs by loss, data set and model", PROGRESS_COLUMNS, rows, name="plan-table")
 
@@ -299,7 +304,7 @@ def _commands(folder: ExperimentFolder) -> str:
     train = [
         "# run the whole experiment in another folder",
         f"calibrant run {file} -o {again}",
-        "# run what is left",
+        "# resume: run the remaining runs",
         f"calibrant run {file}",
     ]
     return "\n".join([*(train if folder.has_plan else ()), "# write this page", f"calibrant report {path}"])

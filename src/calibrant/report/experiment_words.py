@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 
 from calibrant.report.numbers import change, count, duration, format_range, join_words
 from calibrant.report.paper import (
-    DATA_TITLES,
     UNCALIBRATED,
     data_headings,
     is_uncalibrated,
@@ -16,6 +15,7 @@ from calibrant.report.paper import (
     score_text,
 )
 from calibrant.report.scores import (
+    ChartRecord,
     Score,
     ScoreKey,
     add_shift_levels,
@@ -35,9 +35,9 @@ def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[st
     """The runs, the best loss and whether the difference is significant, and the effect of the shift.
 
     Args:
-        rows: The rows of the tests that all runs have.
-        found: The scores over the shifted tests, or over the unshifted test where none is shifted.
-        notes: Notes on the tests.
+        rows: The rows of the test sets that all runs have.
+        found: The scores over the shifted test sets, or over the unshifted test set where none is shifted.
+        notes: Notes on the test sets.
     """
     if not rows.num_rows:
         return ["No run is done yet."]
@@ -46,12 +46,12 @@ def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[st
     for metric in SUMMARY_METRICS:
         sentences += describe_best(metric, found, "shifted" if shifted else "unshifted")
     if not shifted:
-        sentences.append("No test is shifted: the experiment does not measure the effect of shift.")
+        sentences.append("No test set is shifted: the experiment does not measure the effect of shift.")
     return [*sentences, *describe_shift(rows)]
 
 
 def describe_runs(rows: pa.Table) -> str:
-    """The numbers of runs, losses, seeds and tests."""
+    """The numbers of runs, losses, seeds and test sets."""
     seeds = sorted(pc.unique(rows["seed"]).to_pylist())
     data = sorted(pc.unique(rows["data"]).to_pylist())
     tests = rows.group_by(["data", "split", "shifted"]).aggregate([])
@@ -60,17 +60,20 @@ def describe_runs(rows: pa.Table) -> str:
     seed_text = ("seed " if len(seeds) == 1 else "seeds ") + join_words(map(str, seeds))
     seed_text = seed_text if len(seeds) <= MAX_NAMES else count(len(seeds), "seed")
     n_runs, n_losses = (len(pc.unique(rows[name])) for name in ("run", "loss"))
-    shifted = "all" if n_shifted == len(tests) else n_shifted or "none"
     sizes = pc.unique(rows["n_rows"].drop_null()).to_pylist()
-    size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows each" if sizes else ""
+    size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows" if sizes else ""
     what = f"{count(n_runs, 'run')}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
-    return f"{what}. {count(len(tests), 'test')}{size_text}, {shifted} of them shifted."
+    if len(tests) == 1:
+        return f"{what}. 1 test set{size_text}, {'shifted' if n_shifted else 'unshifted'}."
+    shifted = "all" if n_shifted == len(tests) else n_shifted or "none"
+    each = " each" if size_text else ""
+    return f"{what}. {count(len(tests), 'test set')}{size_text}{each}, {shifted} of them shifted."
 
 
 def describe_best(metric: str, found: Mapping[ScoreKey, Score], tests: str) -> list[str]:
     """A sentence per data set on its best loss, the one that Table 1 marks."""
     own = [key for key in found if key.metric == metric and is_uncalibrated(key)]
-    data_sets, losses = data_headings(own), loss_headings(own)
+    data_sets, losses = data_headings(own, {}), loss_headings(own)
     sentences = []
     for data in data_sets:
         keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **UNCALIBRATED, metric=metric) for loss in losses}
@@ -88,10 +91,11 @@ def _describe_best_loss(metric: str, scored: Mapping[str, Score], tests: str) ->
     best = [label for label, (is_best, _) in zip(scored, marks, strict=True) if is_best]
     first, *others = sorted(scored, key=lambda label: (-1 if higher else 1) * (scored[label].mean or 0.0))
     n_tests = scored[first].n_tests
-    over = f"over the {n_tests:,} {tests} tests" if n_tests > 1 else f"on the {tests} test"
-    extreme = f"{'highest' if higher else 'lowest'} {_name(metric)}"
+    over = f"over the {n_tests:,} {tests} test sets" if n_tests > 1 else f"on the {tests} test set"
+    name = f"mean {_name(metric)}" if n_tests > 1 else _name(metric)
+    extreme = f"{'highest' if higher else 'lowest'} {name}"
     if not best:
-        return f"{first} is the only loss with a score: its {_name(metric)} {over} is {_score(scored[first], metric)}."
+        return f"{first} is the only loss with a score: its {name} {over} is {_score(scored[first], metric)}."
     if len(best) > 1:
         return f"{join_words(best)} have the {extreme} {over} ({_score(scored[first], metric)})."
     second = f"{others[0]} is next ({_score(scored[others[0]], metric)})"
@@ -110,12 +114,12 @@ def _describe_significance(best: Score, others: Mapping[str, Score], higher_is_b
     noise = [
         label for label in tested if not significantly_better(best, others[label], higher_is_better=higher_is_better)
     ]
-    labels, result = (noise, "within seed noise") if noise else (tested, "significant")
+    labels, result = (noise, "not significant, within seed noise") if noise else (tested, "significant")
     if len(labels) == len(others) > 1:
-        subject = "The difference to every other loss is"
+        subject = "The difference from every other loss is"
     else:
         subject = (
-            f"The difference{'s' * (len(labels) > 1)} to {join_words(labels)} {'are' if len(labels) > 1 else 'is'}"
+            f"The difference{'s' * (len(labels) > 1)} from {join_words(labels)} {'are' if len(labels) > 1 else 'is'}"
         )
     seeds = format_range([common[label] for label in tested])
     text = f"{subject} {result} (paired t-test over {seeds} seeds, 5 % level)."
@@ -129,52 +133,55 @@ def _name(metric: str) -> str:
 
 
 def _score(score: Score, metric: str) -> str:
-    """As 4.16 ± 0.03 %."""
+    """For example "4.16 ± 0.03 %"."""
     return score_text(score, metric).replace("±", " ± ") + (" %" if quantity_of(metric).in_percent else "")
 
 
 def describe_shift(rows: pa.Table) -> list[str]:
-    """Accuracy and ECE of cross-entropy, or else of the first loss, on the unshifted and the most shifted tests."""
+    """Accuracy and ECE of cross-entropy, or else of the first loss, on the unshifted and the most shifted test sets."""
     kept = add_shift_levels(select_rows(rows, metric=("accuracy", "ece")))
-    graded = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
+    with_severities = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
     means = mean_records(kept, "panel", "loss", "shift_level", "metric")
     panels = by_panel(means)
     sentences = []
     for panel, own in panels.items():
         loss = min((record["loss"] for record in own), key=loss_sort_key)
-        values = {(record["shift_level"], record["metric"]): record["mean"] for record in own if record["loss"] == loss}
-        sentence = _describe_change(loss_label(loss), values, graded=panel in graded)
+        values = {(record["shift_level"], record["metric"]): record for record in own if record["loss"] == loss}
+        sentence = _describe_change(loss_label(loss), values, has_severities=panel in with_severities)
         if sentence:
-            sentences.append(f"{DATA_TITLES.get(panel, panel)}: {sentence}" if len(panels) > 1 else sentence)
+            sentences.append(f"{panel}: {sentence}" if len(panels) > 1 else sentence)
     return sentences
 
 
-def _describe_change(label: str, means: Mapping[tuple[int, str], float], *, graded: bool) -> str:
+def _describe_change(label: str, means: Mapping[tuple[int, str], ChartRecord], *, has_severities: bool) -> str:
     """The sentence on one data set. means: by shift level and metric."""
     last = max(level for level, _ in means)
-    found = [metric for metric in ("accuracy", "ece") if (0, metric) in means and (last, metric) in means]
-    if last == 0 or not found:
+    metrics = [metric for metric in ("accuracy", "ece") if (0, metric) in means and (last, metric) in means]
+    if last == 0 or not metrics:
         return ""
-    subjects = [f"the {_name(found[0])} of {label}", *(f"its {_name(metric)}" for metric in found[1:])]
-    changes = [change(means[0, metric], means[last, metric]) for metric in found]
-    end = f"severity {last}" if graded else "the shifted test"
-    return f"From the unshifted test to {end}, {join_words(map(' '.join, zip(subjects, changes, strict=True)))}."
+    subjects = [f"the {_name(metrics[0])} of {label}", *(f"its {_name(metric)}" for metric in metrics[1:])]
+    changes = [change(means[0, metric]["mean"], means[last, metric]["mean"]) for metric in metrics]
+    end = f"severity {last}" if has_severities else "the shifted test set"
+    n_seeds = format_range([means[level, metric]["n_seeds"] for level in (0, last) for metric in metrics])
+    seeds = "one seed" if n_seeds == "1" else f"mean over {n_seeds} seeds"
+    effect = join_words(map(" ".join, zip(subjects, changes, strict=True)))
+    return f"From the unshifted test set to {end}, {effect} ({seeds})."
 
 
 def describe_progress(n_runs: int, n_done: int, n_started: int, seconds: float) -> str:
-    """The number of runs that are done, left and started, and the total time of the runs.
+    """The number of runs that are done, remaining and started, and the total run time.
 
     >>> describe_progress(12, 9, 1, 0.0)
-    '9 of 12 runs are done, 3 left (1 started).'
+    '9 of 12 runs are done, 3 remaining (1 started).'
     """
     if not n_runs:
         return "The experiment has no runs."
     verb = "is" if 1 in (n_runs, n_done) else "are"
     done = f"{n_done} of {count(n_runs, 'run')} {verb} done"
     started = f" ({n_started} started)" if n_started else ""
-    text = f"{done}, {n_runs - n_done} left{started}." if n_done < n_runs else f"{done}."
+    text = f"{done}, {n_runs - n_done} remaining{started}." if n_done < n_runs else f"{done}."
     if seconds:
-        text += f" Total time of the runs: {duration(seconds)}, parallel runs added up."
+        text += f" Total run time: {duration(seconds)}, summed over runs."
     return text
 
 

@@ -170,7 +170,9 @@ LATEX_ESCAPES = {
     "±": r"$\pm$",
     "–": "--",
     "†": r"$\dagger$",
-    "↓": r"$\downarrow$",
+    "‡": r"$\ddagger$",
+    "−": "$-$",
+    "∞": r"$\infty$",
     "*": "$*$",
 } | {char: f"\\{char}" for char in "{}$&#%_"}
 
@@ -233,7 +235,7 @@ def _latex_groups(table: Table) -> list[str]:
 
 def _latex_cell(cell: Cell) -> str:
     text = escape_latex(cell.text)
-    mean, *error = text.partition("$")
+    mean, *error = text.partition(r"$\pm$")
     text = "".join([rf"\textbf{{{mean}}}", *error]) if cell.kind == BEST else text
     return text + escape_latex(cell.marks)
 

@@ -18,9 +18,9 @@ from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, li
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are drawn: those that end farthest from their targets
 CONSTRAINT_NAMES = {
-    "maxent_mean": ("mean of the classes",),
-    "maxent_variance": ("mean square of the classes",),
-    "maxent_mean_variance": ("mean of the classes", "variance of the classes"),
+    "maxent_mean": ("mean class index",),
+    "maxent_variance": ("mean squared class index",),
+    "maxent_mean_variance": ("mean class index", "variance of the class index"),
 }
 MAX_MARKED_EPOCHS = 20  # of a line
 MAX_MOMENT_PANELS = 12
@@ -31,7 +31,7 @@ LEARNING = (
     Quantity(
         "train_loss",
         "Training loss",
-        "Mean over the training samples of the epoch. The losses have different scales: compare seeds, not losses.",
+        "Mean over the training samples of the epoch. Losses have different scales; do not compare their values.",
         in_percent=False,
     ),
 )
@@ -39,19 +39,20 @@ CONSTRAINTS = (
     Quantity(
         "constraint_active_fraction",
         "Active constraints",
-        "Share of the pairs of validation sample and constraint with a non-zero penalty. The penalty is zero between "
+        "Share of (validation sample, constraint) pairs with a non-zero penalty. The penalty is zero between "
         "the global and the local moment.",
     ),
     Quantity(
         "constraint_gradient_share",
         "Share of the gradient",
-        "Share of the gradient with respect to the logits that the constraints contribute; the rest is focal loss.",
+        "Share of the gradient with respect to the logits that the constraints contribute; the rest comes from the "
+        "focal term.",
     ),
     Quantity(
         "moments",
         "Moments and targets",
         "Moment of the predictions, mean over the validation split (colour of the loss), global target from the class "
-        "prior (dashed) and local target from the labels (dotted). Equal targets overlap.",
+        "prior (dashed) and local target from the labels (dotted).",
     ),
 )
 LOGGED = [quantity.key for quantity in (*LEARNING, *CONSTRAINTS) if quantity.key != "moments"]
@@ -113,15 +114,15 @@ def _notes(
     if undefined:
         yield f"Values that are not finite numbers are left out: {', '.join(shorten_list(undefined))}."
     if without:
-        yield f"These runs have no log of epochs: {', '.join(shorten_list(without))}."
+        yield f"These runs have no per-epoch log: {', '.join(shorten_list(without))}."
     uneven = [loss_label(run.loss, run.variant) for run, found in logs.items() if len({max(log) for log in found}) > 1]
     if uneven:
         names = ", ".join(shorten_list(dict.fromkeys(uneven)))
-        yield f"Seeds of {names} have different numbers of epochs; means are over the seeds that have the epoch."
+        yield f"Runs of {names} have different numbers of epochs; each mean is over the seeds that reached the epoch."
 
 
 def _clean(record: Mapping[str, Any]) -> dict[str, list[float | None]]:
-    """The logged quantities as lists; a value that is not a finite number, as in a run that diverged, is None."""
+    """The logged quantities as lists; a value that is not a finite number, such as that of a diverged run, is None."""
     found = {name: record[name] for name in (*LOGGED, *MOMENT_LISTS) if name in record}
     return {
         name: [_finite_value(item) for item in (value if name in MOMENT_LISTS and isinstance(value, list) else [value])]

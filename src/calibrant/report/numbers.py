@@ -35,7 +35,7 @@ def points(difference: float, sign: str = "") -> str:
     """A difference of shares in percentage points; small differences have more digits.
 
     >>> points(0.0412), points(0.00412), points(0.0), points(-0.05, "+"), points(1e-9)
-    ('4.1', '0.41', '0', '-5.0', '< 0.001')
+    ('4.1', '0.41', '0', '−5.0', '< 0.001')
     """
     size = 100 * abs(difference)
     if size == 0:
@@ -43,7 +43,12 @@ def points(difference: float, sign: str = "") -> str:
     if size < 0.0005:
         return "< 0.001" if not sign else "0.000"
     decimals = 3 if size < 0.0995 or 99.95 <= size < 100 else 2 if size < 0.995 else 1
-    return f"{100 * difference:{sign}.{decimals}f}"
+    return _minus(f"{100 * difference:{sign}.{decimals}f}")
+
+
+def _minus(text: str) -> str:
+    """The text of a number with a minus sign instead of a hyphen in front."""
+    return "−" + text[1:] if text.startswith("-") else text
 
 
 def points_limits(limits: tuple[float, float], sign: str = "") -> str:
@@ -57,21 +62,21 @@ def points_limits(limits: tuple[float, float], sign: str = "") -> str:
 def number(value: float | None, sign: str = "") -> str:
     """
     >>> number(0.04123), number(None), number(0.000123), number(float("inf")), number(0.5, "+")
-    ('0.0412', '–', '1.23e-04', 'infinite', '+0.5000')
+    ('0.0412', '–', '1.23e-04', '∞', '+0.5000')
     """
     if value is None:
         return MISSING
     if math.isinf(value):
-        return "infinite" if value > 0 else "minus infinite"
-    return f"{value:{sign}.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:{sign}.2e}"
+        return "∞" if value > 0 else "−∞"
+    return _minus(f"{value:{sign}.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:{sign}.2e}")
 
 
 def limits(pair: tuple[float, float], sign: str = "") -> str:
     """
     >>> limits((0.031, 0.0512)), limits((float("-inf"), float("inf")))
-    ('0.0310 to 0.0512', 'without limits')
+    ('0.0310 to 0.0512', 'unbounded')
     """
-    return "without limits" if all(map(math.isinf, pair)) else f"{number(pair[0], sign)} to {number(pair[1], sign)}"
+    return "unbounded" if all(map(math.isinf, pair)) else f"{number(pair[0], sign)} to {number(pair[1], sign)}"
 
 
 def p_number(p_value: float) -> str:
@@ -119,8 +124,9 @@ def mean_text(value: float, in_percent: bool) -> str:
     (['0.40', '8.70', '10.0', '14.5', '100'], '3.329')
     """
     if not in_percent:
-        return f"{value:.3f}"
-    return next(text for text in (f"{value:.2f}", f"{value:.1f}", f"{value:.0f}") if len(text) <= 4 or "." not in text)
+        return _minus(f"{value:.3f}")
+    texts = (f"{value:.2f}", f"{value:.1f}", f"{value:.0f}")
+    return _minus(next(text for text in texts if len(text) <= 4 or "." not in text))
 
 
 def error_text(value: float) -> str:

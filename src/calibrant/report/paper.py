@@ -1,11 +1,15 @@
 """The tables of the paper with the scores of an experiment, and the published numbers to compare with.
 
+The paper: Neo, Winkler and Chen, "MaxEnt Loss: Constrained Maximum Entropy for Calibration under Out-of-Distribution
+Shift", AAAI 2024, https://doi.org/10.1609/aaai.v38i19.30143.
+
 The published numbers are in the units of the paper: percent, except for NLL and Brier. Not all are comparable:
 
-- The AvUC rows are doubtful: the published code compares every prediction with the label of the batch's first sample.
+- The AvUC rows are unreliable: the authors' code compares every prediction with the label of the batch's first sample.
 - The paper divides Brier on errors by the number of classes; here it is the sum over classes.
-- NLL on errors of Tiny ImageNet-C is 0.04 to 0.05, but a misclassified sample has at least log 2 = 0.69.
-- Temperature scaling takes the best of four temperatures, which is `temperature_grid` here.
+- NLL on errors of Tiny ImageNet-C is 0.04 to 0.05, but the NLL of a misclassified sample is at least log 2 ≈ 0.69.
+- Temperature scaling takes the best of four temperatures, which is `temperature_grid` here; `temperature` is fitted
+  by maximum likelihood.
 """
 
 import csv
@@ -38,7 +42,7 @@ TABLES = {  # title and metrics
 }
 ALL_LOSSES = "Table 2 for every loss: ECE (%) under shift, with calibrators and label smoothing (LS)"
 MAXENT_COLUMNS = {"maxent_mean": "Mean", "maxent_variance": "Var", "maxent_mean_variance": "Mult"}
-TEMPERATURES = ("temperature_grid", "temperature")  # the paper's, and the exact one
+TEMPERATURES = ("temperature_grid", "temperature")  # the paper's, and the one fitted by maximum likelihood
 DATA_TITLES = {
     "cifar10": "CIFAR10-C",
     "cifar100": "CIFAR100-C",
@@ -123,7 +127,14 @@ def make_table(
     shared, notes = shared_tests(rows)
     found = table_scores(shared, metrics)
     if not found:
-        raise NoDataError(" ".join([f"rows have no {', '.join(metrics)} on shifted tests that all runs have", *notes]))
+        raise NoDataError(
+            "; ".join(
+                [
+                    f"no results for table {name} ({', '.join(metrics)}) on shifted test sets",
+                    *(note.rstrip(".") for note in notes),
+                ]
+            )
+        )
     options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": against == "paper"}
     if name != "2":
         return _table_by_data(found, title, metrics, **options)
@@ -133,7 +144,7 @@ def make_table(
 def table_scores(
     rows: pa.Table, metrics: Sequence[str] | None = None, *, shifted: bool = True
 ) -> dict[ScoreKey, Score]:
-    """The scores over the shifted tests, or over the unshifted ones. rows: of the tests that all runs have."""
+    """The scores over the shifted test sets, or over the unshifted ones. rows: of the test sets that all runs have."""
     rows = rows.filter(pc.equal(rows["shifted"], shifted))
     if metrics is not None:
         rows = rows.filter(pc.is_in(rows["metric"], pa.array(metrics, pa.string())))
@@ -239,7 +250,7 @@ def _build_table(
     every = list(chain.from_iterable(keys))
     there = [found[key] for key in every if key in found]
     if not there:
-        raise NoDataError(f"rows have no score on {tests} tests that table {table} could show")
+        raise NoDataError(f"no results for table {table} on {tests} test sets")
     marks = _mark_keys(keys, found, best_of)
     paper = {key: digits for key in every if with_paper and (digits := published(key)) is not None}
     has_paper = [any(line[at] in paper for line in keys) for at in range(len(columns))]
@@ -291,11 +302,11 @@ def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[s
     facts |= {"n_seeds": score.n_seeds, "n_tests": score.n_tests, "best": best, "significant": significant}
     facts |= {"published_mean": paper and float(paper[0]), "published_error": paper and float(paper[1])}
     value = None if score.mean is None else round(score.mean, 8)
-    return Cell(score_text(score, key.metric), value, BEST if best else "", "↓" * improved + "†" * significant, facts)
+    return Cell(score_text(score, key.metric), value, BEST if best else "", "‡" * improved + "†" * significant, facts)
 
 
 def score_text(score: Score, metric: str) -> str:
-    """As 4.16±0.03, in percent where the metric is."""
+    """For example "4.16±0.03", in percent where the metric is."""
     if score.mean is None:
         return MISSING
     in_percent = quantity_of(metric).in_percent
@@ -307,16 +318,25 @@ def score_text(score: Score, metric: str) -> str:
 def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
     """The notes on the scores of a table."""
     n_seeds, n_tests = (format_range([getattr(s, name) for s in there]) for name in ("n_seeds", "n_tests"))
-    yield (
-        f"Mean ± standard error over seeds ({n_seeds}) of the mean over {tests} tests ({n_tests}) that all runs of a "
-        "data set and model have."
-    )
+    over_seeds = "One seed" if n_seeds == "1" else f"Mean ± standard error over {n_seeds} seeds"
+    over_tests = f"mean over the {n_tests} {tests} test sets that all runs of the data set and model have"
+    if n_tests == "1":
+        yield f"{over_seeds}, on the {tests} test set."
+    else:
+        yield (
+            f"{over_seeds}: {over_tests}."
+            if n_seeds == "1"
+            else f"{over_seeds}; the value of a seed is its {over_tests}."
+        )
     yield from shared
     marks = "".join(cell.marks for cell in cells)
-    if "↓" in marks:
-        yield "↓: lower than the same loss without calibrator and label smoothing."
+    if "‡" in marks:
+        yield "‡: lower than for the same loss without calibrator and label smoothing."
     if "†" in marks:
-        yield "†: significantly better than every other (paired t-test over seeds, 5 % level)."
+        yield (
+            "†: significantly better than every other score it is compared with (paired t-tests over seeds, 5 % level "
+            "each, unadjusted)."
+        )
     if any(cell.text == MISSING and cell.facts for cell in cells):
         yield f"{MISSING}: no such run, or the score is undefined."
 
@@ -324,15 +344,27 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
 def _paper_notes(keys: Sequence[ScoreKey]) -> Iterator[str]:
     """The notes on the published numbers of a table."""
     if keys:
-        yield "paper: as published, from other models and training than this experiment's."
+        yield (
+            "paper: published values (Neo, Winkler and Chen, AAAI 2024); models and training may differ from this "
+            "experiment."
+        )
     if any(key.loss == "avuc" for key in keys):
-        yield "The paper's AvUC is doubtful: its code compares every prediction with one sample's label."
+        yield (
+            "The published AvUC values are unreliable: the authors' code compares every prediction with the label of "
+            "the first sample of the batch."
+        )
     if any(key.metric == "brier_on_errors" for key in keys):
         yield "The paper divides Brier on errors by the number of classes; here it is the sum over classes."
     if any(key.metric == "nll_on_errors" and key.data == "tiny_imagenet" for key in keys):
-        yield "The paper's NLL on errors of Tiny ImageNet-C is on another scale: no error has less than 0.69."
+        yield (
+            "The published NLL on errors of Tiny ImageNet-C cannot be on this scale: the NLL of a misclassified sample "
+            "is at least log 2 ≈ 0.69."
+        )
     if any(key.calibrator == "temperature" for key in keys):
-        yield "The paper's temperature scaling takes the best of four temperatures; temperature here is exact."
+        yield (
+            "The paper's temperature scaling takes the best of four temperatures; here it is fitted by maximum "
+            "likelihood."
+        )
 
 
 def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *, shifted: bool) -> list[Table]:

@@ -60,7 +60,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix in lower case. Raises: InvalidInputError where it is not in FIGURE_FORMATS."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in FIGURE_FORMATS:
-        raise InvalidInputError(f"a figure is written to a file of {', '.join(FIGURE_FORMATS)}, got {os.fspath(path)}")
+        raise InvalidInputError(f"a figure file must end in {', '.join(FIGURE_FORMATS)}; got {os.fspath(path)}")
     return suffix
 
 

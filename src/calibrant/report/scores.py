@@ -1,7 +1,8 @@
-"""Scores of an experiment: means over tests and seeds with standard errors, and the best of them.
+"""Scores of an experiment: means over test sets and seeds with standard errors, and the best of them.
 
-As in the paper, a run has the mean over its tests, and a score is the mean over seeds with the standard error
-std(ddof=1)/√n. Means are over the tests that all runs of the same data set and model have, so they are comparable.
+As in the paper, a run has the mean over its test sets, and a score is the mean over seeds with the standard error
+std(ddof=1)/√n. Means are over the test sets that all runs of
+the same data set and model have, which makes them comparable.
 """
 
 import math
@@ -23,7 +24,7 @@ from calibrant.report.style import loss_sort_key
 
 ChartRecord = dict[str, Any]
 
-ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test without errors, which is then skipped
+ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test set without errors, which is then skipped
 SIGNIFICANCE = 0.05
 MAX_SEVERITY = 5
 RUN_COLUMNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # of these, tests do not depend
@@ -43,7 +44,7 @@ class ScoreKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The mean over seeds of the means over tests, in the units of the rows."""
+    """The mean over seeds of the means over test sets, in the units of the rows."""
 
     mean: float | None  # None where the mean of a run is undefined
     error: float | None  # the standard error; None with one seed
@@ -53,7 +54,7 @@ class Score:
 
 
 def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The rows of the tests that all runs of a data set and model have, and a note for each pair with other tests."""
+    """The rows of the test sets that all runs of a data set and model have, and a note where others are left out."""
     group = ["data", "model"]
     counts = table.group_by(group, use_threads=False).aggregate([("run", "count_distinct")]).to_pylist()
     n_runs = {(row["data"], row["model"]): row["run_count_distinct"] for row in counts}
@@ -69,14 +70,14 @@ def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
         n_tests, n_lacking = (sum((t["data"], t["model"]) == pair for t in found) for found in (tests, lacking))
         if n_lacking:
             n_shared = n_tests - n_lacking
-            notes.append(f"{names[pair]}: means are over the {n_shared} of {n_tests} tests that all runs have.")
+            notes.append(f"{names[pair]}: means are over the {n_shared} of {n_tests} test sets that all runs have.")
     return table.filter(pc.invert(pc.is_in(own, keys))), notes
 
 
 def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
     """The scores for each combination of these columns.
 
-    A mean is undefined where a value is undefined or a run lacks a test. Metrics on errors skip undefined values.
+    A mean is undefined where a value is undefined or a run lacks a test set. Metrics on errors skip undefined values.
 
     Raises:
         InvalidInputError: A value occurs twice, or a seed has two runs.
@@ -90,13 +91,13 @@ def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
         other = runs.setdefault(row["seed"], row)
         if other is not row:
             raise InvalidInputError(
-                f"rows must have one run of seed {row['seed']}, got {other['run']} and {row['run']}"
+                f"each seed must have one run, got {other['run']} and {row['run']} for seed {row['seed']}"
             )
     return {key: _score(runs, n_tests[tuple(key[at] for at in where)]) for key, runs in found.items()}
 
 
 def _run_means(rows: pa.Table, by: Sequence[str]) -> list[ChartRecord]:
-    """The mean of each run over its tests."""
+    """The mean of each run over its test sets."""
     columns = list(dict.fromkeys([*by, "run", "seed", "metric"]))
     value = rows["value"]
     rows = rows.select(list(dict.fromkeys([*columns, "split"]))).append_column(
@@ -106,7 +107,9 @@ def _run_means(rows: pa.Table, by: Sequence[str]) -> list[ChartRecord]:
     found: list[ChartRecord] = rows.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
     for row in found:
         if row["split_count"] > row["split_count_distinct"]:
-            raise InvalidInputError(f"rows must have one {row['metric']} of {row['run']} on each test, got two on some")
+            raise InvalidInputError(
+                f"rows must have one {row['metric']} of {row['run']} on each test set, got two on some"
+            )
     return found
 
 
@@ -217,7 +220,7 @@ def select_rows(
         UnknownNameError: A name is not in the experiment.
     """
     if not table.num_rows:
-        raise NoDataError("the experiment has no rows: none of its runs is done")
+        raise NoDataError("the experiment has no results: no run has finished")
     named = {"data": data, "loss": losses, "calibrator": () if calibrator is None else (calibrator,)}
     for column, names in named.items():
         known = sorted(pc.unique(table[column]).to_pylist())
@@ -242,7 +245,7 @@ def keep_paired_losses(table: pa.Table, column: str) -> pa.Table:
 
 
 def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
-    """The rows of the tests of one severity, 0 for the unshifted test; of all shifted tests where it is None."""
+    """The rows of the test sets of one severity, 0 for the unshifted one; of all shifted test sets where it is None."""
     if severity is None:
         return table.filter(table["shifted"])
     check_integer("severity", severity, 0, MAX_SEVERITY)
@@ -250,13 +253,13 @@ def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
 
 
 def add_shift_levels(table: pa.Table) -> pa.Table:
-    """With the column `shift_level`: 0 for the unshifted test, the severity of a corruption, 1 for a natural shift."""
+    """With the column `shift_level`: 0 for unshifted test sets, the severity of a corruption, 1 for a natural shift."""
     shifted = pc.max_element_wise(table["severity"], pa.scalar(1, pa.int64()))
     return table.append_column("shift_level", pc.if_else(table["shifted"], shifted, pa.scalar(0, pa.int64())))
 
 
 def pool_curves(curves: pa.Table, *by: str) -> list[ChartRecord]:
-    """Curves pooled over tests and seeds: each point is the mean weighted by counts; empty points are left out."""
+    """Curves pooled over test sets and seeds: each point is the mean weighted by counts; empty points are left out."""
     curves = curves.filter(pc.greater(curves["weight"], 0))
     for name in ("x", "y"):
         weighted = pc.multiply(curves[name], curves["weight"])

@@ -33,7 +33,7 @@ class Cell:
         text: The formatted value.
         value: The value that a page sorts by and JSON contains; by default the text.
         kind: "best", "good", "bad" or "faint".
-        marks: Marks after the text that a note explains, as †.
+        marks: Marks after the text that a note explains, such as †.
         facts: The record of this cell in CSV and JSON, in full precision. A table without facts exports its rows.
     """
 
@@ -53,7 +53,7 @@ class Table:
         columns: The headers, one for each cell of a row.
         rows: The cells.
         notes: Sentences under the table.
-        best: What the cells of kind "best" are the best of, as "column"; "" where there are none.
+        best: What the cells of kind "best" are the best of, for example "column"; "" where there are none.
         name: The id of the table on a page.
         option: The label of the table in a drop-down list of the page.
     """
@@ -67,7 +67,7 @@ class Table:
     option: str = ""
 
     def footnotes(self, emphasis: str) -> list[str]:
-        """The notes, preceded by the meaning of emphasised cells. emphasis: how the format emphasises, as "bold"."""
+        """The notes, preceded by the meaning of emphasised cells. emphasis: of the format, for example "bold"."""
         return [f"{emphasis}: best of its {self.best}.", *self.notes] if self.best else self.notes
 
 

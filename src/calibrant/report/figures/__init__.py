@@ -50,14 +50,14 @@ FIGURES: dict[str, Figure] = {
         gibbs,
         "nothing",
         (),
-        "Maximum-entropy distributions over the classes. A higher mean μ favours the higher classes; a higher variance "
-        "σ² around the middle class spreads the probability.",
+        "Maximum-entropy distributions over the classes. A higher mean μ moves probability to the higher classes; a "
+        "higher variance σ² moves probability from the middle class to the outer classes.",
     ),
     "severity": Figure(
         severity,
         "rows",
         SELECTION,
-        "Error and calibration error against severity; 0 is the unshifted test. Means over the corruptions of each "
+        "Error and calibration error against severity; 0 is the unshifted test set. Means over the corruptions of each "
         "severity, then over seeds; bands are standard errors.",
     ),
     "samples": Figure(samples, "images", ("data", "severity"), "Unshifted and shifted test images."),
@@ -65,8 +65,8 @@ FIGURES: dict[str, Figure] = {
         reliability,
         "curves",
         (*SELECTION, "severity"),
-        "Histogram of confidence in ten bins (top) and accuracy of each bin (bottom), pooled over shifted tests and "
-        "seeds. Bars below the diagonal are overconfident.",
+        "Histogram of confidence in ten bins (top) and accuracy of each bin (bottom), pooled over shifted test sets "
+        "and seeds. Bins whose accuracy is below the diagonal are overconfident.",
     ),
     "local_constraints": Figure(
         local_constraints,
@@ -78,22 +78,22 @@ FIGURES: dict[str, Figure] = {
         feature_norm,
         "rows",
         ("data", "losses"),
-        "ECE against the mean feature norm. Numbers are severities; for a natural shift, 0 is the unshifted test and 1 "
-        "the shifted test.",
+        "ECE against the mean feature norm. Numbers in circles are severities; for a natural shift, 0 is the unshifted "
+        "and 1 the shifted test set.",
     ),
     "label_smoothing": Figure(
         label_smoothing,
         "curves",
         (*SELECTION, "severity"),
-        "Histogram of confidence in ten bins without and with label smoothing (LS), pooled over shifted tests and "
-        "seeds. The line repeats the histogram without label smoothing.",
+        "Histogram of confidence in ten bins without and with label smoothing (LS), pooled over shifted test sets "
+        "and seeds. The line repeats the histogram without label smoothing.",
     ),
     "risk_coverage": Figure(
         risk_coverage,
         "curves",
         (*SELECTION, "severity"),
-        "Error among the most confident predictions of each test (risk) against the share that is kept (coverage); "
-        "means over shifted tests and seeds.",
+        "Error among the most confident predictions of each test set (risk) against the share that is kept "
+        "(coverage), pooled over shifted test sets and seeds.",
     ),
     "heat_map": Figure(
         heat_map,
@@ -118,7 +118,7 @@ def make_figure(
     Args:
         name: A key of FIGURES.
         folder: The folder of the experiment; the figure gibbs needs none.
-        images: The function that reads the images of the figure samples, as
+        images: The function that reads the images of the figure samples, for example
             `calibrant.experiments.samples.sample_images`.
         options: data and losses (collections of names), calibrator, severity, where the figure has this option.
 
@@ -144,7 +144,7 @@ def make_figure(
     folder = open_experiment(folder)
     if figure.input == "images":
         if images is None:
-            raise NoDataError(f"the figure {name} needs images of the data set")
+            raise NoDataError(f"cannot draw {name}: no images given")
         chart = figure.module.draw(figure.module.prepare(images(folder.read_rows(), **options)))
         return chart
     if figure.input == "rows":
@@ -157,7 +157,7 @@ def make_figure(
 
 
 def _filter_calibrator(curves: pa.Table, name: str) -> pa.Table:
-    """The curves of one calibrator, before tests are compared: another that was not fitted has fewer tests."""
+    """The curves of one calibrator, before test sets are compared: another that was not fitted has fewer test sets."""
     known = pc.unique(curves["calibrator"]).to_pylist()
     if known:
         check_choice("calibrator of the experiment", name, sorted(known))

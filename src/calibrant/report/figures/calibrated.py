@@ -23,12 +23,12 @@ def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[st
         NoDataError: The rows have no ECE, no calibrator or no severities.
     """
     kept = select_rows(rows, data=data, losses=losses, calibrator=None, metric=("ece",))
-    charts.require_data(kept, "calibrated", "the metric ece", "add it to the experiment's metrics")
+    charts.require_data(kept, "calibrated", "rows of the metric ece", "Add it to the experiment's metrics")
     default = kept.filter(pc.is_in(kept["loss"], pa.array(DEFAULT_LOSSES)))
     kept = default if default.num_rows and not losses else kept
     calibrated = kept.filter(pc.not_equal(kept["calibrator"], RAW))
     charts.require_data(
-        calibrated, "calibrated", "calibrated rows", "name calibrators in the experiment, as temperature"
+        calibrated, "calibrated", "calibrated rows", "Add calibrators to the experiment, for example temperature"
     )
     return severity_records(kept, "calibrated")
 

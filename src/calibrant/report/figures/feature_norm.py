@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from calibrant.report import charts
 from calibrant.report.numbers import percent
@@ -15,14 +16,19 @@ from calibrant.report.style import FONT_SIZE, PERCENT, Style, line_style, loss_l
 def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
     """Mean feature norm and ECE at each severity, or at 0 and 1 of a natural shift. Raises: NoDataError."""
     kept = add_shift_levels(select_rows(rows, **selection, metric=("ece", "feature_norm")))
-    found: dict[tuple[str, str, int], ChartRecord] = {}
+    with_severities = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
+    points: dict[tuple[str, str, int], ChartRecord] = {}
     for record in mean_records(kept, "panel", "loss", "shift_level", "metric"):
         point = {name: record[name] for name in ("panel", "loss", "shift_level")}
         metric = "norm" if record["metric"] == "feature_norm" else "ece"
-        found.setdefault(tuple(point.values()), point)[metric] = record["mean"]
-    both = [record for record in found.values() if {"norm", "ece"} <= record.keys()]
-    hint = "feature_norm is in the rows of runs that keep the features of their models"
-    charts.require_data(both, "feature_norm", "the metrics ece and feature_norm", hint)
+        points.setdefault(tuple(point.values()), point)[metric] = record["mean"]
+    both = [
+        {**point, "has_severities": point["panel"] in with_severities}
+        for point in points.values()
+        if {"norm", "ece"} <= point.keys()
+    ]
+    hint = "Add ece to the experiment's metrics, and use models that end in a linear layer"
+    charts.require_data(both, "feature_norm", "rows of both ece and feature_norm", hint)
     return both
 
 
@@ -53,5 +59,9 @@ def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: in
 
 def _add_description(record: ChartRecord) -> ChartRecord:
     line = loss_label(record["loss"])
-    parts = f"severity {record['shift_level']}", f"norm {record['norm']:.4g}", f"ECE {percent(record['ece'])}"
+    if record["has_severities"]:
+        test_set = f"severity {record['shift_level']}"
+    else:
+        test_set = "shifted test set" if record["shift_level"] else "unshifted test set"
+    parts = test_set, f"norm {record['norm']:.4g}", f"ECE {percent(record['ece'])}"
     return {**record, "line": line, "description": charts.describe_mark(line, *parts)}

@@ -23,7 +23,7 @@ def prepare(rows: pa.Table, *, severity: int | None = None, **selection: Any) ->
     """Means over severities, or at one severity; the corruption "mean" is over all of them. Raises: NoDataError."""
     kept = filter_severity(select_rows(rows, **selection, metric=("ece",)), severity)
     kept = kept.filter(pc.greater(kept["severity"], 0))
-    charts.require_data(kept, "heat_map", "the ece of corrupted tests that all runs have", SEVERITY_HINT)
+    charts.require_data(kept, "heat_map", "ECE on corrupted test sets that all runs have", SEVERITY_HINT)
     found = mean_records(kept, "panel", "loss", "corruption")
     found += [{**record, "corruption": MEAN} for record in mean_records(kept, "panel", "loss")]
     order = {name: position for position, name in enumerate([*CORRUPTIONS, MEAN])}

@@ -29,7 +29,7 @@ def prepare(
     if not losses:
         tests = tests.filter(pc.is_in(tests["loss"], pa.array(MAXENT_LOSSES)))
     both = keep_paired_losses(tests, "label_smoothing")
-    hint = "add a grid with label_smoothing = [0.0, 0.01]"
+    hint = "Add a grid with label_smoothing = [0.0, 0.01]"
     charts.require_data(both, "label_smoothing", "runs of a loss both with and without label smoothing", hint)
     return reliability_bins(both)
 

@@ -16,9 +16,9 @@ GLOBAL = "global"
 def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
     """ECE at each severity of the losses that have runs with and without local constraints. Raises: NoDataError."""
     kept = select_rows(rows, **selection, variants=("", GLOBAL), metric=("ece",))
-    require_data(kept, "local_constraints", "the metric ece", "add it to the experiment's metrics")
+    require_data(kept, "local_constraints", "rows of the metric ece", "Add it to the experiment's metrics")
     both = keep_paired_losses(kept, "variant")
-    hint = 'add a grid with variant = "global" and loss_options = { local = false }'
+    hint = 'Add a grid with variant = "global" and loss_options = { local = false }'
     require_data(both, "local_constraints", 'runs of a loss both with and without the variant "global"', hint)
     return severity_records(both, "local_constraints")
 

@@ -12,19 +12,20 @@ from calibrant.report.scores import ChartRecord, by_panel, filter_severity, pool
 from calibrant.report.style import FONT_SIZE, INK, PAGE, PERCENT, line_style, loss_label
 
 N_RELIABILITY_BINS = 10
+SHIFT_HINT = "Use a data set with shifted test sets, for example digits or cifar10"
 MAX_COLUMNS, MAX_WIDTH = 9, 130  # columns in a row; pixels of a column
 
 
 def prepare(curves: pa.Table, *, severity: int | None = None, **selection: Any) -> list[ChartRecord]:
-    """Bins pooled over seeds and all shifted tests, or the tests of one severity. Raises: NoDataError."""
+    """Bins pooled over seeds and all shifted test sets, or those of one severity. Raises: NoDataError."""
     return reliability_bins(select_curves(curves, "reliability", "reliability", severity, **selection))
 
 
 def select_curves(curves: pa.Table, figure: str, curve: str, severity: int | None, **selection: Any) -> pa.Table:
-    """The curves of all shifted tests, or of the tests of one severity. Raises: NoDataError where there are none."""
+    """The curves of all shifted test sets, or of those of one severity. Raises: NoDataError where there are none."""
     tests = filter_severity(select_rows(curves, **selection, curve=(curve,)), severity)
-    wanted = "shifted tests that all runs have" if severity is None else f"tests of severity {severity}"
-    charts.require_data(tests, figure, wanted, f"curves.parquet needs {curve} curves of shifted tests")
+    wanted = "shifted test sets that all runs have" if severity is None else f"test sets of severity {severity}"
+    charts.require_data(tests, figure, wanted, SHIFT_HINT if severity is None else "Choose another severity")
     return tests
 
 

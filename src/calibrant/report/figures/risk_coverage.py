@@ -13,7 +13,7 @@ from calibrant.report.style import PERCENT, Style, line_style, loss_label
 
 
 def prepare(curves: pa.Table, *, severity: int | None = None, **selection: Any) -> list[ChartRecord]:
-    """Means over seeds and all shifted tests, or the tests of one severity. Raises: NoDataError."""
+    """Curves pooled over seeds and all shifted test sets, or those of one severity. Raises: NoDataError."""
     tests = select_curves(curves, "risk_coverage", "risk_coverage", severity, **selection)
     return [
         {"panel": point["panel"], "loss": point["loss"], "coverage": point["x"], "error": point["y"]}

@@ -29,7 +29,7 @@ def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[ChartRecord]:
         for column, pixels in columns.items()
     ]
     if not found:
-        raise InvalidInputError("images must hold at least one image")
+        raise InvalidInputError("no images given")
     return found
 
 

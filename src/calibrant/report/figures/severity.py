@@ -16,13 +16,15 @@ from calibrant.report.style import PAGE, PERCENT, Style, line_style, loss_label,
 
 Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 SEVERITY_METRICS = ("accuracy", "ece", "kse")
-SEVERITY_HINT = "use a data set with corrupted tests, as digits or cifar10"
+SEVERITY_HINT = "Use a data set with corrupted test sets, for example digits or cifar10"
 
 
 def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **selection: Any) -> list[ChartRecord]:
     """Means over the corruptions of each severity, then over seeds; accuracy becomes the error. Raises: NoDataError."""
     kept = select_rows(rows, **selection, metric=metrics)
-    charts.require_data(kept, "severity", f"the metrics {', '.join(metrics)}", "add them to the experiment's metrics")
+    charts.require_data(
+        kept, "severity", f"rows of the metrics {', '.join(metrics)}", "Add them to the experiment's metrics"
+    )
     return [_accuracy_to_error(record) for record in severity_records(kept, "severity")]
 
 
@@ -30,16 +32,15 @@ def severity_records(rows: pa.Table, figure: str) -> list[ChartRecord]:
     """Means at each severity; data sets without severities are left out.
 
     Raises:
-        NoDataError: No data set has tests of two severities.
+        NoDataError: No data set has test sets of two severities.
     """
     panels = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
-    charts.require_data(panels, figure, "tests at several severities", SEVERITY_HINT)
-    graded = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
-    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], panels), graded))
+    charts.require_data(panels, figure, "test sets at several severities", SEVERITY_HINT)
+    has_severity = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
+    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], panels), has_severity))
     severities = pc.unique(rows["severity"]).to_pylist()
     if len(severities) < 2:
-        found = f"only severity {severities[0]}"
-        raise NoDataError(f"the figure {figure} needs tests at several severities, and the experiment has {found}")
+        raise NoDataError(f"cannot draw {figure}: all test sets of the experiment have severity {severities[0]}")
     return mean_records(rows, "panel", "metric", "loss", "variant", "calibrator", "severity")
 
 
