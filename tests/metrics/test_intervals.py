@@ -12,6 +12,8 @@ from torch import Tensor
 import calibrant
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics import METRICS, Scorecard
+from calibrant.metrics.intervals import bandwidth_response
+from calibrant.metrics.smooth import cosine_transform, fixed_point
 from calibrant.predictions import Predictions
 
 ERRORS = [name for name, metric in METRICS.items() if metric.floor is not None]  # 0 for a calibrated model
@@ -175,6 +177,28 @@ def test_mean_by_student() -> None:
     margin = 4.302653 * math.log(2) / math.sqrt(3)
     wanted = max(2 * math.log(2) - margin, 0), 2 * math.log(2) + margin
     assert card.interval("nll") == pytest.approx(wanted, abs=1e-6)
+
+
+def test_ece_where_every_bin_is_overconfident() -> None:
+    """It is confidence − accuracy: the limits are those of a mean, up to the draws of their quantiles."""
+    generator = torch.Generator().manual_seed(78)
+    probs = torch.linspace(0.51, 0.99, 20_000, dtype=torch.float64)
+    correct = torch.rand(20_000, generator=generator, dtype=torch.float64) < probs - 0.2
+    card = calibrant.score(Predictions.from_positive_probs(probs, correct.long()), metrics=["ece", "overconfidence"])
+    margin = 1.96 * float((probs - correct.double()).std()) / math.sqrt(20_000)
+    for name in card.names:
+        low, high = card.interval(name)
+        assert (card[name] - low, high - card[name]) == pytest.approx((margin, margin), rel=0.1), name
+
+
+def test_the_bandwidth_of_the_smooth_error_follows_its_value() -> None:
+    """Gaps that are 2 % larger raise the error by 2 % times the response, which is below 1 where signs differ."""
+    histogram = calibrant.score(draw(500, 4, 1.0, 79), metrics=["smece"]).top_histogram
+    transform = cosine_transform(histogram.gap.numpy(), histogram.mean_confidence.numpy())
+    low, value, high = (fixed_point(scale * transform) for scale in (0.98, 1.0, 1.02))
+    response = bandwidth_response(histogram, value)
+    assert response < 0.9
+    assert (high - low) / (0.04 * value) == pytest.approx(response, rel=0.05)
 
 
 def test_infinite_nll() -> None:
