@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,23 +16,20 @@ torch.set_num_threads(1)
 settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
 
-# xdist gives whole files to its workers: one of these at the end would keep all others waiting
+# xdist gives whole files to its workers: one of these at the end would keep the others waiting
 LONGEST = (
-    "test_cluster.py",
-    "test_sklearn.py",
-    "test_intervals.py",
+    "experiments/test_cluster.py",
+    "losses/test_modules.py",
+    "test_docs.py",
+    "metrics/test_intervals.py",
+    "audits/test_statistics.py",
+    "experiments/test_processes.py",
+    "metrics/test_histogram.py",
     "test_parallel.py",
-    "test_compare.py",
-    "test_table.py",
-    "test_engine.py",
-    "test_metric_table.py",
-    "test_calibrator_table.py",
-    "test_checkpoint.py",
-    "test_audit.py",
-    "test_streams.py",
-    "test_run.py",
-    "test_processes.py",
-    "test_browser.py",
+    "training/test_engine.py",
+    "experiments/test_run.py",
+    "calibrators/test_recovery.py",
+    "report/test_browser.py",
 )
 
 
@@ -47,8 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+    tests = Path(__file__).parent
+    rank = {tests / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(LONGEST)))
 
 
 @pytest.hookimpl(wrapper=True)

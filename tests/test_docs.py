@@ -70,6 +70,7 @@ def unchanged_tables() -> Iterator[None]:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:independent is deprecated")  # of what netcal calls
 @pytest.mark.usefixtures("unchanged_tables")
 @by_page

@@ -118,6 +118,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_run_without_its_extras_names_them() -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, "run"]
     environment = os.environ | {"COLUMNS": "200"}

@@ -55,6 +55,7 @@ def test_in_this_process_results_come_in_order_with_one_thread() -> None:
     assert done == [part.n_bytes for part in PARTS]
 
 
+@pytest.mark.slow
 def test_local_processes_give_the_same_with_few_open_files() -> None:
     """Thousands of tensors, none of which is a file that stays open; then an error, which comes as it is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -97,6 +98,7 @@ def test_no_more_parts_than_the_window_are_under_way(window: int) -> None:
 # On Ray
 
 
+@pytest.mark.slow
 @quiet_ray
 def test_two_nodes_of_a_ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real cluster on this machine, each node with its own raylet and object store."""

@@ -149,6 +149,7 @@ def test_parts_add_up_to_the_whole(tmp_path: Path, weights: str | None) -> None:
     assert mine.columns.equals(theirs.columns)
 
 
+@pytest.mark.slow
 def test_local_processes_give_the_same_bits(tmp_path: Path) -> None:
     """One part has no weight, and the first takes by far the longest."""
     weight = torch.rand(1300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

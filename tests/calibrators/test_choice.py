@@ -109,6 +109,7 @@ def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(by: str) -> None:
     assert [row.score for row in moved] == pytest.approx(scores, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_default_candidates() -> None:
     default = {name for name, cls in CALIBRATORS.items() if cls.default_candidate}
     assert {"identity", "temperature", "beta"} <= default

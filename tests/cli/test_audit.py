@@ -76,6 +76,7 @@ def test_help_names_every_option_and_does_not_import_torch() -> None:
     assert "exit code is 3" in " ".join(found.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_process_exits_3_if_a_gate_fails_and_does_not_import_altair(path: Path) -> None:
     gates = ("--fail-if", "ece > 0.0", "accuracy < 0.1")
     found = in_process(str(path), "--json", "--by", "site", *gates, without={"altair", "jinja2"})

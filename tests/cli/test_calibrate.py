@@ -65,6 +65,7 @@ def assert_same(found: Predictions, wanted: Predictions) -> None:
     torch.testing.assert_close(found.log_probs(), wanted.log_probs(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_apply_and_compare(files: Files) -> None:
     files.calibrator.unlink()
     fitting, applying, comparing, misspelt = run_in_one_process(

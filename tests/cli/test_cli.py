@@ -156,6 +156,7 @@ def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
         in_this_process(monkeypatch, capsys)()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
 def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "prior.json"

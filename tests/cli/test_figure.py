@@ -34,6 +34,7 @@ def test_one_figure_goes_into_the_folder_or_a_file(calibrant: Run, folder: Path)
     assert [found.name for found in (folder / "figures").iterdir()] == ["risk_coverage.svg"]
 
 
+@pytest.mark.slow
 def test_all_figures_and_the_reasons_for_the_others(calibrant: Run, folder: Path) -> None:
     printed = calibrant("figure", "all", folder, width=400).done().splitlines()
     made = {"gibbs", "severity", "samples", "reliability", "risk_coverage", "heat_map"}

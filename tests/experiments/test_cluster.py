@@ -26,6 +26,8 @@ from calibrant.training import Settings
 from made.ray_cluster import NODE, SECONDS_TO_START, import_ray, quiet_ray, ray_cluster
 from made.sweeps import wait_for, write_sweep
 
+pytestmark = pytest.mark.slow
+
 CONFIG = EvaluationConfig(("temperature",), (), ("accuracy", "ece"), ())
 
 

@@ -41,7 +41,7 @@ from made.sweeps import (
 )
 from made.training import at_moment, in_child, kill, n_moments, some_moments, start
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 N_KILLS = 3
 

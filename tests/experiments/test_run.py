@@ -348,6 +348,7 @@ def test_a_calibrator_that_has_no_fit_leaves_the_others_theirs(tmp_path: Path, m
 # How it was run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2], ids=["one as it is", "two forked"])
 def test_rows_of_processes(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     """One with libraries that it loads itself, and two at a time, which are spared that."""
@@ -392,6 +393,7 @@ def check_stopped(ended: Ended) -> None:
     assert "the same command resumes" in ended.out
 
 
+@pytest.mark.slow
 def test_rows_of_a_sweep_that_was_stopped_again_and_again(whole: Path, tmp_path: Path) -> None:
     """Wherever that is, in training, predicting or measuring; it always resumes there."""
     folder = tmp_path / "sweep"

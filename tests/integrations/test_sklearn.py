@@ -25,6 +25,7 @@ from calibrant.integrations.sklearn import CalibratedClassifier
 CHECKED = ("temperature", "platt")  # any number of classes, and two: the checks are of the estimator
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's estimators on the data of its checks
 @parametrize_with_checks([CalibratedClassifier(calibrator=name, cv=2) for name in CHECKED])
 def test_scikit_learn_checks(estimator: CalibratedClassifier, check: Any) -> None:

@@ -256,6 +256,7 @@ def assert_compiled(criterion: nn.Module, logits: Tensor, labels: Tensor, **opti
     assert_same(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="inductor needs a C++ compiler")
 def test_inductor_agrees_with_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

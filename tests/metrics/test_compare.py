@@ -154,6 +154,7 @@ def test_empty_bins_have_no_noise() -> None:
             assert 0 < row.standard_error < 0.5, row.metric
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpness", [1.0, 2.0], ids=["calibrated", "overconfident"])
 def test_equally_good_models_differ_one_time_in_twenty(sharpness: float) -> None:
     """Of 200 tests at 5 %, 4 to 18 reject (2 % to 9 %): fewer or more has a chance below 1.5 % on either side."""
@@ -202,6 +203,7 @@ def test_undefined_in_one_group() -> None:
     assert len([row for row in found if row.metric == "nll"]) == 3
 
 
+@pytest.mark.slow
 def test_a_sharp_and_a_blunt_model_that_are_both_calibrated() -> None:
     """Noise adds more to the errors of the sharp one, which fills all bins; that is no difference of the models."""
     names, reps = ["ece", "rmsce", "adaece", "cece", "smece"], 15

@@ -124,6 +124,7 @@ def test_the_order_of_classes_does_not_matter(k: int) -> None:
         assert interval == pytest.approx(forth.overall.interval(name), abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_false_alarms_of_calibrated_classes() -> None:
     """The lower limit is above 0 one time in twenty: of 150 more than 17 by chance one time in a thousand."""
     above = dict.fromkeys(["cece", "ece_positive", "ece"], 0)

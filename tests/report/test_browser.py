@@ -18,6 +18,8 @@ from made.browser import heading_levels, lowest_contrast, open_page, overflow, s
 from made.folder import write_folder
 from made.rows import Experiment
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(2)>'
 LOSSES = ("CE", "Focal", "MaxEnt M")

@@ -27,7 +27,7 @@ from made.training import (
     timeless,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 # a checkpoint after every step; the options keep state of every kind: momenta, averages, the best epoch, a warm-up
 SMALL: dict[str, Any] = {"batch_size": 128, "checkpoint_minutes": 0.0, "shifts": ("fog-1",)}

@@ -28,7 +28,7 @@ from made.training import (
     weights_of,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 N_PROCESSES = 2
 SCORES = ("train_loss", "train_accuracy", "val_accuracy", "val_ece", "val_nll")

@@ -103,6 +103,7 @@ class Stop(TrainingCallback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_dropout_of_images_goes_on_within_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
