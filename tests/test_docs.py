@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 def read_blocks(page: Path) -> list[Block]:
-    skip, output = r"(<!-- not run: .+? -->\n\1)?", r"(?:\n\1```text\n(.*?)^\1```)?"
+    skip, output = r"(<!-- not run: .+? -->\n\1)?", r"(?:\n?\1```text\n(.*?)^\1```)?"
     fence = re.compile(rf'^( *){skip}```(\w+)(?: title="(.+?)")?\n(.*?)^\1```\n{output}', re.DOTALL | re.MULTILINE)
     found = []
     for indent, skipped, language, file, text, shown in fence.findall(page.read_text(encoding="utf-8")):

@@ -145,7 +145,7 @@ def test_torch_has_one_thread_and_its_own_after() -> None:
 def test_advice() -> None:
     overconfident, groups = audit(make_rows(n=900)), audit(make_groups(("a", 900, 0.6), ("b", 900, 0.95)), by="site")
     actions = [[advice.action for advice in found.advice] for found in (overconfident, groups)]
-    assert actions[0] == ["temperature_scaling", "avoid_threshold", "collect_more_rows"]
+    assert actions[0] == ["temperature_scaling", "avoid_threshold", "wide_interval"]
     assert actions[1] == ["no_single_calibrator", "recalibrate_per_group"]
 
 

@@ -71,7 +71,7 @@ def test_an_error_that_all_bins_share_is_detected_by_the_gap() -> None:
     assert verdict.p_ece > 0.025
     assert verdict.p_gap == pytest.approx(2 * stats.binom.cdf(207, 300, 0.75))
     assert verdict.p_value == pytest.approx(2 * verdict.p_gap)
-    assert (verdict.kind, verdict.one_sided) == ("overconfident", False)
+    assert (verdict.kind, verdict.single_direction) == ("overconfident", False)
 
 
 def test_a_lower_level_narrows_intervals_and_changes_no_decision() -> None:

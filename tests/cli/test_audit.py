@@ -99,21 +99,21 @@ def test_json_is_the_record_of_the_audit_with_its_sentences(path: Path, other: P
     words = record.pop("words")
     assert record == wanted.to_dict(["ece", "nll", "brier"])
     assert list(record["metrics"]) == ["ece", "nll", "brier"]
-    assert (len(words["summary"]), len(words["advice"])) == (6, len(wanted.advice))
+    assert (len(words["summary"]), len(words["advice"])) == (7, len(wanted.advice))
 
 
 def test_text_has_the_verdict_the_advice_and_the_tables(path: Path, other: Path, calibrant: Run) -> None:
     out = calibrant("audit", path, "--by", "site", "--compare", other, "--metrics", "nll", "brier").done()
     found = audit(path, by=["site"])
     for part in (
-        f"Overconfident by {100 * found.verdict.ece:.1f} percentage points.",
+        f"Overconfident: mean confidence exceeds accuracy by {100 * found.verdict.gap:.1f} percentage points (",
         "Recommendations:\n- ",
-        "Groups of site, worst first",
-        "This model − the other model, all rows",
-        "This model − the other model, by site",
+        "Groups by site, worst first",
+        "Difference between this model and the other, all rows",
+        "Difference between this model and the other, by site",
     ):
         assert out.count(part) == 1
-    groups = out.partition("Groups of site")[2].partition("This model")[0]
+    groups = out.partition("Groups by site")[2].partition("Difference between")[0]
     assert first_words(groups, ["A", "B", "C"]) == [group.value for group in found.groups["site"].worst_first]
     for card in found.groups["site"].cards.values():
         assert f"{card.brier:.4f}" in groups
@@ -127,7 +127,7 @@ def test_a_narrow_terminal_still_shows_the_numbers(path: Path, calibrant: Run) -
     for width in (60, 100):
         out = calibrant("audit", path, "--by", "site", width=width).done()
         assert max(map(len, out.splitlines())) <= width
-        metrics, _, groups = out.partition("noise floors")[2].partition("Groups of site")
+        metrics, _, groups = out.partition("noise floors")[2].partition("Groups by site")
         assert set(first_words(metrics, list(cb.METRICS))) == set(cards.overall.names)
         assert f"{low:.4f} to {high:.4f}" in metrics
         assert set(first_words(groups, ["A", "B", "C"])) == {"A", "B", "C"}
@@ -150,7 +150,7 @@ def test_user_text_is_shown_as_text(tmp_path: Path, calibrant: Run) -> None:
     out = calibrant("audit", path, "--by", "[red]site", "--compare", path, "--metrics", "ece").done()
     for name in (*HOSTILE[:4], "(no value)"):
         assert out.count(str(name)) >= 2  # in the table of groups and in that of differences
-    assert "Groups of [red]site" in out
+    assert "Groups by [red]site" in out
     assert not [character for character in out if ord(character) < 32 and character != "\n"]
     assert "\x1b" not in calibrant("audit", "no\x1b[31mfile.parquet").err
 
@@ -180,7 +180,7 @@ def test_the_page_is_written_even_if_a_gate_fails(
     assert found.out.splitlines()[-1] == f"open {page}"
     assert found.err.startswith("failed: ece > 0 (ece = ")
     text = page.read_text(encoding="utf-8")
-    assert "<strong>Failed</strong>: fails if ece &gt; 0 (ece = " in text
+    assert "<strong>Failed</strong>: ece &gt; 0 (ece = " in text
     assert "calibrant audit &#39;a b.parquet&#39; --by site" in text
     assert str(other) in text
     page.unlink()

@@ -15,7 +15,7 @@ from calibrant.audits.verdict import VerdictKind
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
-from calibrant.report.audit import check_report, lead_class
+from calibrant.report.audit import check_report, verdict_css_class
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
 
@@ -77,14 +77,18 @@ def test_all_sections(tmp_path: Path) -> None:
     lead = page.section('<div class="lead bad"')
     for text, start in {
         f"{nll.difference:+.4f}": "comparison",
-        f"Failed: fails if ece > 0 (ece = {card.ece:.6g})": "scorecard",
-        f"Passed: fails if nll > 9 (nll = {card.nll:.6g})": "scorecard",
+        f"Failed: ece > 0 (ece = {card.ece:.6g})": "scorecard",
+        f"Passed: nll > 9 does not hold (nll = {card.nll:.6g})": "scorecard",
         rows.fingerprint: "provenance",
         "column w; 43 rows of weight 0 are left out": "provenance",
         "calibrant fit val.parquet --calibrator temperature -o t.json": "temperature",
     }.items():
         assert text in page.section(f'<section id="{start}"')
-    for text in ("Overconfident by", "NLL: the other model is significantly better", "The audit fails 1 of 2 gates"):
+    for text in (
+        "Overconfident: mean confidence exceeds",
+        "NLL: the other model is significantly better",
+        "The audit fails 1 of 2 gates",
+    ):
         assert text in lead
 
 
@@ -206,7 +210,7 @@ def test_marks_have_descriptions(tmp_path: Path) -> None:
     assert f"{int(curve.count[-1])} rows, accuracy {100 * float(curve.accuracy[-1]):.1f} %" in bins[0]
     for pattern in (
         r"confidence 0\.98 to 1\.00: \d+ rows, \d+ correct, \d+ incorrect",
-        r"the most confident 80\.0 % of rows: error rate ",
+        r"the 80\.0 % most confident rows: error rate ",
     ):
         assert any(re.match(pattern, label) for label in labels)
 
@@ -218,7 +222,7 @@ def test_metrics_from_a_histogram_have_an_error_bound(tmp_path: Path, monkeypatc
     assert bound > 0.001
     found.save_html(tmp_path / "audit.html", metrics=["ece", "kse"])
     table = {row[0]: row for row in AuditPage(tmp_path / "audit.html").table("scorecard-table")}
-    assert table["Metric"][5] == "Error bound"
+    assert table["Metric"][5] == "Approximation error"
     assert (table["kse"][5], table["ece"][5]) == (f"{bound:.4f}", "0.0000")
 
 
@@ -238,6 +242,6 @@ def test_the_lead_is_green_only_where_any_miscalibration_is_negligible(
     kind: VerdictKind, upper: float, wanted: str
 ) -> None:
     found = replace(audit(make_rows(n=20)), verdict=make_verdict(kind, ece_interval=(0.0, upper)))
-    assert lead_class(found) == wanted
+    assert verdict_css_class(found) == wanted
     groups = GroupFindings("site", (), 1, None, score(make_groups(("a", 1, 1.0)), by="site"))
-    assert lead_class(replace(found, groups={"site": groups})) == "bad"
+    assert verdict_css_class(replace(found, groups={"site": groups})) == "bad"

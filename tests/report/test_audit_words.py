@@ -13,6 +13,8 @@ from calibrant.metrics import score
 from calibrant.metrics.compare import Difference
 from calibrant.predictions import Predictions
 from calibrant.report.audit_words import (
+    accuracy_sentence,
+    advice_command,
     advice_sentence,
     difference_sentence,
     evidence,
@@ -55,7 +57,8 @@ FIT = "calibrant fit val.parquet --calibrator"
 CHANGES = (
     "T = 1.42 changes the ECE from 4.1 to {} percentage points and the NLL from 0.5000 to {} (5-fold cross-validation)"
 )
-RECALIBRATE = f"Recalibrate with temperature scaling: {CHANGES}. Fit it on a separate validation set: {FIT} temperature"
+RECALIBRATE = f"Recalibrate with temperature scaling: {CHANGES}."
+FIT_TEMPERATURE = f" Fit it on a separate validation set: {FIT} temperature -o t.json"
 
 
 def above(accuracy: float, interval: tuple[float, float]) -> dict[str, Any]:
@@ -63,9 +66,12 @@ def above(accuracy: float, interval: tuple[float, float]) -> dict[str, Any]:
 
 
 GROUPS = (
-    "Do not use one calibrator for all groups of site: their confidence − accuracy differs significantly. Overall, "
+    "One calibrator for all rows would not fix the groups by site: confidence − accuracy differs significantly between "
+    "them. On all rows together, "
 )
-PER_GROUP = "Recalibrate each group of site: confidence − accuracy differs significantly in {}: site = A is "
+LARGER = "the ECE of 4.1 percentage points is significantly larger than that of a calibrated model"
+SEPARATELY = "separately: confidence − accuracy differs significantly between them"
+PER_GROUP = f"Recalibrate the groups by site {SEPARATELY}{{}}: site = A is "
 NOT_ENOUGH = f"Temperature scaling is not enough: {CHANGES}; "
 ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     "too few rows": (
@@ -74,7 +80,7 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     ),
     "no action": (
         (make_verdict("no_evidence", ece=0.004, ece_interval=(0.0, 0.008)), NOT_FITTED),
-        ["No recalibration is needed overall: the ECE is at most 0.80 percentage points (upper limit of the 95 %"],
+        ["No recalibration is needed overall: the 95 % CI of the ECE ends at 0.80 percentage points."],
     ),
     "no evidence, wide": (
         (make_verdict("no_evidence", ece_interval=(0.0, 0.06)), NOT_FITTED),
@@ -86,59 +92,59 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     "negligible": (
         (make_verdict(ece=0.004, ece_interval=(0.002, 0.006)), BETTER),
         ["Recalibration would change little overall: the miscalibration is significant but small, with an ECE of 0.40 "
-         "percentage points and at most 0.60 (upper limit of the 95 % CI)."],
+         "percentage points, whose 95 % CI ends at 0.60."],
     ),
-    "temperature": ((make_verdict(), BETTER), [RECALIBRATE.format("1.2", "0.4500") + " -o t.json."]),
+    "temperature": ((make_verdict(), BETTER), [RECALIBRATE.format("1.2", "0.4500") + FIT_TEMPERATURE]),
     "remaining": (
         (make_verdict(level=0.5), REMAINING),
-        [RECALIBRATE.format("2.0", "0.4500") + " -o t.json. An ECE of at least 1.1 percentage points would remain "
-         "(lower limit of the 95 % CI)."],
+        [RECALIBRATE.format("2.0", "0.4500") + " After scaling, the ECE is estimated to be at least 1.1 percentage "
+         f"points (lower limit of the 95 % CI).{FIT_TEMPERATURE}"],
     ),
     "no improvement": (
         (make_verdict(), NEITHER),
         [NOT_ENOUGH.format("4.0", "0.4000") + "neither decreases significantly. Fit a more flexible calibrator on a "
-         f"separate validation set: {FIT} spline -o s.json."],
+         f"separate validation set: {FIT} spline -o s.json"],
     ),
     "worse ECE": ((make_verdict(), WORSE), [NOT_ENOUGH.format("6.0", "0.4500") + "the ECE increases significantly."]),
     "both worse": ((make_verdict(), BOTH_WORSE), [NOT_ENOUGH.format("6.0", "0.6000") + "the NLL and ECE increase sig"]),
     "not fitted": (
         (make_verdict(), NOT_FITTED),
-        ["Recalibrate: the ECE of 4.1 percentage points is significant. The effect of temperature scaling could not be "
-         f"measured on these rows; fit it on a separate validation set: {FIT} temperature -o t.json."],
+        [f"Recalibrate: {LARGER}. The effect of temperature scaling could not be measured on these rows; fit it on a "
+         f"separate validation set: {FIT} temperature -o t.json"],
     ),
     "significant gap": (
         (make_verdict(p_ece=0.2, p_gap=0.001), NOT_FITTED),
-        ["Recalibrate: confidence − accuracy of +4.0 percentage points is significant."],
+        ["Recalibrate: confidence − accuracy of +4.0 percentage points differs significantly from 0."],
     ),
     "groups of opposite signs, with a name that needs quotes": (
         (make_verdict("no_evidence"), BETTER, [different_groups("a; rm -rf x", ("A", 0.08), (None, -0.02))]),
         ["Recalibration is not indicated",
-         "Recalibrate each group of a; rm -rf x: confidence − accuracy differs significantly in sign: a; rm -rf x = A "
-         "is overconfident by 8.0 percentage points and a; rm -rf x = (no value) is underconfident by 2.0 percentage "
-         f"points. Fit a temperature for each group: {FIT} domain_temperature --domain 'a; rm -rf x' -o d.json."],
+         f"Recalibrate the groups by a; rm -rf x {SEPARATELY}, with opposite signs: a; rm -rf x = A is overconfident "
+         "by 8.0 percentage points and a; rm -rf x = (no value) is underconfident by 2.0 percentage points. Fit a "
+         f"temperature for each group: {FIT} domain_temperature --domain 'a; rm -rf x' -o d.json"],
     ),
     "groups of different size": (
         (make_verdict(), BETTER, [different_groups("site", ("A", 0.08), ("B", 0.02))]),
         [f"{GROUPS}temperature scaling helps: {CHANGES.format('1.2', '0.4500')}.",
-         PER_GROUP.format("size") + "overconfident by 8.0 percentage points and site = B is overconfident by 2.0 "],
+         PER_GROUP.format("") + "overconfident by 8.0 percentage points and site = B is overconfident by 2.0 "],
     ),
     "one group without significance": (
         (make_verdict(), NOT_FITTED, [different_groups("site", ("A", 0.08), ("B", -0.005))]),
-        [f"{GROUPS}the ECE of 4.1 percentage points is significant.",
-         PER_GROUP.format("size") + "overconfident by 8.0 percentage points and site = B has no significant deviation "
+        [f"{GROUPS}{LARGER}.",
+         PER_GROUP.format("") + "overconfident by 8.0 percentage points and site = B has no significant deviation "
          "(−0.50 percentage points)."],
     ),
     "groups, and no improvement": (
         (make_verdict(), WORSE, [different_groups("site", ("A", 0.08), ("B", -0.05))]),
         [f"{GROUPS}temperature scaling does not help: {CHANGES.format('6.0', '0.4500')}; the ECE increases",
-         PER_GROUP.format("sign")],
+         PER_GROUP.format(", with opposite signs")],
     ),
     "classes": (
         (make_verdict(), BETTER, [], CLASSES),
         ["Recalibrate with",
          "Consider a calibrator with parameters per class: where cat is predicted, confidence exceeds accuracy by 7.0 "
-         "percentage points; where dog is predicted, accuracy exceeds confidence by 3.0. Temperature scaling cannot "
-         f"correct both; vector scaling can: {FIT} vector -o v.json."],
+         "percentage points; where dog is predicted, accuracy exceeds confidence by 3.0. One temperature "
+         f"changes both in the same direction; vector scaling may correct both: {FIT} vector -o v.json"],
     ),
     "threshold": (
         (make_verdict(), BETTER, [], (), above(0.81, (0.77, 0.85))),
@@ -152,19 +158,19 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
 
 @pytest.mark.parametrize(("found", "wanted"), ADVICE.values(), ids=ADVICE)
 def test_advice(found: tuple[Any, ...], wanted: list[str]) -> None:
-    sentences = list(map(advice_sentence, advise(*found)))
+    sentences = [f"{advice_sentence(advice)} {advice_command(advice)}".strip() for advice in advise(*found)]
     assert [sentence[: len(start)] for sentence, start in zip(sentences, wanted, strict=True)] == wanted
-    assert all(sentence.endswith(".") for sentence in sentences)
+    assert all(sentence.endswith((".", ".json")) for sentence in sentences)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "wanted"),
     [
-        ("overconfident", {}, "Overconfident by 4.1 percentage points."),
-        ("overconfident", {"p_ece": 0.2, "p_gap": 0.001}, "Overconfident by 4.0 percentage points overall."),
-        ("overconfident", {"underconfidence": 0.02, "overconfidence": 0.021}, "Overconfident by 4.0 percentage points"),
-        ("underconfident", {}, "Underconfident by 4.1 percentage points."),
-        ("no_direction", {}, "Miscalibrated by 4.1 percentage points, in no consistent direction."),
+        ("overconfident", {"accuracy_interval": (0.87, 0.89)},
+         "Overconfident: mean confidence exceeds accuracy by 4.0 percentage points (95 % CI 3.0 to 5.0)."),
+        ("underconfident", {"accuracy": 0.96, "accuracy_interval": (0.95, 0.98)},
+         "Underconfident: accuracy exceeds mean confidence by 4.0 percentage points (95 % CI 3.0 to 6.0)."),
+        ("no_direction", {}, "Miscalibrated, in no consistent direction."),
         ("no_evidence", {}, "No evidence of miscalibration (p = 0.400)."),
         ("too_few_rows", {}, "Too few rows to assess calibration."),
         ("mixed", {}, "Miscalibrated: overconfident at some confidences, underconfident at others."),
@@ -174,22 +180,25 @@ def test_advice(found: tuple[Any, ...], wanted: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_headlines(kind: VerdictKind, changes: dict[str, Any], wanted: str) -> None:
-    assert headline(make_verdict(kind, **changes)).startswith(wanted)
+    verdict = make_verdict(kind, **changes)
+    assert headline(verdict) == wanted
+    assert ("confidence − accuracy is +4.0" in accuracy_sentence(verdict)) == (not kind.endswith("confident"))
 
 
 def test_evidence() -> None:
     ece = "The expected calibration error (ECE) is 4.1 percentage points"
-    with_interval = f"{ece} (95 % CI 3.2 to 5.0)"
-    calibrated = "a perfectly calibrated model would have 0.90 on average"
+    floor = "noise floor 0.90: what a perfectly calibrated model would show on average)"
+    with_interval = f"{ece} (95 % CI 3.2 to 5.0; {floor}"
+    tested = "Joint test of ECE and confidence − accuracy: p"
     parts = "4.0 from overconfident and 0.10 from underconfident bins"
-    assert evidence(make_verdict("overconfident")) == f"{with_interval}; {calibrated} (p < 0.0001)."
+    assert evidence(make_verdict("overconfident")) == f"{with_interval}. {tested} < 0.0001."
     overall, mixed = (make_verdict("overconfident", p_ece=0.2), make_verdict("mixed"))
-    assert evidence(overall) == evidence(mixed) == f"{with_interval}, {parts}; {calibrated} (p < 0.0001)."
+    assert evidence(overall) == evidence(mixed) == f"{with_interval}, {parts}. {tested} < 0.0001."
     limit = "An ECE of up to 5.0 percentage points cannot be ruled out (upper limit of the 95 % CI)."
-    assert evidence(make_verdict("no_evidence", level=0.9)) == f"{ece}; {calibrated}. {limit}"
+    assert evidence(make_verdict("no_evidence", level=0.9)) == f"{ece} ({floor}. {limit}"
     few = make_verdict("too_few_rows", n_rows=400, n_effective=1.04)
-    rows = "400 rows (effective sample size 1.0 after weighting)"
-    assert evidence(few) == f"{ece} on {rows}; {calibrated} (p = 0.400)."
+    assert evidence(few) == f"{ece} ({floor}. {tested} = 0.400."
+    assert "on 400 rows (effective sample size 1.0 after weighting): confidence" in accuracy_sentence(few)
 
 
 def test_the_evidence_explains_an_interval_of_the_gap_that_excludes_0_without_significance() -> None:
@@ -205,18 +214,19 @@ def test_the_summary_has_the_numbers_of_the_scorecard() -> None:
     found = audit(make_rows(n=1000), by="site", gates=["ece > 0", "nll > 99"])
     card, sentences = found.scorecard, summary(found, ["ece"])
     low, high = card.interval("ece")
-    assert sentences[0].startswith(f"Overconfident by {100 * card.ece:.1f} percentage points. The expected calibration")
-    assert f"percentage points (95 % CI {100 * low:.1f} to {100 * high:.1f}); a perfectly" in sentences[0]
-    shares = f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000 rows:"
-    assert sentences[1].startswith(shares)
-    assert sentences[2].startswith(
-        "3 of 3 groups of site are significantly miscalibrated (Holm-corrected). The worst, by"
+    gap = card.confidence - card.accuracy
+    assert sentences[0].startswith(f"Overconfident: mean confidence exceeds accuracy by {100 * gap:.1f} percentage")
+    assert f"is {100 * card.ece:.1f} percentage points (95 % CI {100 * low:.1f} to {100 * high:.1f};" in sentences[1]
+    shares = f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000 rows."
+    assert sentences[2] == shares
+    assert sentences[3].startswith(
+        "3 of 3 groups by site are significantly miscalibrated (Holm-corrected). The worst, by the lower limit of "
     )
-    assert sentences[3:] == ["The audit fails 1 of 2 gates (--fail-if)."]
+    assert sentences[4:] == ["The audit fails 1 of 2 gates (--fail-if)."]
     groups = audit(make_rows(n=400, scale=1.0), by="site").groups["site"]
     smallest = groups.worst_first[0]
     assert group_sentence(groups).startswith(
-        f"No evidence of miscalibration in any of 3 groups of site. The smallest p-value ({smallest.p_holm:.4f}, "
+        f"No evidence of miscalibration in any of 3 groups by site. The smallest p-value ({smallest.p_holm:.4f}, "
         f"Holm-corrected) is that of site = {smallest.value}, with an ECE of {100 * smallest.verdict.ece:.1f}"
     )
 
@@ -228,7 +238,7 @@ def test_the_summary_has_the_numbers_of_the_scorecard() -> None:
         ("confidence", 0.3, "Mean confidence: no significant difference between the models ("),
         ("nll", 1e-6, "NLL: the other model is significantly better ("),
         ("accuracy", 1e-6, "Accuracy: this model is significantly better ("),
-        ("ece", 0.3, "ECE: no significant difference between the models ("),
+        ("kse", 0.3, "Kolmogorov-Smirnov error: no significant difference between the models ("),
     ],
 )
 def test_differences(metric: str, p_value: float, wanted: str) -> None:
@@ -238,5 +248,11 @@ def test_differences(metric: str, p_value: float, wanted: str) -> None:
 
 
 def test_no_threshold_and_numbers_at_the_ends() -> None:
-    assert risk_sentences([], 0.0, 0.95) == ["No threshold on the confidence keeps about 95, 80 or 50 % of these rows."]
+    assert risk_sentences([], 0.0, 0.95)[0].startswith("No threshold keeps close to 95, 80 or 50 % of the rows: ")
+    risk = {"coverage": 0.8, "threshold": 0.72, "error": 0.05, "interval": (0.03, 0.07)}
+    start = (
+        "Among the 80.0 % most confident rows (confidence ≥ 0.720), the error rate is 5.00 % (95 % CI 3.00 to 7.00 %)"
+    )
+    assert risk_sentences([risk], 0.2, 0.95) == [f"{start} instead of 20.0 %."]
+    assert risk_sentences([risk], 0.05, 0.95) == [f"{start}, as among all rows."]
     assert [points(x) for x in (0.99988, 1.0, 0.00999, 0.000996)] == ["99.988", "100.0", "1.0", "0.10"]

@@ -9,7 +9,7 @@ from calibrant.audits.groups import Group, GroupFindings
 from calibrant.audits.temperature import TemperatureEffect
 from calibrant.audits.verdict import Verdict, decision_level
 
-WIDE_ECE_INTERVAL = 0.04  # from this width on, more rows are recommended
+WIDE_ECE_INTERVAL = 0.04  # where the interval is wider, more rows are recommended
 NEGLIGIBLE_ECE = 0.01  # no recalibration where the upper limit of the ECE is at most this
 
 
@@ -18,10 +18,10 @@ class Advice:
     """One recommendation.
 
     Args:
-        action: "collect_rows" alone, where there are too few. Otherwise first one for all rows: "no_action",
+        action: "too_few_rows" alone, where there are too few. Otherwise first one for all rows: "no_action",
             "no_evidence", "negligible", "temperature_scaling", "flexible_calibrator", "recalibrate" or
             "no_single_calibrator"; then any of "recalibrate_per_group", "recalibrate_per_class", "avoid_threshold" and
-            "collect_more_rows". `docs/audit.md` explains each.
+            "wide_interval". `docs/audit.md` explains each.
         facts: The numbers behind it, and the recommended ``calibrator`` for `calibrant fit`.
     """
 
@@ -40,7 +40,7 @@ def advise(
     low, high = verdict.decision_interval
     rows = {"n_rows": verdict.n_rows, "ece_interval": (low, high), "level": decision_level(verdict.level)}
     if verdict.kind == "too_few_rows":
-        return (Advice("collect_rows", {**rows, "n_effective": verdict.n_effective}),)
+        return (Advice("too_few_rows", {**rows, "n_effective": verdict.n_effective}),)
     different = [found for found in groups if found.most_different is not None]
     advice = [_overall(verdict, temperature, [found.by for found in different])]
     advice += [_per_group(found) for found in different]
@@ -51,7 +51,7 @@ def advise(
     if high_confidence is not None and high_confidence["interval"][1] < high_confidence["threshold"]:
         advice.append(Advice("avoid_threshold", {**high_confidence, "level": rows["level"]}))
     if high - low > WIDE_ECE_INTERVAL:
-        advice.append(Advice("collect_more_rows", rows))
+        advice.append(Advice("wide_interval", rows))
     return tuple(advice)
 
 

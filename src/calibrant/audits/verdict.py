@@ -11,7 +11,7 @@ from calibrant.metrics.exact import binomial_p_value, clopper_pearson, combined_
 from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
-ONE_SIDED_SHARE = 0.8  # share of the ECE in one direction from which the verdict names that direction
+SINGLE_DIRECTION_SHARE = 0.8  # share of the ECE in one direction from which the verdict names that direction
 MIN_EFFECTIVE_ROWS = 30  # with fewer, a verdict without significance is "too_few_rows"
 MAX_SIGNIFICANCE = 0.05
 
@@ -90,9 +90,11 @@ class Verdict:
         return self.p_ece <= significance_level(self.level) / 2
 
     @property
-    def one_sided(self) -> bool:
+    def single_direction(self) -> bool:
         """Whether the ECE is significant and at least 80 % of it has one direction."""
-        return self.significant_ece and max(self.overconfidence, self.underconfidence) >= ONE_SIDED_SHARE * self.ece
+        return (
+            self.significant_ece and max(self.overconfidence, self.underconfidence) >= SINGLE_DIRECTION_SHARE * self.ece
+        )
 
     @property
     def few_outcomes(self) -> bool:
@@ -178,9 +180,9 @@ def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
     """The direction of the gap, if it is significant; "mixed" only where both parts of the ECE are significant."""
     limit = significance_level(level) / 2
     over, under = card["overconfidence"], card["underconfidence"]
-    one_sided = max(over, under) >= ONE_SIDED_SHARE * (over + under)
+    single_direction = max(over, under) >= SINGLE_DIRECTION_SHARE * (over + under)
     both = all(ece_p_value(card.top_bins, part) <= limit for part in ("over", "under"))
-    if both and not (p_gap <= limit and one_sided):
+    if both and not (p_gap <= limit and single_direction):
         return "mixed"
     if p_gap > limit:
         return "no_direction"
@@ -197,7 +199,7 @@ def _crossing(bins: BinSums) -> tuple[float | None, bool]:
     over, under = gap.clamp_min(0), (-gap).clamp_min(0)
     for overconfident_above, above, below in ((True, over, under), (False, under, over)):
         separated = torch.minimum(_share_above(above), 1 - _share_above(below))
-        if float(separated.max()) >= ONE_SIDED_SHARE:
+        if float(separated.max()) >= SINGLE_DIRECTION_SHARE:
             return int(separated.argmax()) / len(gap), overconfident_above
     return None, False
 

@@ -72,7 +72,7 @@ def audit(
     from calibrant.predictions import Predictions
     from calibrant.report.audit import check_report
     from calibrant.report.audit_tables import audit_text
-    from calibrant.report.audit_words import advice_sentence, summary
+    from calibrant.report.audit_words import advice_command, advice_sentence, summary
 
     gates = [audits.Gate.parse(text) for text in fail_if]
     for name in metrics:
@@ -98,7 +98,8 @@ def audit(
         )
     names = found.names([*metrics, *(gate.metric for gate in gates)] if metrics else None)
     if as_json:
-        words = {"summary": summary(found, names), "advice": list(map(advice_sentence, found.advice))}
+        advice = [f"{advice_sentence(item)} {advice_command(item)}".strip() for item in found.advice]
+        words = {"summary": summary(found, names), "advice": advice}
         print_json({**found.to_dict(names), "words": words})
     else:
         print(audit_text(found, names, Console().width))

@@ -14,6 +14,8 @@ from calibrant._checks import check_path
 from calibrant._files import atomic_write, without_secrets
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
+from calibrant.audits.temperature import TEMPERATURE_FOLDS
+from calibrant.audits.verdict import decision_level
 from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.report import audit_tables as tables
 from calibrant.report import audit_words as words
@@ -58,35 +60,37 @@ def check_report(path: str | os.PathLike[str]) -> None:
 def write_audit(
     path: str | os.PathLike[str],
     audit: Audit,
-    names: Sequence[str],
+    metrics: Sequence[str],
     *,
     command: Sequence[str] = (),
     now: datetime | None = None,
 ) -> None:
     """Write the page with these metrics; see `Audit.save_html`."""
     check_report(path)
-    write_page(path, "audit.html.j2", **content(audit, names, command, now or datetime.now(UTC)))
+    write_page(path, "audit.html.j2", **content(audit, metrics, command, now or datetime.now(UTC)))
 
 
-def content(audit: Audit, names: Sequence[str], command: Sequence[str], now: datetime) -> dict[str, Any]:
+def content(audit: Audit, metrics: Sequence[str], command: Sequence[str], now: datetime) -> dict[str, Any]:
     """The variables of the template `audit.html.j2`."""
+    card = audit.scorecard
     absent = [name for name in ("groups", "comparison") if not getattr(audit, name)]
-    sections = {name: title for name, title in AUDIT_SECTIONS.items() if name not in absent}
-    bounds = any(audit.scorecard.error_bound(name) > 0 for name in names)
+    section_titles = {name: title for name, title in AUDIT_SECTIONS.items() if name not in absent}
+    headline, evidence, *other_sentences = words.summary(audit, metrics)
     return {
         "title": title(audit.files),
-        "sections": list(sections.items()),
-        "names": sections,
-        "kind": lead_class(audit),
-        "headline": words.headline(audit.verdict),
-        "evidence": words.evidence(audit.verdict),
-        "more": words.summary(audit, names)[1:],
+        "sections": list(section_titles.items()),
+        "section_titles": section_titles,
+        "verdict_css_class": verdict_css_class(audit),
+        "headline": headline,
+        "evidence": evidence,
+        "other_sentences": other_sentences,
         "level": level_text(audit.level),
-        "bounds": bounds,
-        "gates": [(gate.describe(audit.scorecard), gate in audit.failed) for gate in audit.gates],
+        "decision_level": level_text(decision_level(audit.level)),
+        "has_error_bounds": any(card.error_bound(metric) > 0 for metric in metrics),
+        "gates": [(gate, f"{gate.metric} = {card[gate.metric]:.6g}", gate in audit.failed) for gate in audit.gates],
         **_charts(audit),
-        **_tables(audit, names),
-        "advice": list(map(words.advice_sentence, audit.advice)),
+        **_tables(audit, metrics),
+        "advice": [(words.advice_sentence(advice), words.advice_command(advice)) for advice in audit.advice],
         "provenance": provenance(audit, now),
         "command": shlex.join(map(without_secrets, command))[:MAX_COMMAND_CHARACTERS],
     }
@@ -98,7 +102,7 @@ def title(files: Sequence[str]) -> str:
     return f"Audit of {files[0]}" if len(files) == 1 else f"Audit of {len(files):,} files"
 
 
-def lead_class(audit: Audit) -> str:
+def verdict_css_class(audit: Audit) -> str:
     """The CSS class of the verdict: "good" only if any miscalibration is negligible, in every group."""
     if audit.verdict.miscalibrated or any(found.n_miscalibrated for found in audit.groups.values()):
         return "bad"
@@ -109,32 +113,35 @@ def lead_class(audit: Audit) -> str:
 def _charts(audit: Audit) -> dict[str, Any]:
     from calibrant.report import audit_charts as charts  # imports altair
 
-    card, level = audit.scorecard, audit.level
+    card, level, weighted = audit.scorecard, audit.level, audit.weights is not None
     risks, error = curves.risk_records(card.top_histogram, level), 1 - card["accuracy"]
+    bins = curves.reliability_records(card.top_bins, level)
     bars = curves.histogram_records(audit.statistics.histogram)
+    line = curves.risk_coverage_records(card.top_histogram)
     return {
-        "reliability": charts.reliability_drawing(curves.reliability_records(card.top_bins, level), level),
-        "histogram": charts.histogram_drawing(bars, weighted=audit.weights is not None),
-        "risk": charts.risk_drawing(curves.risk_coverage_records(card.top_histogram), risks, error),
+        "reliability": charts.reliability_drawing(bins, level, weighted=weighted),
+        "histogram": charts.histogram_drawing(bars, weighted=weighted),
+        "risk": charts.risk_drawing(line, risks, error, weighted=weighted),
         "risk_sentences": words.risk_sentences(risks, error, level),
     }
 
 
-def _tables(audit: Audit, names: Sequence[str]) -> dict[str, Any]:
+def _tables(audit: Audit, metrics: Sequence[str]) -> dict[str, Any]:
     effect = audit.temperature
-    group_metrics = tables.group_metrics(audit, names)
+    group_metrics = tables.group_metrics(audit, metrics)
     return {
-        "scorecard": tables.scorecard_table(audit, names),
+        "scorecard": tables.scorecard_table(audit, metrics),
         "groups": [
             (by, tables.groups_table(found, group_metrics), words.group_sentence(found))
             for by, found in audit.groups.items()
         ],
         "classes": tables.class_table(audit),
+        "folds": TEMPERATURE_FOLDS,
         "temperature": words.temperature_sentence(effect),
         "failure": effect.failure if effect.failure.endswith(("?", ".")) else f"{effect.failure}.",
         "changes": tables.changes_table(effect, audit.level) if effect.changes else None,
         "errors": tables.error_table(audit),
-        "comparisons": tables.comparison_tables(audit, names),
+        "comparisons": tables.comparison_tables(audit, metrics),
     }
 
 
@@ -142,8 +149,10 @@ def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
     card, statistics = audit.scorecard, audit.statistics
     facts = [("rows", f"{card.n_rows:,}"), ("classes", f"{card.n_classes:,}")]
     if audit.weights is not None:
-        left_out = f"{count(audit.n_zero_weight, 'row')} of weight 0 are left out"
-        facts.append(("weights", f"column {audit.weights}; {left_out}"))
+        n, left_out = audit.n_zero_weight, ""
+        if n:
+            left_out = f"; {count(n, 'row')} of weight 0 {'is' if n == 1 else 'are'} left out"
+        facts.append(("weights", f"column {audit.weights}{left_out}"))
         facts.append(("effective sample size", f"{audit.verdict.n_effective:,.1f}"))
     if len(statistics.class_names) > 1:
         facts.append(("class names", "differ between the files; classes are shown by index"))
@@ -157,5 +166,5 @@ def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
         ("confidence level", level_text(audit.level)),
         ("bins", str(card.n_bins)),
         ("seed", str(audit.seed)),
-        ("made by", f"calibrant {calibrant.__version__}, {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"),
+        ("generated by", f"calibrant {calibrant.__version__}, {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"),
     ]

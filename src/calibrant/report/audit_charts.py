@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from calibrant.audits.curves import HIGH_CONFIDENCE
+from calibrant.audits.curves import HIGH_CONFIDENCE, MIN_CURVE_ROWS
 from calibrant.report.charts import compose_figure, inline_data, layer_charts
 from calibrant.report.numbers import count, level_text, percent, percent_limits
 from calibrant.report.page import Drawing
@@ -13,12 +13,12 @@ from calibrant.report.render import to_svg
 from calibrant.report.style import INK, PERCENT
 
 DIAGRAM_SIZE, CHART_WIDTH, CHART_HEIGHT, SHARE_HEIGHT = 380, 560, 220, 80  # pixels
-CORRECT_COLOUR, INCORRECT_COLOUR, BAND_COLOUR = "#0072B2", "#D55E00", "#888888"
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#888888"
 PERCENT_TICKS = [at / 10 for at in range(0, 11, 2)]
 DESCRIPTION = {"description": alt.Description("description:N")}
 
 
-def reliability_drawing(bins: Sequence[dict[str, Any]], level: float) -> Drawing:
+def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighted: bool) -> Drawing:
     rows = []
     for row in bins:
         (low, high), (band_low, band_high) = row["interval"], row["band"]
@@ -26,18 +26,19 @@ def reliability_drawing(bins: Sequence[dict[str, Any]], level: float) -> Drawing
         rows.append({**row, **limits, "description": bin_text(row)})
     data = alt.Chart(inline_data(rows))
     share = alt.Y("share:Q", title="Share", axis=alt.Axis(format=PERCENT, tickCount=3), scale=alt.Scale(zero=True))
-    shares = _bars(data, BAND_COLOUR, share, "Confidence").properties(width=DIAGRAM_SIZE, height=SHARE_HEIGHT)
+    shares = _bars(data, GREY, share, "Confidence").properties(width=DIAGRAM_SIZE, height=SHARE_HEIGHT)
     chart = compose_figure(_diagram(data).properties(width=DIAGRAM_SIZE, height=DIAGRAM_SIZE), shares)
     furthest = max(bins, key=lambda row: row["share"] * abs(row["confidence"] - row["accuracy"]))
     alt_text = (
-        f"Reliability diagram: accuracy against confidence in {len(bins)} bins that have rows. The bin that adds most "
-        f"to the ECE: {bin_text(furthest)}."
+        f"Reliability diagram: accuracy against confidence in {count(len(bins), 'non-empty bin')}. The bin that adds "
+        f"most to the ECE: {bin_text(furthest)}."
     )
+    counts = ", effective counts" if weighted else ""
     caption = (
-        f"Points: accuracy and mean confidence of each bin. Bars: {level_text(level)} CI of the accuracy "
-        f"(Clopper-Pearson). Grey boxes: the accuracy of a calibrated model lies inside with {level_text(level)} "
-        "probability (binomial). The dashed line is perfect calibration; points below it are overconfident. Lower "
-        "chart: share of rows in each bin."
+        f"Points: accuracy and mean confidence of each bin. Error bars: {level_text(level)} CI of the accuracy "
+        f"(Clopper-Pearson{counts}). Grey: consistency band, where the accuracy of a perfectly calibrated model would "
+        f"fall with {level_text(level)} probability, per bin (binomial{counts}). The dashed "
+        "line is perfect calibration; points below it are overconfident. Lower chart: share of rows in each bin."
     )
     return Drawing(to_svg(chart), alt_text, caption)
 
@@ -50,18 +51,18 @@ def bin_text(row: dict[str, Any]) -> str:
 
 
 def _diagram(data: alt.Chart) -> alt.LayerChart:
-    """Grey boxes, the diagonal, intervals and points."""
+    """The consistency band, the diagonal, intervals and points."""
     x = _unit_axis(alt.X, "confidence")
     low, high = _unit_axis(alt.Y, "band_low", "Accuracy"), alt.Y2("band_high:Q")
-    band = data.mark_rect(color=BAND_COLOUR, opacity=0.3).encode(
+    band = data.mark_rect(color=GREY, opacity=0.3).encode(
         x=_unit_axis(alt.X, "low"), x2=alt.X2("high:Q"), y=low, y2=high, **DESCRIPTION
     )
     ends = alt.Chart(inline_data([{"at": 0}, {"at": 1}]))
     diagonal = ends.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
     low, high = _unit_axis(alt.Y, "interval_low", "Accuracy"), alt.Y2("interval_high:Q")
-    limits = data.mark_rule(color=CORRECT_COLOUR, strokeWidth=1.5).encode(x=x, y=low, y2=high, **DESCRIPTION)
+    limits = data.mark_rule(color=BLUE, strokeWidth=1.5).encode(x=x, y=low, y2=high, **DESCRIPTION)
     accuracy = _unit_axis(alt.Y, "accuracy", "Accuracy")
-    points = data.mark_point(color=CORRECT_COLOUR, filled=True, size=55, opacity=1)
+    points = data.mark_point(color=BLUE, filled=True, size=55, opacity=1)
     return layer_charts(band, diagonal, limits, points.encode(x=x, y=accuracy, **DESCRIPTION))
 
 
@@ -85,8 +86,8 @@ def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Draw
         description = f"confidence {bar['low']:.2f} to {bar['high']:.2f}: {counts}, {bar['incorrect']:,} incorrect"
         rows.append({**bar, "description": description})
     data = alt.Chart(inline_data(rows))
-    correct = _outcome_bars(data, "correct", CORRECT_COLOUR, None)
-    incorrect = _outcome_bars(data, "incorrect", INCORRECT_COLOUR, "Confidence")
+    correct = _outcome_bars(data, "correct", BLUE, None)
+    incorrect = _outcome_bars(data, "incorrect", ORANGE, "Confidence")
     chart = compose_figure(
         correct.properties(width=CHART_WIDTH, height=CHART_HEIGHT),
         incorrect.properties(width=CHART_WIDTH, height=CHART_HEIGHT // 2),
@@ -99,8 +100,8 @@ def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Draw
         f"{HIGH_CONFIDENCE:.2f}."
     )
     caption = (
-        f"Share of rows{' by weight' if weighted else ''} by confidence, in bars 0.02 wide: correct predictions above, "
-        "incorrect ones below, on a different scale."
+        f"{'Weighted share' if weighted else 'Share'} of rows per confidence bin of width 0.02: correct predictions "
+        "above, incorrect ones below, on a different scale."
     )
     return Drawing(to_svg(chart), alt_text, caption)
 
@@ -116,20 +117,23 @@ def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None)
     return _bars(data.transform_filter(f"datum.{outcome}_share > 0"), colour, y, title)
 
 
-def risk_drawing(line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float) -> Drawing:
+def risk_drawing(
+    line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float, *, weighted: bool
+) -> Drawing:
     """The risk-coverage curve, with points at some coverages and at 1."""
     points = []
     for row in risks:
         rate = f"error rate {percent(row['error'])} ({percent_limits(row['interval'])})"
-        points.append({**row, "description": f"the most confident {percent(row['coverage'])} of rows: {rate}"})
+        points.append({**row, "description": f"the {percent(row['coverage'])} most confident rows: {rate}"})
     points.append({"coverage": 1.0, "error": error, "description": f"all rows: error rate {percent(error)}"})
     top = min(max(1.1 * max(point["error"] for point in line), 0.01), 1.0)
     x = _unit_axis(alt.X, "coverage", "Coverage: share of rows that are kept, the most confident first")
     axis = alt.Axis(format=PERCENT, tickCount=5)
     y = alt.Y("error:Q", title="Error rate", axis=axis, scale=alt.Scale(domain=[0, top]))
-    curve = alt.Chart(inline_data(line)).mark_line(color=CORRECT_COLOUR, strokeWidth=1.8).encode(x=x, y=y)
-    marks = alt.Chart(inline_data(points)).mark_point(color=INCORRECT_COLOUR, filled=True, size=60, opacity=1)
+    curve = alt.Chart(inline_data(line)).mark_line(color=BLUE, strokeWidth=1.8).encode(x=x, y=y)
+    marks = alt.Chart(inline_data(points)).mark_point(color=ORANGE, filled=True, size=60, opacity=1)
     layers = layer_charts(curve, marks.encode(x=x, y=y, **DESCRIPTION))
     chart = compose_figure(layers.properties(width=CHART_WIDTH, height=CHART_HEIGHT))
     alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in points)}."
-    return Drawing(to_svg(chart), alt_text, "Error rate among the most confident rows, from 20 rows on.")
+    start = f"{MIN_CURVE_ROWS:.0f} {'effective ' if weighted else ''}rows"
+    return Drawing(to_svg(chart), alt_text, f"Error rate among the most confident rows; the curve starts at {start}.")

@@ -12,7 +12,7 @@ from calibrant.audits.verdict import significance_level
 from calibrant.errors import printable
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
-from calibrant.report.audit_words import advice_sentence, group_name, summary
+from calibrant.report.audit_words import advice_command, advice_sentence, group_name, summary
 from calibrant.report.formats import as_text
 from calibrant.report.numbers import count, level_text, limits, number, p_number, percent, points, points_limits
 from calibrant.report.table import Cell, Column, Table, number_cell
@@ -20,6 +20,8 @@ from calibrant.report.table import Cell, Column, Table, number_cell
 MAX_TABLE_CLASSES = 2_000
 SIGNIFICANT_MARK = "● "
 MAX_PATH_CHARACTERS = 40
+NOISE_FLOOR_TITLE = "Expected value for a perfectly calibrated model with the same confidences and number of rows"
+APPROXIMATION_TITLE = "Largest error from computing the value on binned confidences"
 GROUP_METRICS = ("nll",)  # shown for groups by default, besides accuracy, confidence and ECE
 
 
@@ -28,7 +30,11 @@ def audit_text(audit: Audit, names: Sequence[str], width: int) -> str:
     card = audit.scorecard
     what = audit.files[0] if len(audit.files) == 1 else f"{len(audit.files):,} files"
     lines = [f"{what}: {count(card.n_rows, 'row')}, {card.n_classes} classes", *summary(audit, names)]
-    lines += ["Recommendations:", *(f"- {advice_sentence(advice)}" for advice in audit.advice)]
+    lines.append("Recommendations:")
+    for advice in audit.advice:
+        lines.append(f"- {advice_sentence(advice)}")
+        if command := advice_command(advice):
+            lines.append(f"  {command}")
     text = "\n".join(textwrap.fill(printable(line), width, subsequent_indent="  ") for line in lines)
     tables = [
         scorecard_table(audit, names),
@@ -75,8 +81,8 @@ def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
         Column("Description", numeric=False),
         Column("Value"),
         Column(f"{level_text(audit.level)} CI"),
-        Column("Noise floor", title="Mean of a perfectly calibrated model with these confidences on as many rows"),
-        *([Column("Error bound", title="For values that are computed from a histogram")] if bounded else []),
+        Column("Noise floor", title=NOISE_FLOOR_TITLE),
+        *([Column("Approximation error", title=APPROXIMATION_TITLE)] if bounded else []),
     ]
     rows = [
         [
@@ -103,8 +109,8 @@ def groups_table(found: GroupFindings, names: Sequence[str] = GROUP_METRICS) -> 
         Column("Confidence"),
         Column("Gap", title="Confidence − accuracy, in percentage points"),
         Column("ECE", title=f"Expected calibration error in percentage points, with its {level} CI"),
-        Column("Noise floor", title="Mean ECE of a perfectly calibrated model on as many rows, in percentage points"),
-        Column("p (Holm)", title="P-value of ECE and gap, corrected for the number of groups"),
+        Column("Noise floor", title=f"{NOISE_FLOOR_TITLE}, in percentage points"),
+        Column("p (Holm)", title="Holm-adjusted p-value of the joint test of ECE and gap"),
         *(Column(name, title=METRICS[name].title) for name in more),
     ]
     rows = [
@@ -115,7 +121,7 @@ def groups_table(found: GroupFindings, names: Sequence[str] = GROUP_METRICS) -> 
         notes.append(f"{SIGNIFICANT_MARK.strip()}: significantly miscalibrated after Holm's correction.")
     if len(rows) < len(found.cards):
         notes.append(f"The {len(rows):,} worst of {len(found.cards):,} groups; all groups were tested.")
-    return Table(f"Groups of {found.by}, worst first", columns, rows, notes)
+    return Table(f"Groups by {found.by}, worst first", columns, rows, notes)
 
 
 def _group_cells(group: Group) -> list[Cell]:
@@ -193,8 +199,7 @@ def error_table(audit: Audit) -> Table:
         ]
         for row in statistics.errors
     ]
-    many = count(len(cells), "row")
-    return Table(f"The {many} with the most confident incorrect predictions", columns, cells)
+    return Table(f"Most confident errors ({count(len(cells), 'row')})", columns, cells)
 
 
 def _file_cell(file: str) -> Cell:
@@ -230,7 +235,9 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
         ]
         for row in differences
     ]
-    return Table(f"This model − the other model, {'all rows' if by is None else f'by {by}'}", columns, rows)
+    return Table(
+        f"Difference between this model and the other, {'all rows' if by is None else f'by {by}'}", columns, rows
+    )
 
 
 def _difference_class(row: Difference, level: float) -> str:

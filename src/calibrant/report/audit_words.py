@@ -10,7 +10,6 @@ from calibrant.audits.verdict import decision_level, significance_level
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
-    change,
     count,
     join_words,
     level_text,
@@ -27,16 +26,17 @@ from calibrant.report.numbers import (
 
 POOLED_SHIFTS = (
     "These files contain several shifted tests. If the tests share images, their rows are not independent, and the "
-    "confidence intervals over all files are too narrow: audit each file separately, or read the results by group."
+    "confidence intervals over all files are too narrow: audit each file separately, or use the results per group."
 )
+DIRECTIONS = ("overconfident", "underconfident")  # verdicts whose headline states confidence − accuracy
 
 
-def summary(audit: Audit, names: Sequence[str]) -> list[str]:
-    """The verdict with its evidence, the groups, the comparison of these metrics and the gates."""
+def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
+    """Headline, evidence, accuracy, groups, the comparison of these metrics and the gates."""
     verdict = audit.verdict
-    sentences = [f"{headline(verdict)} {evidence(verdict)}", accuracy_sentence(verdict)]
+    sentences = [headline(verdict), evidence(verdict), accuracy_sentence(verdict)]
     sentences += map(group_sentence, audit.groups.values())
-    differences = [row for by, row in audit.differences(names) if by is None]
+    differences = [row for by, row in audit.differences(metrics) if by is None]
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
     main = [row for row in differences if row.metric in ("ece", "nll")] or differences[:1]
     sentences += [difference_sentence(row, audit.level) for row in main]
@@ -60,35 +60,35 @@ def headline(verdict: Verdict) -> str:
     if verdict.kind == "no_evidence":
         return f"No evidence of miscalibration ({p_text(verdict.p_value)})."
     if verdict.kind == "no_direction":
-        return f"Miscalibrated by {points(verdict.ece)} percentage points, in no consistent direction."
+        return "Miscalibrated, in no consistent direction."
     if verdict.kind == "mixed" and verdict.crossing is None:
         return "Miscalibrated: overconfident at some confidences, underconfident at others."
     if verdict.kind == "mixed":
         above, below = ("over", "under") if verdict.overconfident_above else ("under", "over")
         return f"Miscalibrated: {above}confident at confidences above {verdict.crossing:.2f}, {below}confident below."
-    size = f"{points(verdict.ece)} percentage points"
-    if not verdict.one_sided:
-        size = f"{points(abs(verdict.gap))} percentage points overall"
-    return f"{verdict.kind.capitalize()} by {size}."
+    (low, high), gap, larger = verdict.gap_interval, verdict.gap, "mean confidence exceeds accuracy"
+    if verdict.kind == "underconfident":
+        (low, high), gap, larger = (-high, -low), -gap, "accuracy exceeds mean confidence"
+    size = f"{points(gap)} percentage points ({ci(verdict.level, points_limits((low, high)))})"
+    return f"{verdict.kind.capitalize()}: {larger} by {size}."
 
 
 def evidence(verdict: Verdict) -> str:
-    """The ECE behind the headline, and its comparison with a calibrated model."""
+    """The ECE with its noise floor, and the p-value of the verdict."""
     ece = f"The expected calibration error (ECE) is {points(verdict.ece)} percentage points"
-    calibrated = f"a perfectly calibrated model would have {points(verdict.noise_floor)} on average"
+    floor = f"noise floor {points(verdict.noise_floor)}: what a perfectly calibrated model would show on average"
+    tested = f"Joint test of ECE and confidence − accuracy: {p_text(verdict.p_value)}."
     if verdict.kind == "too_few_rows":
-        rows = _rows(verdict.n_rows, verdict.n_effective)
-        return f"{ece} on {rows}; {calibrated} ({p_text(verdict.p_value)}).{_excluded_zero(verdict)}"
+        return f"{ece} ({floor}). {tested}{_excluded_zero(verdict)}"
     if verdict.kind == "no_evidence":
         upper, level = points(verdict.decision_interval[1]), level_text(decision_level(verdict.level))
         limit = f"An ECE of up to {upper} percentage points cannot be ruled out (upper limit of the {level} CI)."
-        return f"{ece}; {calibrated}.{_excluded_zero(verdict)} {limit}"
-    ece += f" ({ci(verdict.level, points_limits(verdict.ece_interval))})"
-    tested = f"{calibrated} ({p_text(verdict.p_value)})"
-    if verdict.one_sided and verdict.kind in ("overconfident", "underconfident"):
-        return f"{ece}; {tested}."
+        return f"{ece} ({floor}).{_excluded_zero(verdict)} {limit}"
+    ece += f" ({ci(verdict.level, points_limits(verdict.ece_interval))}; {floor})"
+    if verdict.single_direction and verdict.kind in DIRECTIONS:
+        return f"{ece}. {tested}"
     over, under = points(verdict.overconfidence), points(verdict.underconfidence)
-    return f"{ece}, {over} from overconfident and {under} from underconfident bins; {tested}."
+    return f"{ece}, {over} from overconfident and {under} from underconfident bins. {tested}"
 
 
 def _excluded_zero(verdict: Verdict) -> str:
@@ -104,12 +104,14 @@ def _excluded_zero(verdict: Verdict) -> str:
 
 
 def accuracy_sentence(verdict: Verdict) -> str:
-    gap = ci(verdict.level, points_limits(verdict.gap_interval, "+"))
-    return (
-        f"Accuracy is {percent(verdict.accuracy)} and mean confidence {percent(verdict.confidence)} on "
-        f"{_rows(verdict.n_rows, verdict.n_effective)}: confidence − accuracy is {points(verdict.gap, '+')} percentage "
-        f"points ({gap})."
-    )
+    """Accuracy and confidence, with their difference where the headline does not state it."""
+    accuracy, confidence = percent(verdict.accuracy), percent(verdict.confidence)
+    rows = _rows(verdict.n_rows, verdict.n_effective)
+    sentence = f"Accuracy is {accuracy} and mean confidence {confidence} on {rows}"
+    if verdict.kind in DIRECTIONS:
+        return f"{sentence}."
+    interval = ci(verdict.level, points_limits(verdict.gap_interval, "+"))
+    return f"{sentence}: confidence − accuracy is {points(verdict.gap, '+')} percentage points ({interval})."
 
 
 def _rows(n_rows: int, n_effective: float) -> str:
@@ -123,19 +125,22 @@ def _rows(n_rows: int, n_effective: float) -> str:
 
 def group_sentence(found: GroupFindings) -> str:
     """The number of miscalibrated groups of a column, and the worst group."""
-    group, n = found.worst_first[0], found.n_miscalibrated
+    group, n, n_groups = found.worst_first[0], found.n_miscalibrated, len(found.cards)
     verdict = group.verdict
-    groups = f"{count(len(found.cards), 'group')} of {found.by}"
     numbers = (
         f"{found.by} = {group_name(group.value)}, with an ECE of {points(verdict.ece)} percentage points "
         f"({ci(verdict.level, points_limits(verdict.ece_interval))}) and confidence − accuracy of "
         f"{points(verdict.gap, '+')} on {count(verdict.n_rows, 'row')}"
     )
+    if n_groups == 1:
+        finding = "is significantly miscalibrated" if n else "shows no evidence of miscalibration"
+        return f"The only group by {found.by} {finding} ({p_text(group.p_holm)}): {numbers}."
     if n == 0:
         smallest = f"The smallest p-value ({p_number(group.p_holm)}, Holm-corrected) is that of {numbers}."
-        return f"No evidence of miscalibration in any of {groups}. {smallest}"
+        return f"No evidence of miscalibration in any of {n_groups:,} groups by {found.by}. {smallest}"
     miscalibrated = f"{'is' if n == 1 else 'are'} significantly miscalibrated (Holm-corrected)"
-    return f"{n:,} of {groups} {miscalibrated}. The worst, by the lower limit of its ECE, is {numbers}."
+    worst = f"The worst, by the lower limit of the CI of its ECE, is {numbers}."
+    return f"{n:,} of {n_groups:,} groups by {found.by} {miscalibrated}. {worst}"
 
 
 def group_name(group: object) -> str:
@@ -149,7 +154,8 @@ def difference_sentence(row: Difference, level: float) -> str:
     if significant and METRICS[row.metric].better is not None:
         this = (row.difference > 0) == METRICS[row.metric].higher_is_better
         result = f"{'this' if this else 'the other'} model is significantly better"
-    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, METRICS[row.metric].title.capitalize())
+    title = METRICS[row.metric].title
+    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, title[0].upper() + title[1:])
     return (
         f"{name}: {result} (this model {number(row.a)}, the other {number(row.b)}; difference {row.difference:+.4f}, "
         f"{ci(level, limits(row.interval, '+'))}; {p_text(row.p_value)})."
@@ -159,12 +165,16 @@ def difference_sentence(row: Difference, level: float) -> str:
 def risk_sentences(risks: Sequence[dict[str, Any]], error: float, level: float) -> list[str]:
     """The error rate among the most confident rows. error: that of all rows."""
     if not risks:
-        return ["No threshold on the confidence keeps about 95, 80 or 50 % of these rows."]
-    return [
-        f"Among the most confident {percent(row['coverage'])} of rows (confidence ≥ {threshold(row['threshold'])}) the "
-        f"error rate {change(error, row['error'])} ({ci(level, percent_limits(row['interval']))})."
-        for row in risks
-    ]
+        cause = "there are too few rows, or too many share the same confidence"
+        return [f"No threshold keeps close to 95, 80 or 50 % of the rows: {cause}."]
+    sentences = []
+    for row in risks:
+        rows = f"the {percent(row['coverage'])} most confident rows (confidence ≥ {threshold(row['threshold'])})"
+        rate, overall = percent(row["error"]), percent(error)
+        comparison = ", as among all rows" if rate == overall else f" instead of {overall}"
+        interval = ci(level, percent_limits(row["interval"]))
+        sentences.append(f"Among {rows}, the error rate is {rate} ({interval}){comparison}.")
+    return sentences
 
 
 def temperature_sentence(effect: TemperatureEffect) -> str:
@@ -180,31 +190,29 @@ def temperature_sentence(effect: TemperatureEffect) -> str:
 
 # Recommendations
 
-ADVICE_SENTENCES = {
-    "collect_rows": "Collect more labelled rows before drawing conclusions: with {rows}, the {level} CI of the ECE is "
+ADVICE_SENTENCES = {  # a sentence that ends with a colon is followed by `advice_command`
+    "too_few_rows": "Collect more labelled rows before drawing conclusions: with {rows}, the {level} CI of the ECE is "
     "{ece_interval} percentage points.",
-    "no_action": "No recalibration is needed overall: the ECE is at most {ece_upper} percentage points (upper limit of "
-    "the {level} CI).",
+    "no_action": "No recalibration is needed overall: the {level} CI of the ECE ends at {ece_upper} percentage points.",
     "no_evidence": "Recalibration is not indicated overall: there is no evidence of miscalibration ({p_value}), "
     "although an ECE of up to {ece_upper} percentage points cannot be ruled out (upper limit of the {level} CI).",
     "negligible": "Recalibration would change little overall: the miscalibration is significant but small, with an ECE "
-    "of {ece} percentage points and at most {ece_upper} (upper limit of the {level} CI).",
-    "temperature_scaling": "Recalibrate with temperature scaling: {effect}. Fit it on a separate validation set: {fit} "
-    "-o t.json.{remaining}",
+    "of {ece} percentage points, whose {level} CI ends at {ece_upper}.",
+    "temperature_scaling": "Recalibrate with temperature scaling: {effect}.{remaining} Fit it on a separate validation "
+    "set:",
     "flexible_calibrator": "Temperature scaling is not enough: {effect}; {failure}. Fit a more flexible calibrator on "
-    "a separate validation set: {fit} -o s.json.",
+    "a separate validation set:",
     "recalibrate": "Recalibrate: {finding}. The effect of temperature scaling could not be measured on these rows; fit "
-    "it on a separate validation set: {fit} -o t.json.",
-    "no_single_calibrator": "Do not use one calibrator for all groups of {columns}: their confidence − accuracy "
-    "differs significantly. Overall, {overall}.",
-    "recalibrate_per_group": "Recalibrate each group of {by}: confidence − accuracy differs significantly {groups}. "
-    "Fit a temperature for each group: {fit} --domain {column} -o d.json.",
+    "it on a separate validation set:",
+    "no_single_calibrator": "One calibrator for all rows would not fix the groups by {columns}: confidence − accuracy "
+    "differs significantly between them. On all rows together, {overall}.",
+    "recalibrate_per_group": "Recalibrate the groups by {by} separately: {groups}. Fit a temperature for each group:",
     "recalibrate_per_class": "Consider a calibrator with parameters per class: where {over_class} is predicted, "
     "confidence exceeds accuracy by {over_gap} percentage points; where {under_class} is predicted, accuracy exceeds "
-    "confidence by {under_gap}. Temperature scaling cannot correct both; vector scaling can: {fit} -o v.json.",
+    "confidence by {under_gap}. One temperature changes both in the same direction; vector scaling may correct both:",
     "avoid_threshold": "Do not use a confidence threshold of {threshold} to obtain an accuracy of {threshold}: of "
     "{rows} with a higher confidence, {accuracy} are correct ({level} CI {interval}).",
-    "collect_more_rows": "Collect more labelled rows: with {rows} the {level} CI of the ECE is {width} percentage "
+    "wide_interval": "Collect more labelled rows: with {rows} the {level} CI of the ECE is {width} percentage "
     "points wide; about four times as many ({four_times}) would halve the width.",
 }
 
@@ -231,12 +239,10 @@ def advice_sentence(advice: Advice) -> str:
     if "ece_interval" in facts:
         low, high = facts["ece_interval"]
         texts["width"] = points(high - low)
-    if "calibrator" in facts:
-        texts["fit"] = f"calibrant fit val.parquet --calibrator {facts['calibrator']}"
     if "significant" in facts:
         texts |= _effect_texts(facts)
     if "by" in facts:
-        texts |= {"by": facts["by"], "column": shlex.quote(facts["by"]), "groups": _group_gaps(facts)}
+        texts |= {"by": facts["by"], "groups": _group_gaps(facts)}
     if "overconfident" in facts:
         over, under = facts["overconfident"], facts["underconfident"]
         texts |= {"over_class": over["class"], "over_gap": points(over["gap"])}
@@ -244,11 +250,22 @@ def advice_sentence(advice: Advice) -> str:
     return ADVICE_SENTENCES[advice.action].format(**texts)
 
 
+def advice_command(advice: Advice) -> str:
+    """The command that fits the recommended calibrator; empty where there is none."""
+    if "calibrator" not in advice.facts:
+        return ""
+    calibrator = advice.facts["calibrator"]
+    domain = f" --domain {shlex.quote(advice.facts['by'])}" if "by" in advice.facts else ""
+    return f"calibrant fit val.parquet --calibrator {calibrator}{domain} -o {calibrator[0]}.json"
+
+
 def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
     """What is significant, and the effect of temperature scaling where it was measured."""
-    finding = f"the ECE of {points(facts.get('ece', 0.0))} percentage points is significant"
     if facts["significant"] == "gap":
-        finding = f"confidence − accuracy of {points(facts['gap'], '+')} percentage points is significant"
+        finding = f"confidence − accuracy of {points(facts['gap'], '+')} percentage points differs significantly from 0"
+    else:
+        larger = "is significantly larger than that of a calibrated model"
+        finding = f"the ECE of {points(facts['ece'])} percentage points {larger}"
     if "temperature" not in facts:
         return {"finding": finding, "overall": finding}
     (ece, ece_after), (nll, nll_after) = facts["ece_change"], facts["nll_change"]
@@ -263,7 +280,8 @@ def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
     remaining = ""
     if facts.get("ece_remaining", 0) > 0:
         lower = f"lower limit of the {level_text(facts['level'])} CI"
-        remaining = f" An ECE of at least {points(facts['ece_remaining'])} percentage points would remain ({lower})."
+        at_least = f"at least {points(facts['ece_remaining'])} percentage points"
+        remaining = f" After scaling, the ECE is estimated to be {at_least} ({lower})."
     overall = f"temperature scaling helps: {effect}"
     if not facts["helps"]:
         overall = f"temperature scaling does not help: {effect}; {failure}"
@@ -279,4 +297,5 @@ def _group_gaps(facts: dict[str, Any]) -> str:
         if not group["significant"]:
             finding = f"has no significant deviation ({points(gap, '+')} percentage points)"
         texts.append(f"{name} {finding}")
-    return f"in {'sign' if facts['opposite_signs'] else 'size'}: {join_words(texts)}"
+    signs = ", with opposite signs" if facts["opposite_signs"] else ""
+    return f"confidence − accuracy differs significantly between them{signs}: {join_words(texts)}"
