@@ -16,6 +16,7 @@ from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
 from calibrant.report.audit import check_report, verdict_css_class
+from calibrant.report.numbers import number
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
 
@@ -76,7 +77,7 @@ def test_all_sections(tmp_path: Path) -> None:
     [nll] = compare(rows, other, metrics=["nll"], weights="w")
     lead = page.section('<div class="lead bad"')
     for text, start in {
-        f"{nll.difference:+.4f}": "comparison",
+        number(nll.difference, "+"): "comparison",
         f"Failed: ece > 0 (ece = {card.ece:.6g})": "scorecard",
         f"Passed: nll > 9 does not hold (nll = {card.nll:.6g})": "scorecard",
         rows.fingerprint: "provenance",
@@ -227,8 +228,8 @@ def test_metrics_from_a_histogram_have_an_error_bound(tmp_path: Path, monkeypatc
 
 
 def test_several_shifts_may_contain_the_same_images(tmp_path: Path) -> None:
-    for number in range(2):
-        make_rows(n=60, corruption=["fog"] * 60).save(tmp_path / f"fog-{number}.parquet")
+    for i in range(2):
+        make_rows(n=60, corruption=["fog"] * 60).save(tmp_path / f"fog-{i}.parquet")
     assert "not independent" in page_of(tmp_path, tmp_path).raw
     assert "not independent" not in page_of(tmp_path, tmp_path / "fog-0.parquet").raw
 

@@ -223,6 +223,9 @@ def test_the_summary_has_the_numbers_of_the_scorecard() -> None:
         "3 of 3 groups by site are significantly miscalibrated (Holm-corrected). The worst, by the lower limit of "
     )
     assert sentences[4:] == ["The audit fails 1 of 2 gates (--fail-if)."]
+    for accuracy, finding in ((0.6, "is significantly miscalibrated (p < 0.0001"), (0.8, "shows no evidence of")):
+        only = audit(make_groups(("a", 400, accuracy)), by="site").groups["site"]
+        assert group_sentence(only).startswith(f"The only group by site {finding}")
     groups = audit(make_rows(n=400, scale=1.0), by="site").groups["site"]
     smallest = groups.worst_first[0]
     assert group_sentence(groups).startswith(

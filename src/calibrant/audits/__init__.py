@@ -64,7 +64,7 @@ class Audit:
         classes: Findings by class, the largest classwise ECE first.
         temperature: The effect of temperature scaling.
         advice: Recommendations, the most important first.
-        comparison: This model − the other model, by column; by None where no column was given.
+        comparison: Differences between this model and the other, by column; by None where no column was given.
         gates: The conditions that were checked.
         failed: Those that are true.
     """
@@ -121,7 +121,7 @@ class Audit:
         return check_metrics(metrics, self.scorecard.n_classes)
 
     def differences(self, names: Sequence[str]) -> list[tuple[str | None, Difference]]:
-        """This model − the other model.
+        """The differences between this model and the other, this − other.
 
         Args:
             names: Metrics.

@@ -17,7 +17,7 @@ HIGH_CONFIDENCE = 0.9  # a common threshold
 
 
 def reliability_records(bins: BinSums, level: float) -> list[dict[str, Any]]:
-    """The confidence bins that have rows.
+    """The non-empty confidence bins.
 
     ``interval`` is the Clopper-Pearson interval of the accuracy; ``band`` holds the accuracy of a calibrated model with
     probability ``level``.
@@ -45,7 +45,7 @@ def reliability_records(bins: BinSums, level: float) -> list[dict[str, Any]]:
 
 
 def histogram_records(histogram: BinSums) -> list[dict[str, Any]]:
-    """The bars that have rows; shares are weighted, and relative to all rows."""
+    """The non-empty bins; shares are weighted, and relative to all rows."""
     n = len(histogram.total)
     shares = histogram.weight / histogram.weight.sum()
     return [

@@ -46,8 +46,8 @@ class GroupFindings:
 
     Args:
         by: The column.
-        worst_first: The groups, at most 1,000: significantly miscalibrated ones by the lower limit of their ECE, then
-            the others by their p-value.
+        worst_first: The groups, at most 1,000: significantly miscalibrated ones by the lower limit of the CI of their
+            ECE, then the others by their p-value.
         n_miscalibrated: Number of significantly miscalibrated groups, of all groups.
         most_different: The two groups whose gaps differ most, the larger gap first; None where no difference is both
             significant and at least 2 percentage points.

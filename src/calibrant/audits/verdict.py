@@ -35,7 +35,7 @@ class Verdict:
         ece: Expected calibration error.
         ece_interval: Its interval.
         decision_interval: Its interval at a level of at least 95 %, which decisions are based on.
-        noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
+        noise_floor: Expected ECE of a perfectly calibrated model with these confidences.
         overconfidence: The part of the ECE from bins whose confidence is above their accuracy.
         underconfidence: The part of the ECE from the other bins.
         p_ece: P-value of the ECE: the probability that a calibrated model has at least this ECE.

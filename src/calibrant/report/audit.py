@@ -15,7 +15,6 @@ from calibrant._files import atomic_write, without_secrets
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
 from calibrant.audits.temperature import TEMPERATURE_FOLDS
-from calibrant.audits.verdict import decision_level
 from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.report import audit_tables as tables
 from calibrant.report import audit_words as words
@@ -85,7 +84,6 @@ def content(audit: Audit, metrics: Sequence[str], command: Sequence[str], now: d
         "evidence": evidence,
         "other_sentences": other_sentences,
         "level": level_text(audit.level),
-        "decision_level": level_text(decision_level(audit.level)),
         "has_error_bounds": any(card.error_bound(metric) > 0 for metric in metrics),
         "gates": [(gate, f"{gate.metric} = {card[gate.metric]:.6g}", gate in audit.failed) for gate in audit.gates],
         **_charts(audit),

@@ -172,7 +172,7 @@ def changes_table(effect: TemperatureEffect, level: float) -> Table:
         kind = "good" if change.improved else "bad" if change.worsened else ""
         before = [Cell(name.upper()), metric_cell(change.before), limits_cell(change.before_interval)]
         after = [metric_cell(change.after), limits_cell(change.after_interval)]
-        difference = number_cell(change.difference, f"{change.difference:+.4f}", kind)
+        difference = number_cell(change.difference, number(change.difference, "+"), kind)
         rows.append([*before, *after, difference, limits_cell(change.interval, "+"), p_cell(change.p_value)])
     return Table("NLL and ECE before and after temperature scaling, by cross-validation", columns, rows)
 
@@ -208,7 +208,7 @@ def _file_cell(file: str) -> Cell:
 
 
 def comparison_tables(audit: Audit, names: Sequence[str]) -> list[Table]:
-    """This model − the other model: on all rows, then by each column."""
+    """The differences between this model and the other: on all rows, then by each column."""
     rows = audit.differences(names)
     return [
         _difference_table(column, [row for by, row in rows if by == column], audit.level)
@@ -229,7 +229,7 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
             *([] if by is None else [Cell(group_name(row.group))]),
             metric_cell(row.a),
             metric_cell(row.b),
-            number_cell(row.difference, f"{row.difference:+.4f}", _difference_class(row, level)),
+            number_cell(row.difference, number(row.difference, "+"), _difference_class(row, level)),
             limits_cell(row.interval, "+"),
             p_cell(row.p_holm),
         ]

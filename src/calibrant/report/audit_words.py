@@ -40,6 +40,9 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
     main = [row for row in differences if row.metric in ("ece", "nll")] or differences[:1]
     sentences += [difference_sentence(row, audit.level) for row in main]
+    if decision_level(audit.level) != audit.level:
+        level = level_text(decision_level(audit.level))
+        sentences.append(f"Recommendations use a confidence level of {level}, the lowest for any decision.")
     if audit.pooled_shifts:
         sentences.append(POOLED_SHIFTS)
     if audit.failed:
@@ -157,8 +160,8 @@ def difference_sentence(row: Difference, level: float) -> str:
     title = METRICS[row.metric].title
     name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, title[0].upper() + title[1:])
     return (
-        f"{name}: {result} (this model {number(row.a)}, the other {number(row.b)}; difference {row.difference:+.4f}, "
-        f"{ci(level, limits(row.interval, '+'))}; {p_text(row.p_value)})."
+        f"{name}: {result} (this model {number(row.a)}, the other {number(row.b)}; difference "
+        f"{number(row.difference, '+')}, {ci(level, limits(row.interval, '+'))}; {p_text(row.p_value)})."
     )
 
 
