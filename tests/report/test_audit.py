@@ -15,7 +15,7 @@ from calibrant.audits.verdict import VerdictKind
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
-from calibrant.report.audit import check_report, verdict_css_class
+from calibrant.report.audit import check_report, provenance, verdict_css_class
 from calibrant.report.numbers import number
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
@@ -246,3 +246,11 @@ def test_the_lead_is_green_only_where_any_miscalibration_is_negligible(
     assert verdict_css_class(found) == wanted
     groups = GroupFindings("site", (), 1, None, score(make_groups(("a", 1, 1.0)), by="site"))
     assert verdict_css_class(replace(found, groups={"site": groups})) == "bad"
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted"), [(1.0, "column u"), (0.0, "column u; 1 row of weight 0 is left out")], ids=["none", "one"]
+)
+def test_rows_of_weight_0_are_counted(first: float, wanted: str) -> None:
+    found = audit(make_rows(n=40, u=[first] + [1.0] * 39), weights="u")
+    assert dict(provenance(found, datetime.now(UTC)))["weights"] == wanted
