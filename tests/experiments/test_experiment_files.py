@@ -106,7 +106,7 @@ def published(data: str) -> dict[tuple[str, Key], tuple[float, float]]:
         return {
             (row["table"], (row["loss"], row["metric"], float(row["label_smoothing"]), row["calibrator"])): (
                 float(row["mean"]),
-                float(row["error"]),
+                float(row["standard_error"]),
             )
             for row in csv.DictReader(file)
             if row["data"] == data

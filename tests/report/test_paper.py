@@ -173,7 +173,7 @@ def test_against_the_paper_adds_the_published_numbers(rows: pa.Table) -> None:
     by_loss = {row[0].text: row for row in table.rows}
     assert [by_loss[label][4].text for label in ("Focal", "zeta", "MaxEnt M (global)")] == ["9.30±0.1", "–", "–"]
     facts = cell(table, "Focal", "ECE").facts
-    assert (facts["published_mean"], facts["published_error"]) == (9.3, 0.1)
+    assert (facts["published_mean"], facts["published_standard_error"]) == (9.3, 0.1)
     note = "paper: published values (Neo, Winkler and Chen, AAAI 2024); models and training may differ from "
     assert f"{note}this experiment." in table.notes
     for plain in (make_table(rows, "1"), make_table(rows, "1", against="paper", data=["digits"])):
@@ -203,12 +203,12 @@ def test_csv_is_tidy_and_precise(rows: pa.Table) -> None:
     assert len(lines) == 6 * 3 * 4
     (focal,) = (line for line in lines if (line["data"], line["loss"], line["metric"]) == ("cifar10", "focal", "ece"))
     assert float(focal["mean"]) == pytest.approx(20, abs=1e-12)
-    assert float(focal["error"]) == pytest.approx(10 / 3**0.5, abs=1e-12)
+    assert float(focal["standard_error"]) == pytest.approx(10 / 3**0.5, abs=1e-12)
     about = {"table": "1", "calibrator": "none", "n_seeds": "3", "n_tests": "2", "best": "True", "significant": "False"}
     assert about.items() <= focal.items()
-    assert (focal["published_mean"], focal["published_error"]) == ("9.3", "0.1")
+    assert (focal["published_mean"], focal["published_standard_error"]) == ("9.3", "0.1")
     (absent,) = (line for line in lines if (line["data"], line["loss"], line["metric"]) == ("digits", "zeta", "ece"))
-    assert (absent["mean"], absent["error"], absent["n_seeds"], absent["published_mean"]) == ("", "", "0", "")
+    assert (absent["mean"], absent["standard_error"], absent["n_seeds"], absent["published_mean"]) == ("", "", "0", "")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -242,7 +242,7 @@ REFUSALS: list[tuple[list[dict[str, Any]], str, dict[str, Any], type[Exception],
     (runs([0.1], label_smoothing=0.1), "1", {}, NoDataError, "no results for table 1"),
     (FOCAL, "2", {}, NoDataError, "no run of maxent_mean"),
     ([], "1", {}, NoDataError, "on shifted test sets"),
-    (APART, "1", {}, NoDataError, "cifar10: means are over the 0 of 2 tests that all runs have"),
+    (APART, "1", {}, NoDataError, "cifar10: means are over the 0 of 2 test sets that all runs have"),
 ]
 
 
@@ -301,7 +301,7 @@ def test_every_cell_of_the_paper_is_published_once() -> None:
 def test_the_plain_columns_of_table_2_repeat_table_1() -> None:
     def plain_ece(table: str) -> dict[tuple[str, str], tuple[str, str]]:
         plain = {"table": table, "metric": "ece", "calibrator": "none", "label_smoothing": "0"}
-        return {(r["data"], r["loss"]): (r["mean"], r["error"]) for r in PRINTED if plain.items() <= r.items()}
+        return {(r["data"], r["loss"]): (r["mean"], r["standard_error"]) for r in PRINTED if plain.items() <= r.items()}
 
     assert len(plain_ece("2")) == 18
     assert plain_ece("2").items() <= plain_ece("1").items()

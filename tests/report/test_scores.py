@@ -18,7 +18,7 @@ from calibrant.report.scores import (
     Score,
     ScoreKey,
     mark_best,
-    mean_and_error,
+    mean_and_standard_error,
     mean_band,
     scores,
     shared_tests,
@@ -38,7 +38,7 @@ def found(*runs: Iterable[dict[str, Any]]) -> dict[ScoreKey, Score]:
 
 
 def score_of(*values: float, first_seed: int = 0) -> Score:
-    return Score(*mean_and_error(values), len(values), 5, dict(enumerate(values, first_seed)))
+    return Score(*mean_and_standard_error(values), len(values), 5, dict(enumerate(values, first_seed)))
 
 
 def test_means_are_over_tests_and_then_over_seeds() -> None:
@@ -47,11 +47,11 @@ def test_means_are_over_tests_and_then_over_seeds() -> None:
         run_rows({"fog-1": 0.2, "fog-2": 0.4, "snow-5": 0.6, "test": 9.0}, seed=7),
     )[KEY]
     assert score.per_seed == pytest.approx({4: 0.3, 7: 0.4})
-    assert (score.mean, score.error) == pytest.approx((0.35, 0.05))  # sd = 0.1/√2, over √2
+    assert (score.mean, score.standard_error) == pytest.approx((0.35, 0.05))  # sd = 0.1/√2, over √2
     assert (score.n_seeds, score.n_tests) == (2, 3)
     alone = found(run_rows({"wild": 0.25}))[KEY]
-    assert (alone.mean, alone.error, alone.n_seeds, alone.n_tests) == (0.25, None, 1, 1)
-    assert mean_and_error([math.inf, 1.0]) == (math.inf, None)
+    assert (alone.mean, alone.standard_error, alone.n_seeds, alone.n_tests) == (0.25, None, 1, 1)
+    assert mean_and_standard_error([math.inf, 1.0]) == (math.inf, None)
     assert mean_band([0.5]) == {"mean": 0.5, "low": 0.5, "high": 0.5, "n_seeds": 1}
     assert mean_band([1.0, 2.0, 6.0])["high"] == pytest.approx(3 + np.std([1, 2, 6], ddof=1) / math.sqrt(3))
 
@@ -75,7 +75,7 @@ def test_any_rows_in_any_order_against_loops(values: dict[int, list[float]], dra
         own = result[KEY._replace(loss=loss)]
         assert own.mean == pytest.approx(np.mean(totals))
         expected = pytest.approx(np.std(totals, ddof=1) / np.sqrt(len(totals))) if len(totals) > 1 else None
-        assert own.error == expected
+        assert own.standard_error == expected
 
 
 @pytest.mark.parametrize("gap", [None, math.nan], ids=["null", "nan"])
@@ -86,7 +86,7 @@ def test_an_undefined_value_counts_only_in_metrics_of_errors(gap: float | None) 
     nowhere = found(run_rows({"fog-1": gap, "fog-2": gap}, metric="nll_on_errors"))
     assert nowhere[KEY._replace(metric="nll_on_errors")].mean is None
     seeds = found(run_rows({"fog-1": 0.5}), run_rows({"fog-1": gap}, seed=1))[KEY]  # a seed is not dropped
-    assert (seeds.mean, seeds.error, seeds.n_seeds, seeds.per_seed) == (None, None, 2, {0: 0.5})
+    assert (seeds.mean, seeds.standard_error, seeds.n_seeds, seeds.per_seed) == (None, None, 2, {0: 0.5})
 
 
 def test_means_are_over_the_tests_that_all_runs_of_a_data_set_and_model_have() -> None:

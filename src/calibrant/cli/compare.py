@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from calibrant.cli.options import File, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
-from calibrant.report.numbers import MISSING, limits, number
+from calibrant.report.numbers import MISSING, interval_text, metric_text
 from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def comparison_table(
     for row in rows:
         cells = [row.calibrator] if by is None else [row.calibrator, str(row.group), f"{row.n_rows:,}"]
         for name, interval in with_interval.items():
-            cells.append(number(row.values[name]))
+            cells.append(metric_text(row.values[name]))
             if interval:
-                cells.append(limits(row.intervals[name]) if name in row.intervals else MISSING)
+                cells.append(interval_text(row.intervals[name]) if name in row.intervals else MISSING)
         lines.append(list(map(Cell, cells)))
     return columns, lines

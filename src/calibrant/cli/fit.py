@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import InvalidInputError
-from calibrant.report.numbers import number
+from calibrant.report.numbers import metric_text
 from calibrant.report.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def fit(
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     """The NLL before and after, and the scalar parameters."""
     fitted = calibrator.fitted
-    rows = [("NLL before", number(fitted.nll_before)), ("NLL after", number(fitted.nll_after))]
+    rows = [("NLL before", metric_text(fitted.nll_before)), ("NLL after", metric_text(fitted.nll_after))]
     rows += [(name, f"{value:.6g}") for name, value in calibrator.scalar_parameters.items()]
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
     return Table(

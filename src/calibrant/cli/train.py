@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Json, Output, integer
 from calibrant.cli.output import print_json, print_tables
-from calibrant.report.numbers import number
+from calibrant.report.numbers import metric_text
 from calibrant.report.table import Cell, Column, Table, number_cell
 from calibrant.runs import RunFolder
 
@@ -92,7 +92,7 @@ def train(
         [
             Cell(name),
             Cell(str(means["tests"])),
-            *(number_cell(means.get(m), number(means.get(m))) for m in SHOWN_METRICS),
+            *(number_cell(means.get(m), metric_text(means.get(m))) for m in SHOWN_METRICS),
         ]
         for name, means in scores.items()
     ]

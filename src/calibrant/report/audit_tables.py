@@ -14,7 +14,16 @@ from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.audit_words import advice_command, advice_sentence, group_name, summary
 from calibrant.report.formats import as_text
-from calibrant.report.numbers import count, level_text, limits, number, p_number, percent, points, points_limits
+from calibrant.report.numbers import (
+    count,
+    interval_text,
+    level_text,
+    metric_text,
+    p_value_text,
+    percent,
+    points,
+    points_limits,
+)
 from calibrant.report.table import Cell, Column, Table, number_cell
 
 MAX_TABLE_CLASSES = 2_000
@@ -54,7 +63,7 @@ def count_cell(value: int) -> Cell:
 
 
 def metric_cell(value: float | None) -> Cell:
-    return number_cell(value, number(value))
+    return number_cell(value, metric_text(value))
 
 
 def share_cell(value: float | None) -> Cell:
@@ -65,12 +74,12 @@ def limits_cell(pair: Sequence[float] | None, sign: str = "") -> Cell:
     """A cell sorted by the lower limit; unbounded intervals come last."""
     if pair is None:
         return number_cell(None, "")
-    text = limits((pair[0], pair[1]), sign)
+    text = interval_text((pair[0], pair[1]), sign)
     return Cell(text) if math.isinf(pair[0]) else number_cell(pair[0], text)
 
 
 def p_cell(p_value: float, *, marked: bool = False) -> Cell:
-    return number_cell(p_value, f"{SIGNIFICANT_MARK if marked else ''}{p_number(p_value)}", "bad" if marked else "")
+    return number_cell(p_value, f"{SIGNIFICANT_MARK if marked else ''}{p_value_text(p_value)}", "bad" if marked else "")
 
 
 def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
@@ -172,7 +181,7 @@ def changes_table(effect: TemperatureEffect, level: float) -> Table:
         kind = "good" if change.improved else "bad" if change.worsened else ""
         before = [Cell(name.upper()), metric_cell(change.before), limits_cell(change.before_interval)]
         after = [metric_cell(change.after), limits_cell(change.after_interval)]
-        difference = number_cell(change.difference, number(change.difference, "+"), kind)
+        difference = number_cell(change.difference, metric_text(change.difference, "+"), kind)
         rows.append([*before, *after, difference, limits_cell(change.interval, "+"), p_cell(change.p_value)])
     return Table("NLL and ECE before and after temperature scaling, by cross-validation", columns, rows)
 
@@ -229,7 +238,7 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
             *([] if by is None else [Cell(group_name(row.group))]),
             metric_cell(row.a),
             metric_cell(row.b),
-            number_cell(row.difference, number(row.difference, "+"), _difference_class(row, level)),
+            number_cell(row.difference, metric_text(row.difference, "+"), _difference_class(row, level)),
             limits_cell(row.interval, "+"),
             p_cell(row.p_holm),
         ]

@@ -11,17 +11,17 @@ from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
     count,
+    interval_text,
     join_words,
     level_text,
-    limits,
-    number,
-    p_number,
-    p_text,
+    metric_text,
+    p_value_phrase,
+    p_value_text,
     percent,
     percent_limits,
     points,
     points_limits,
-    threshold,
+    threshold_text,
 )
 
 POOLED_SHIFTS = (
@@ -61,7 +61,7 @@ def headline(verdict: Verdict) -> str:
     if verdict.kind == "too_few_rows":
         return "Too few rows to assess calibration."
     if verdict.kind == "no_evidence":
-        return f"No evidence of miscalibration ({p_text(verdict.p_value)})."
+        return f"No evidence of miscalibration ({p_value_phrase(verdict.p_value)})."
     if verdict.kind == "no_direction":
         return "Miscalibrated, in no consistent direction."
     if verdict.kind == "mixed" and verdict.crossing is None:
@@ -80,7 +80,7 @@ def evidence(verdict: Verdict) -> str:
     """The ECE with its noise floor, and the p-value of the verdict."""
     ece = f"The expected calibration error (ECE) is {points(verdict.ece)} percentage points"
     floor = f"noise floor {points(verdict.noise_floor)}: what a perfectly calibrated model would show on average"
-    tested = f"Joint test of ECE and confidence − accuracy: {p_text(verdict.p_value)}."
+    tested = f"Joint test of ECE and confidence − accuracy: {p_value_phrase(verdict.p_value)}."
     if verdict.kind == "too_few_rows":
         return f"{ece} ({floor}). {tested}{_excluded_zero(verdict)}"
     if verdict.kind == "no_evidence":
@@ -101,8 +101,8 @@ def _excluded_zero(verdict: Verdict) -> str:
         return ""
     limit = f"{significance_level(verdict.level) / 2:.3g}"
     return (
-        f" The {level_text(verdict.level)} CI of confidence − accuracy excludes 0 ({p_text(verdict.p_gap)}), but with "
-        f"two tests (ECE and confidence − accuracy) significance requires p ≤ {limit}."
+        f" The {level_text(verdict.level)} CI of confidence − accuracy excludes 0 ({p_value_phrase(verdict.p_gap)}), "
+        f"but with two tests (ECE and confidence − accuracy) significance requires p ≤ {limit}."
     )
 
 
@@ -137,9 +137,9 @@ def group_sentence(found: GroupFindings) -> str:
     )
     if n_groups == 1:
         finding = "is significantly miscalibrated" if n else "shows no evidence of miscalibration"
-        return f"The only group by {found.by} {finding} ({p_text(group.p_holm)}): {numbers}."
+        return f"The only group by {found.by} {finding} ({p_value_phrase(group.p_holm)}): {numbers}."
     if n == 0:
-        smallest = f"The smallest p-value ({p_number(group.p_holm)}, Holm-corrected) is that of {numbers}."
+        smallest = f"The smallest p-value ({p_value_text(group.p_holm)}, Holm-corrected) is that of {numbers}."
         return f"No evidence of miscalibration in any of {n_groups:,} groups by {found.by}. {smallest}"
     miscalibrated = f"{'is' if n == 1 else 'are'} significantly miscalibrated (Holm-corrected)"
     worst = f"The worst, by the lower limit of the CI of its ECE, is {numbers}."
@@ -160,8 +160,9 @@ def difference_sentence(row: Difference, level: float) -> str:
     title = METRICS[row.metric].title
     name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, title[0].upper() + title[1:])
     return (
-        f"{name}: {result} (this model {number(row.a)}, the other {number(row.b)}; difference "
-        f"{number(row.difference, '+')}, {ci(level, limits(row.interval, '+'))}; {p_text(row.p_value)})."
+        f"{name}: {result} (this model {metric_text(row.a)}, the other {metric_text(row.b)}; difference "
+        f"{metric_text(row.difference, '+')}, {ci(level, interval_text(row.interval, '+'))}; "
+        f"{p_value_phrase(row.p_value)})."
     )
 
 
@@ -172,7 +173,7 @@ def risk_sentences(risks: Sequence[dict[str, Any]], error: float, level: float) 
         return [f"No threshold keeps close to 95, 80 or 50 % of the rows: {cause}."]
     sentences = []
     for row in risks:
-        rows = f"the {percent(row['coverage'])} most confident rows (confidence ≥ {threshold(row['threshold'])})"
+        rows = f"the {percent(row['coverage'])} most confident rows (confidence ≥ {threshold_text(row['threshold'])})"
         rate, overall = percent(row["error"]), percent(error)
         comparison = ", as among all rows" if rate == overall else f" instead of {overall}"
         interval = ci(level, percent_limits(row["interval"]))
@@ -228,7 +229,7 @@ FACT_FORMATS: dict[str, Callable[[Any], str]] = {
     "ece_upper": points,
     "interval": percent_limits,
     "level": level_text,
-    "p_value": p_text,
+    "p_value": p_value_phrase,
     "threshold": level_text,
 }
 
@@ -274,7 +275,7 @@ def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
     (ece, ece_after), (nll, nll_after) = facts["ece_change"], facts["nll_change"]
     effect = (
         f"T = {facts['temperature']:.3g} changes the ECE from {points(ece)} to {points(ece_after)} percentage points "
-        f"and the NLL from {number(nll)} to {number(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
+        f"and the NLL from {metric_text(nll)} to {metric_text(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
     )
     failure = "neither decreases significantly"
     if facts["worsened"]:

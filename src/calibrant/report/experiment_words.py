@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.report.numbers import change, count, duration, format_range, join_words
+from calibrant.report.numbers import change_text, count, duration, format_range, join_words
 from calibrant.report.paper import (
-    UNCALIBRATED,
+    BASELINE,
     data_headings,
-    is_uncalibrated,
+    is_baseline,
     loss_headings,
     score_text,
 )
@@ -72,11 +72,11 @@ def describe_runs(rows: pa.Table) -> str:
 
 def describe_best(metric: str, found: Mapping[ScoreKey, Score], tests: str) -> list[str]:
     """A sentence per data set on its best loss, the one that Table 1 marks."""
-    own = [key for key in found if key.metric == metric and is_uncalibrated(key)]
+    own = [key for key in found if key.metric == metric and is_baseline(key)]
     data_sets, losses = data_headings(own, {}), loss_headings(own)
     sentences = []
     for data in data_sets:
-        keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **UNCALIBRATED, metric=metric) for loss in losses}
+        keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **BASELINE, metric=metric) for loss in losses}
         scored = {label: found[key] for label, key in keys.items() if key in found and found[key].mean is not None}
         if scored:
             sentence = _describe_best_loss(metric, scored, tests)
@@ -160,7 +160,7 @@ def _describe_change(label: str, means: Mapping[tuple[int, str], ChartRecord], *
     if last == 0 or not metrics:
         return ""
     subjects = [f"the {_name(metrics[0])} of {label}", *(f"its {_name(metric)}" for metric in metrics[1:])]
-    changes = [change(means[0, metric]["mean"], means[last, metric]["mean"]) for metric in metrics]
+    changes = [change_text(means[0, metric]["mean"], means[last, metric]["mean"]) for metric in metrics]
     end = f"severity {last}" if has_severities else "the shifted test set"
     n_seeds = format_range([means[level, metric]["n_seeds"] for level in (0, last) for metric in metrics])
     seeds = "one seed" if n_seeds == "1" else f"mean over {n_seeds} seeds"

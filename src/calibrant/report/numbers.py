@@ -59,9 +59,9 @@ def points_limits(limits: tuple[float, float], sign: str = "") -> str:
     return f"{points(limits[0], sign)} to {points(limits[1], sign)}"
 
 
-def number(value: float | None, sign: str = "") -> str:
+def metric_text(value: float | None, sign: str = "") -> str:
     """
-    >>> number(0.04123), number(None), number(0.000123), number(float("inf")), number(0.5, "+")
+    >>> metric_text(0.04123), metric_text(None), metric_text(0.000123), metric_text(float("inf")), metric_text(0.5, "+")
     ('0.0412', '–', '1.23e-04', '∞', '+0.5000')
     """
     if value is None:
@@ -71,25 +71,27 @@ def number(value: float | None, sign: str = "") -> str:
     return _minus(f"{value:{sign}.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:{sign}.2e}")
 
 
-def limits(pair: tuple[float, float], sign: str = "") -> str:
+def interval_text(pair: tuple[float, float], sign: str = "") -> str:
     """
-    >>> limits((0.031, 0.0512)), limits((float("-inf"), float("inf")))
+    >>> interval_text((0.031, 0.0512)), interval_text((float("-inf"), float("inf")))
     ('0.0310 to 0.0512', 'unbounded')
     """
-    return "unbounded" if all(map(math.isinf, pair)) else f"{number(pair[0], sign)} to {number(pair[1], sign)}"
+    return (
+        "unbounded" if all(map(math.isinf, pair)) else f"{metric_text(pair[0], sign)} to {metric_text(pair[1], sign)}"
+    )
 
 
-def p_number(p_value: float) -> str:
+def p_value_text(p_value: float) -> str:
     """
-    >>> p_number(0.0312), p_number(1e-9)
+    >>> p_value_text(0.0312), p_value_text(1e-9)
     ('0.0312', '< 0.0001')
     """
     return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
 
 
-def p_text(p_value: float) -> str:
+def p_value_phrase(p_value: float) -> str:
     """
-    >>> p_text(0.0312), p_text(0.0004), p_text(1e-9)
+    >>> p_value_phrase(0.0312), p_value_phrase(0.0004), p_value_phrase(1e-9)
     ('p = 0.031', 'p = 0.0004', 'p < 0.0001')
     """
     if p_value < 1e-4:
@@ -105,10 +107,10 @@ def level_text(level: float) -> str:
     return f"{100 * level:.10g} %"
 
 
-def threshold(confidence: float) -> str:
+def threshold_text(confidence: float) -> str:
     """A confidence rounded down: rows of this confidence reach the printed threshold.
 
-    >>> threshold(0.72039), threshold(0.99999876), threshold(1.0)
+    >>> threshold_text(0.72039), threshold_text(0.99999876), threshold_text(1.0)
     ('0.720', '0.999998', '1')
     """
     if confidence >= 1:
@@ -129,10 +131,10 @@ def mean_text(value: float, in_percent: bool) -> str:
     return _minus(next(text for text in texts if len(text) <= 4 or "." not in text))
 
 
-def error_text(value: float) -> str:
+def standard_error_text(value: float) -> str:
     """A standard error in a table: one decimal, or one significant digit where that would be rounded to zero.
 
-    >>> [error_text(value) for value in (0.0, 0.23, 0.0996, 0.04, 0.004, 1e-9, 12.8)]
+    >>> [standard_error_text(value) for value in (0.0, 0.23, 0.0996, 0.04, 0.004, 1e-9, 12.8)]
     ['0.0', '0.2', '0.1', '0.04', '0.004', '<0.0001', '12.8']
     """
     if 0 < value < 1e-4:
@@ -140,9 +142,9 @@ def error_text(value: float) -> str:
     return f"{value:.1f}" if value >= 0.1 or value == 0 else f"{value:.1g}"
 
 
-def change(before: float, after: float) -> str:
+def change_text(before: float, after: float) -> str:
     """
-    >>> change(0.852, 0.79), change(0.05, 0.05000001)
+    >>> change_text(0.852, 0.79), change_text(0.05, 0.05000001)
     ('falls from 85.2 % to 79.0 %', 'stays at 5.00 %')
     """
     if percent(before) == percent(after):

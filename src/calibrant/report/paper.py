@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
-from calibrant.report.numbers import MISSING, error_text, format_range, mean_text
+from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
 from calibrant.report.scores import Score, ScoreKey, mark_best, scores, shared_tests
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
@@ -51,7 +51,7 @@ DATA_TITLES = {
     "iwildcam": "iWildCam-Wilds",
     "fmow": "FMoW-Wilds",
 }
-UNCALIBRATED: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
+BASELINE: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
 NO_SCORE = Score(None, None, 0, 0, {})
 
 Scores = Mapping[ScoreKey, Score]
@@ -74,7 +74,8 @@ def _read_published() -> dict[tuple[str, ...], tuple[str, str]]:
         found: dict[tuple[str, ...], tuple[str, str]] = {}
         for row in csv.DictReader(file):
             smoothing = f"{float(row['label_smoothing']):g}"
-            found[row["data"], row["loss"], row["metric"], smoothing, row["calibrator"]] = (row["mean"], row["error"])
+            key = (row["data"], row["loss"], row["metric"], smoothing, row["calibrator"])
+            found[key] = (row["mean"], row["standard_error"])
         return found
 
 
@@ -155,12 +156,12 @@ def _table_by_data(
     found: Scores, title: str, metrics: Sequence[str], titles: Mapping[str, str] = DATA_TITLES, **options: Any
 ) -> Table:
     """A row per loss; a group of columns per data set with a column per metric, a plain column for one metric."""
-    keys = [key for key in found if is_uncalibrated(key)]
+    keys = [key for key in found if is_baseline(key)]
     columns = []
     for data in data_headings(keys, titles):
         for metric in metrics:
             label = (quantity_of(metric).heading, data.label) if len(metrics) > 1 else (data.label, "")
-            columns.append(TableHeading(label[0], {**data.fields, **UNCALIBRATED, "metric": metric}, label[1]))
+            columns.append(TableHeading(label[0], {**data.fields, **BASELINE, "metric": metric}, label[1]))
     return _build_table(title, "Loss", loss_headings(keys), columns, found, **options)
 
 
@@ -194,7 +195,7 @@ def _table_by_loss(found: Scores, **options: Any) -> Table:
     return _build_table(ALL_LOSSES, "Loss", rows, columns, found, best_of="row within a data set", **options)
 
 
-def is_uncalibrated(key: ScoreKey) -> bool:
+def is_baseline(key: ScoreKey) -> bool:
     """Whether the score is of a run without label smoothing, before any calibrator."""
     return key.calibrator == RAW and key.label_smoothing == 0
 
@@ -294,13 +295,13 @@ def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) 
 def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[str, str] | None, table: str) -> Cell:
     best, significant = marks
     score = found.get(key, NO_SCORE)
-    uncalibrated = found.get(key._replace(**UNCALIBRATED), NO_SCORE).mean
+    uncalibrated = found.get(key._replace(**BASELINE), NO_SCORE).mean
     improved = score.mean is not None and uncalibrated is not None and score.mean < uncalibrated
     scale = 100 if quantity_of(key.metric).in_percent else 1
-    mean, error = (None if value is None else scale * value for value in (score.mean, score.error))
-    facts = {"table": table, **key._asdict(), "mean": mean, "error": error}
+    mean, error = (None if value is None else scale * value for value in (score.mean, score.standard_error))
+    facts = {"table": table, **key._asdict(), "mean": mean, "standard_error": error}
     facts |= {"n_seeds": score.n_seeds, "n_tests": score.n_tests, "best": best, "significant": significant}
-    facts |= {"published_mean": paper and float(paper[0]), "published_error": paper and float(paper[1])}
+    facts |= {"published_mean": paper and float(paper[0]), "published_standard_error": paper and float(paper[1])}
     value = None if score.mean is None else round(score.mean, 8)
     return Cell(score_text(score, key.metric), value, BEST if best else "", "‡" * improved + "†" * significant, facts)
 
@@ -312,7 +313,7 @@ def score_text(score: Score, metric: str) -> str:
     in_percent = quantity_of(metric).in_percent
     scale = 100 if in_percent else 1
     mean = mean_text(scale * score.mean, in_percent)
-    return mean if score.error is None else f"{mean}±{error_text(scale * score.error)}"
+    return mean if score.standard_error is None else f"{mean}±{standard_error_text(scale * score.standard_error)}"
 
 
 def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
@@ -375,7 +376,7 @@ def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *
     tests, condition, titles = ("shifted", "under", DATA_TITLES) if shifted else ("unshifted", "without", {})
     tables: list[Table] = []
     for metric in metrics:
-        own = {key: score for key, score in found.items() if key.metric == metric and is_uncalibrated(key)}
+        own = {key: score for key, score in found.items() if key.metric == metric and is_baseline(key)}
         if own:
             quantity = quantity_of(metric)
             caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {condition} shift"

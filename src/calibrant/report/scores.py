@@ -47,7 +47,7 @@ class Score:
     """The mean over seeds of the means over test sets, in the units of the rows."""
 
     mean: float | None  # None where the mean of a run is undefined
-    error: float | None  # the standard error; None with one seed
+    standard_error: float | None  # None with one seed
     n_seeds: int
     n_tests: int
     per_seed: dict[int, float]  # the means that are defined
@@ -115,7 +115,7 @@ def _run_means(rows: pa.Table, by: Sequence[str]) -> list[ChartRecord]:
 
 def _score(runs: dict[int, ChartRecord], n_tests: int) -> Score:
     means = {seed: runs[seed]["value_mean"] for seed in sorted(runs) if _is_defined(runs[seed], n_tests)}
-    mean, error = mean_and_error(list(means.values())) if len(means) == len(runs) else (None, None)
+    mean, error = mean_and_standard_error(list(means.values())) if len(means) == len(runs) else (None, None)
     return Score(mean, error, len(runs), n_tests, means)
 
 
@@ -126,10 +126,10 @@ def _is_defined(run: ChartRecord, n_tests: int) -> bool:
     )
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean over seeds and its standard error, None with one seed.
 
-    >>> mean_and_error([1.0, 2.0, 3.0, 4.0, 5.0]), mean_and_error([2.0])
+    >>> mean_and_standard_error([1.0, 2.0, 3.0, 4.0, 5.0]), mean_and_standard_error([2.0])
     ((3.0, 0.7071067811865476), (2.0, None))
     """
     known = len(values) > 1 and all(map(math.isfinite, values))
@@ -142,7 +142,7 @@ def mean_band(values: Sequence[float]) -> ChartRecord:
     >>> mean_band([1.0, 3.0])
     {'mean': 2.0, 'low': 1.0, 'high': 3.0, 'n_seeds': 2}
     """
-    mean, error = mean_and_error(values)
+    mean, error = mean_and_standard_error(values)
     return {"mean": mean, "low": mean - (error or 0.0), "high": mean + (error or 0.0), "n_seeds": len(values)}
 
 
