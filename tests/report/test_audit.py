@@ -16,7 +16,7 @@ from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
 from calibrant.report.audit import check_report, provenance, verdict_css_class
-from calibrant.report.numbers import number
+from calibrant.report.numbers import metric_text
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
 
@@ -77,7 +77,7 @@ def test_all_sections(tmp_path: Path) -> None:
     [nll] = compare(rows, other, metrics=["nll"], weights="w")
     lead = page.section('<div class="lead bad"')
     for text, start in {
-        number(nll.difference, "+"): "comparison",
+        metric_text(nll.difference, "+"): "comparison",
         f"Failed: ece > 0 (ece = {card.ece:.6g})": "scorecard",
         f"Passed: nll > 9 does not hold (nll = {card.nll:.6g})": "scorecard",
         rows.fingerprint: "provenance",
