@@ -180,7 +180,7 @@ def test_the_tables_of_the_page_are_those_of_the_command() -> None:
     rows = rows_table(row for run in found for row in run)
     whole = make_table(rows, "1", against="paper")
     for table in tables_of(rows):
-        at = next(at for at, column in enumerate(whole.columns) if column.heading == table.option)
+        at = next(at for at, column in enumerate(whole.columns) if column.heading == table.menu_label)
         for row, line in zip(table.rows, whole.rows, strict=True):
             for own, other in zip(row[1:], line[at : at + 2], strict=True):
                 assert (own.text, own.value, own.kind) == (other.text, other.value, other.kind)
@@ -190,9 +190,9 @@ def test_the_tables_of_the_page_are_those_of_the_command() -> None:
 
 
 def test_every_metric_has_its_table() -> None:
-    tables = {table.option: table for table in tables_of(ROWS)}
+    tables = {table.menu_label: table for table in tables_of(ROWS)}
     assert list(tables) == ["ECE", "Accuracy", "KSE", "Confidence", "Feature norm"]
-    assert len({table.name for table in tables.values()}) == len(tables)
+    assert len({table.html_id for table in tables.values()}) == len(tables)
     for metric, scale in (("ece", 100), ("feature_norm", 1)):
         for row in tables[quantity_of(metric).heading].rows:
             loss = next(loss for loss in NINE if loss_label(loss) == row[0].text)

@@ -35,7 +35,7 @@ from calibrant.report.figures import (
 )
 from calibrant.report.render import FIGURE_FORMATS, save, to_svg
 from calibrant.report.scores import by_panel
-from calibrant.report.style import COLUMN, PAGE, line_style
+from calibrant.report.style import COLUMN_WIDTH, PAGE_WIDTH, line_style
 from made.page import Page
 from made.rows import Experiment, curves_table, rows_table
 
@@ -277,7 +277,7 @@ def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: di
     sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)px"', drawn[name])]
     assert min(sizes) > 9.3  # pixels: 7 points
     narrow = name in ("gibbs", "samples", "local_constraints", "feature_norm", "risk_coverage", "heat_map")
-    assert 150 < width_of(drawn[name]) < (COLUMN if narrow else PAGE) + 10
+    assert 150 < width_of(drawn[name]) < (COLUMN_WIDTH if narrow else PAGE_WIDTH) + 10
 
 
 def test_marks_have_descriptions_and_the_colour_of_their_loss(drawn: dict[str, str]) -> None:
@@ -305,7 +305,7 @@ def test_two_data_sets_are_drawn_side_by_side_under_a_note(tmp_path: Path) -> No
     folder = write(tmp_path, ROWS, curves_table(kept))
     svg = to_svg(figures.make_figure("risk_coverage", folder))
     assert ">mnist: means are over the 4 of 5 test sets that all runs have.<" in svg
-    assert COLUMN < width_of(svg) < PAGE + 10
+    assert COLUMN_WIDTH < width_of(svg) < PAGE_WIDTH + 10
     assert "tests that all runs have" not in to_svg(
         figures.make_figure("risk_coverage", folder, calibrator="temperature")
     )

@@ -37,7 +37,7 @@ CARD = Table(
 )
 NAMES = Table(
     HOSTILE,
-    [Column(HOSTILE, numeric=False), Column(HOSTILE, group=HOSTILE, title=HOSTILE), Column("x", group=HOSTILE)],
+    [Column(HOSTILE, numeric=False), Column(HOSTILE, group=HOSTILE, tooltip=HOSTILE), Column("x", group=HOSTILE)],
     [[Cell(HOSTILE), Cell(HOSTILE, HOSTILE), Cell("1", 1.0)]],
     [HOSTILE],
 )

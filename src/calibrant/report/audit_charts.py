@@ -8,9 +8,9 @@ import altair as alt
 from calibrant.audits.curves import HIGH_CONFIDENCE, MIN_CURVE_ROWS
 from calibrant.report.charts import compose_figure, inline_data, layer_charts
 from calibrant.report.numbers import count, level_text, percent, percent_limits
-from calibrant.report.page import Drawing
+from calibrant.report.page import SvgFigure
 from calibrant.report.render import to_svg
-from calibrant.report.style import INK, PERCENT
+from calibrant.report.style import PERCENT_FORMAT, TEXT_COLOUR
 
 DIAGRAM_SIZE, CHART_WIDTH, CHART_HEIGHT, SHARE_HEIGHT = 380, 560, 220, 80  # pixels
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#888888"
@@ -18,14 +18,16 @@ PERCENT_TICKS = [at / 10 for at in range(0, 11, 2)]
 DESCRIPTION = {"description": alt.Description("description:N")}
 
 
-def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighted: bool) -> Drawing:
+def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighted: bool) -> SvgFigure:
     rows = []
     for row in bins:
         (low, high), (band_low, band_high) = row["interval"], row["band"]
         limits = {"interval_low": low, "interval_high": high, "band_low": band_low, "band_high": band_high}
         rows.append({**row, **limits, "description": bin_text(row)})
     data = alt.Chart(inline_data(rows))
-    share = alt.Y("share:Q", title="Share", axis=alt.Axis(format=PERCENT, tickCount=3), scale=alt.Scale(zero=True))
+    share = alt.Y(
+        "share:Q", title="Share", axis=alt.Axis(format=PERCENT_FORMAT, tickCount=3), scale=alt.Scale(zero=True)
+    )
     shares = _bars(data, GREY, share, "Confidence").properties(width=DIAGRAM_SIZE, height=SHARE_HEIGHT)
     chart = compose_figure(_diagram(data).properties(width=DIAGRAM_SIZE, height=DIAGRAM_SIZE), shares)
     furthest = max(bins, key=lambda row: row["share"] * abs(row["confidence"] - row["accuracy"]))
@@ -40,7 +42,7 @@ def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighte
         f"fall with {level_text(level)} probability, per bin (binomial{counts}). The dashed "
         "line is perfect calibration; points below it are overconfident. Lower chart: share of rows in each bin."
     )
-    return Drawing(to_svg(chart), alt_text, caption)
+    return SvgFigure(to_svg(chart), alt_text, caption)
 
 
 def bin_text(row: dict[str, Any]) -> str:
@@ -58,7 +60,9 @@ def _diagram(data: alt.Chart) -> alt.LayerChart:
         x=_unit_axis(alt.X, "low"), x2=alt.X2("high:Q"), y=low, y2=high, **DESCRIPTION
     )
     ends = alt.Chart(inline_data([{"at": 0}, {"at": 1}]))
-    diagonal = ends.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=alt.X("at:Q"), y=alt.Y("at:Q"))
+    diagonal = ends.mark_line(color=TEXT_COLOUR, strokeDash=[4, 3], strokeWidth=1).encode(
+        x=alt.X("at:Q"), y=alt.Y("at:Q")
+    )
     low, high = _unit_axis(alt.Y, "interval_low", "Accuracy"), alt.Y2("interval_high:Q")
     limits = data.mark_rule(color=BLUE, strokeWidth=1.5).encode(x=x, y=low, y2=high, **DESCRIPTION)
     accuracy = _unit_axis(alt.Y, "accuracy", "Accuracy")
@@ -68,7 +72,7 @@ def _diagram(data: alt.Chart) -> alt.LayerChart:
 
 def _unit_axis(channel: Any, field: str, title: str | None = None) -> Any:
     """An axis from 0 to 100 %."""
-    axis = alt.Axis(format=PERCENT, values=PERCENT_TICKS)
+    axis = alt.Axis(format=PERCENT_FORMAT, values=PERCENT_TICKS)
     return channel(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
 
@@ -79,7 +83,7 @@ def _bars(data: alt.Chart, colour: str, y: alt.Y, title: str | None) -> alt.Char
     return chart
 
 
-def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Drawing:
+def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> SvgFigure:
     rows = []
     for bar in bars:
         counts = f"{count(bar['correct'] + bar['incorrect'], 'row')}, {bar['correct']:,} correct"
@@ -103,7 +107,7 @@ def histogram_drawing(bars: Sequence[dict[str, Any]], *, weighted: bool) -> Draw
         f"{'Weighted share' if weighted else 'Share'} of rows per confidence bin of width 0.02: correct predictions "
         "above, incorrect ones below, on a different scale."
     )
-    return Drawing(to_svg(chart), alt_text, caption)
+    return SvgFigure(to_svg(chart), alt_text, caption)
 
 
 def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None) -> alt.Chart:
@@ -111,7 +115,7 @@ def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None)
     y = alt.Y(
         f"{outcome}_share:Q",
         title=f"Share, {outcome}",
-        axis=alt.Axis(format=PERCENT, tickCount=4, minExtent=34, titlePadding=8),
+        axis=alt.Axis(format=PERCENT_FORMAT, tickCount=4, minExtent=34, titlePadding=8),
         scale=alt.Scale(zero=True, reverse=outcome == "incorrect"),
     )
     return _bars(data.transform_filter(f"datum.{outcome}_share > 0"), colour, y, title)
@@ -119,7 +123,7 @@ def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None)
 
 def risk_drawing(
     line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float, *, weighted: bool
-) -> Drawing:
+) -> SvgFigure:
     """The risk-coverage curve, with points at some coverages and at 1."""
     points = []
     for row in risks:
@@ -128,7 +132,7 @@ def risk_drawing(
     points.append({"coverage": 1.0, "error": error, "description": f"all rows: error rate {percent(error)}"})
     top = min(max(1.1 * max(point["error"] for point in line), 0.01), 1.0)
     x = _unit_axis(alt.X, "coverage", "Coverage: share of rows that are kept, the most confident first")
-    axis = alt.Axis(format=PERCENT, tickCount=5)
+    axis = alt.Axis(format=PERCENT_FORMAT, tickCount=5)
     y = alt.Y("error:Q", title="Error rate", axis=axis, scale=alt.Scale(domain=[0, top]))
     curve = alt.Chart(inline_data(line)).mark_line(color=BLUE, strokeWidth=1.8).encode(x=x, y=y)
     marks = alt.Chart(inline_data(points)).mark_point(color=ORANGE, filled=True, size=60, opacity=1)
@@ -136,4 +140,4 @@ def risk_drawing(
     chart = compose_figure(layers.properties(width=CHART_WIDTH, height=CHART_HEIGHT))
     alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in points)}."
     start = f"{MIN_CURVE_ROWS:.0f} {'effective ' if weighted else ''}rows"
-    return Drawing(to_svg(chart), alt_text, f"Error rate among the most confident rows; the curve starts at {start}.")
+    return SvgFigure(to_svg(chart), alt_text, f"Error rate among the most confident rows; the curve starts at {start}.")

@@ -90,8 +90,8 @@ def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
         Column("Description", numeric=False),
         Column("Value"),
         Column(f"{level_text(audit.level)} CI"),
-        Column("Noise floor", title=NOISE_FLOOR_TITLE),
-        *([Column("Approximation error", title=APPROXIMATION_TITLE)] if bounded else []),
+        Column("Noise floor", tooltip=NOISE_FLOOR_TITLE),
+        *([Column("Approximation error", tooltip=APPROXIMATION_TITLE)] if bounded else []),
     ]
     rows = [
         [
@@ -116,11 +116,11 @@ def groups_table(found: GroupFindings, names: Sequence[str] = GROUP_METRICS) -> 
         Column("Rows"),
         Column("Accuracy"),
         Column("Confidence"),
-        Column("Gap", title="Confidence − accuracy, in percentage points"),
-        Column("ECE", title=f"Expected calibration error in percentage points, with its {level} CI"),
-        Column("Noise floor", title=f"{NOISE_FLOOR_TITLE}, in percentage points"),
-        Column("p (Holm)", title="Holm-adjusted p-value of the joint test of ECE and gap"),
-        *(Column(name, title=METRICS[name].title) for name in more),
+        Column("Gap", tooltip="Confidence − accuracy, in percentage points"),
+        Column("ECE", tooltip=f"Expected calibration error in percentage points, with its {level} CI"),
+        Column("Noise floor", tooltip=f"{NOISE_FLOOR_TITLE}, in percentage points"),
+        Column("p (Holm)", tooltip="Holm-adjusted p-value of the joint test of ECE and gap"),
+        *(Column(name, tooltip=METRICS[name].title) for name in more),
     ]
     rows = [
         [*_group_cells(group), *(metric_cell(group.card.get(name)) for name in more)] for group in found.worst_first
@@ -151,13 +151,13 @@ def _group_cells(group: Group) -> list[Cell]:
 def class_table(audit: Audit) -> Table:
     columns = [
         Column("Class", numeric=False),
-        Column("Labelled", title="Rows with this label"),
-        Column("Predicted", title="Rows predicted to be this class"),
-        Column("Recall", title="Share of the rows with this label that are predicted to be this class"),
-        Column("Precision", title="Share of the rows predicted to be this class that have this label"),
-        Column("Confidence", title="Mean confidence of the rows predicted to be this class"),
-        Column("Gap", title="Confidence − precision, in percentage points; ●: significant after Holm's correction"),
-        Column("Classwise ECE", title="ECE of the probability of this class over all rows, in percentage points"),
+        Column("Labelled", tooltip="Rows with this label"),
+        Column("Predicted", tooltip="Rows predicted to be this class"),
+        Column("Recall", tooltip="Share of the rows with this label that are predicted to be this class"),
+        Column("Precision", tooltip="Share of the rows predicted to be this class that have this label"),
+        Column("Confidence", tooltip="Mean confidence of the rows predicted to be this class"),
+        Column("Gap", tooltip="Confidence − precision, in percentage points; ●: significant after Holm's correction"),
+        Column("Classwise ECE", tooltip="ECE of the probability of this class over all rows, in percentage points"),
     ]
     rows = []
     for row in audit.classes[:MAX_TABLE_CLASSES]:
@@ -191,7 +191,7 @@ def error_table(audit: Audit) -> Table:
     files = any(row.file for row in statistics.errors)
     columns = [
         *([Column("File", numeric=False)] if files else []),
-        Column("Row", title="Index in its file, from 0"),
+        Column("Row", tooltip="Index in its file, from 0"),
         *(Column(name, numeric=False) for name in audit.id_columns),
         Column("Label", numeric=False),
         Column("Predicted", numeric=False),

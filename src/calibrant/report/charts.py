@@ -8,7 +8,18 @@ from typing import Any
 
 from calibrant.errors import MissingExtraError, NoDataError, printable
 from calibrant.report.scores import ChartRecord, by_panel
-from calibrant.report.style import AXIS, COLUMN, CONFIG, FONT_SIZE, GAP, INK, PAGE, PERCENT, ROW, Style
+from calibrant.report.style import (
+    AXIS_WIDTH,
+    COLUMN_WIDTH,
+    CONFIG,
+    FONT_SIZE,
+    LEGEND_ROW_HEIGHT,
+    PAGE_WIDTH,
+    PANEL_GAP,
+    PERCENT_FORMAT,
+    TEXT_COLOUR,
+    Style,
+)
 
 try:
     import altair as alt
@@ -136,21 +147,21 @@ def legend(lines: tuple[Style, ...], width: int, *, points: bool = True, columns
         x=alt.X("x_middle:Q", scale=x_scale, axis=None), shape=shape(lines)
     )
     text = base.mark_text(align="left", baseline="middle", fontSize=FONT_SIZE).encode(
-        x=alt.X("x_text:Q", scale=x_scale, axis=None), text=alt.Text("line:N"), color=alt.value(INK)
+        x=alt.X("x_text:Q", scale=x_scale, axis=None), text=alt.Text("line:N"), color=alt.value(TEXT_COLOUR)
     )
     chart = layer_charts(*((rules, symbols, text) if points else (rules, text)), rows=rows)
-    return to_spec(chart.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * ROW))
+    return to_spec(chart.properties(view=alt.ViewConfig(stroke=None), width=width, height=n_rows * LEGEND_ROW_HEIGHT))
 
 
 def panel_grid(panels: Sequence[Chart], columns: int) -> ChartSpec:
     """Panels in rows of this many columns."""
-    rows = [hconcat(*panels[at : at + columns], spacing=GAP) for at in range(0, len(panels), columns)]
-    return vconcat(*rows, spacing=GAP)
+    rows = [hconcat(*panels[at : at + columns], spacing=PANEL_GAP) for at in range(0, len(panels), columns)]
+    return vconcat(*rows, spacing=PANEL_GAP)
 
 
 def panel_width(columns: int, width: int, axes: int = 1) -> int:
     """Pixels of a panel where this many columns fill the width; axes: how many of them have a y axis."""
-    return int((width - axes * AXIS - (columns - 1) * GAP) / columns)
+    return int((width - axes * AXIS_WIDTH - (columns - 1) * PANEL_GAP) / columns)
 
 
 def panel_figure(
@@ -158,7 +169,7 @@ def panel_figure(
     lines: Sequence[Style],
     panel: Callable[[list[ChartRecord], str, int], Chart],
     *,
-    single_width: int = COLUMN,
+    single_width: int = COLUMN_WIDTH,
     **legend_options: Any,
 ) -> ChartSpec:
     """A panel per data set, two in a row, above a legend; panel(records, title, width) draws one.
@@ -166,15 +177,15 @@ def panel_figure(
     A figure of one panel has the single_width, in pixels.
     """
     groups = by_panel(records)
-    columns, total = (1, single_width) if len(groups) == 1 else (2, PAGE)
+    columns, total = (1, single_width) if len(groups) == 1 else (2, PAGE_WIDTH)
     width = panel_width(columns, total, axes=columns)
     charts = [panel(own, title, width) for title, own in groups.items()]
-    return compose_figure(panel_grid(charts, columns), legend(tuple(lines), total - AXIS, **legend_options))
+    return compose_figure(panel_grid(charts, columns), legend(tuple(lines), total - AXIS_WIDTH, **legend_options))
 
 
 def confidence_axis(field: str, *, labels: bool) -> alt.X:
     axis = alt.Axis(
-        format=PERCENT,
+        format=PERCENT_FORMAT,
         values=[0, 0.5, 1],
         labels=labels,
         ticks=labels,

@@ -25,7 +25,7 @@ from calibrant.report.experiment_words import describe_environments, describe_pr
 from calibrant.report.figures import ALL, FIGURES, ExperimentPath, ImageSource, make_figures, open_experiment, severity
 from calibrant.report.learning import CONSTRAINTS, LEARNING, draw_learning_curves, run_sort_key
 from calibrant.report.numbers import MISSING, count, duration, shorten_list
-from calibrant.report.page import Drawing, page_html
+from calibrant.report.page import SvgFigure, page_html
 from calibrant.report.paper import calibrator_tables, metric_tables, table_scores
 from calibrant.report.render import to_svg
 from calibrant.report.scores import shared_tests
@@ -48,10 +48,10 @@ PROGRESS_COLUMNS = [
     Column("Loss", numeric=False),
     Column("Data", numeric=False),
     Column("Model", numeric=False),
-    Column("Runs", title="number of planned runs, one for each seed"),
+    Column("Runs", tooltip="number of planned runs, one for each seed"),
     Column("Done"),
     Column("Remaining"),
-    Column("Time per run", title="median over finished runs"),
+    Column("Time per run", tooltip="median over finished runs"),
 ]
 
 
@@ -153,7 +153,7 @@ def _results(rows: pa.Table, files: Mapping[str, str]) -> dict[str, Any]:
     metrics = sort_metrics(pc.unique(rows["metric"]).to_pylist())
     plain = rows.filter(pc.equal(rows["variant"], ""))
     drawings = {
-        name: Drawing(svg, _first_sentence(FIGURES[name].caption), FIGURES[name].caption, name, _figure_title(name))
+        name: SvgFigure(svg, _first_sentence(FIGURES[name].caption), FIGURES[name].caption, name, _figure_title(name))
         for name, svg in files.items()
     }
     return {
@@ -178,7 +178,7 @@ def _first_sentence(caption: str) -> str:
     return caption.partition(". ")[0].removesuffix(".") + "."
 
 
-def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[str]) -> list[Drawing]:
+def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[str]) -> list[SvgFigure]:
     """A chart against severity for each metric that has a better direction."""
     drawings = []
     for metric in [name for name in metrics if quantity_of(name).better][:MAX_METRICS]:
@@ -190,7 +190,7 @@ def _severity_drawings(rows: pa.Table, metrics: Sequence[str], notes: Sequence[s
             title = "Error" if metric == "accuracy" else quantity_of(metric).heading
             chart = with_notes(severity.draw_metric(records, metric, title), notes)
             alt = f"Line chart of {title} against severity, one line per loss."
-            drawings.append(Drawing(to_svg(chart), alt, name=metric, title=title))
+            drawings.append(SvgFigure(to_svg(chart), alt, name=metric, title=title))
     return drawings
 
 
@@ -199,7 +199,7 @@ def _learning_curves(folder: ExperimentFolder, runs: Mapping[str, RunKey]) -> di
     charts, lines, notes = draw_learning_curves(folder, runs)
     drawings = {
         name: [
-            Drawing(to_svg(charts[q.key]), f"Line chart of {q.heading} over epochs.", q.title, q.key, q.heading)
+            SvgFigure(to_svg(charts[q.key]), f"Line chart of {q.heading} over epochs.", q.title, q.key, q.heading)
             for q in quantities
             if q.key in charts
         ]
@@ -246,7 +246,7 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
         label = loss_label(run.loss, run.variant, run.label_smoothing)
         counts = [Cell(str(len(names))), Cell(str(n_done)), Cell(str(n_remaining), kind="bad" if n_remaining else "")]
         rows.append([Cell(label), Cell(run.data), Cell(run.model), *counts, time_cell])
-    return Table("Runs by loss, data set and model", PROGRESS_COLUMNS, rows, name="plan-table")
+    return Table("Runs by loss, data set and model", PROGRESS_COLUMNS, rows, html_id="plan-table")
 
 
 def _provenance(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from calibrant.metrics.table import Quantity
 from calibrant.report import charts
 from calibrant.report.numbers import count, percent, shorten_list
 from calibrant.report.scores import ChartRecord, by_panel, mean_band, panel_titles
-from calibrant.report.style import FONT_SIZE, GAP, INK, PAGE, PERCENT, Style, line_style, loss_label, loss_sort_key
+from calibrant.report.style import (
+    FONT_SIZE,
+    PAGE_WIDTH,
+    PANEL_GAP,
+    PERCENT_FORMAT,
+    TEXT_COLOUR,
+    Style,
+    line_style,
+    loss_label,
+    loss_sort_key,
+)
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are drawn: those that end farthest from their targets
 CONSTRAINT_NAMES = {
@@ -214,13 +224,13 @@ def draw_learning_curves(
 def draw_epochs(records: Sequence[ChartRecord], quantity: Quantity) -> charts.ChartSpec:
     """A quantity against epochs, a panel per data set."""
     lines = line_styles(records)
-    return charts.panel_figure(records, lines, partial(_epoch_panel, lines, quantity), single_width=PAGE)
+    return charts.panel_figure(records, lines, partial(_epoch_panel, lines, quantity), single_width=PAGE_WIDTH)
 
 
 def _epoch_panel(
     lines: Sequence[Style], quantity: Quantity, records: Sequence[ChartRecord], title: str, width: int
 ) -> alt.LayerChart:
-    axis = alt.Axis(format=PERCENT if quantity.in_percent else "~r", tickCount=5)
+    axis = alt.Axis(format=PERCENT_FORMAT if quantity.in_percent else "~r", tickCount=5)
     y = alt.Y("mean:Q", title=quantity.heading, axis=axis, scale=alt.Scale(zero=False))
     base = _epoch_base(lines)
     chart = charts.layer_charts(
@@ -277,13 +287,13 @@ def draw_moments(moments: Sequence[ChartRecord]) -> charts.ChartSpec:
     panels = list(by_panel(titled))[:MAX_MOMENT_PANELS]
     records = [record for record in titled if record["panel"] in panels]
     columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
-    header = alt.Header(labelFontSize=FONT_SIZE, labelColor=INK, labelFontWeight="bold")
+    header = alt.Header(labelFontSize=FONT_SIZE, labelColor=TEXT_COLOUR, labelFontWeight="bold")
     facet = alt.Facet("panel:N", sort=panels, title=None, header=header)
     panel = _moment_panel(line_styles(records)).properties(
-        width=charts.panel_width(columns, PAGE, axes=columns), height=110
+        width=charts.panel_width(columns, PAGE_WIDTH, axes=columns), height=110
     )
     rows = charts.inline_data(_mark_epochs(records, _describe_moment))
-    chart = panel.facet(facet=facet, columns=columns, data=rows, spacing=GAP)
+    chart = panel.facet(facet=facet, columns=columns, data=rows, spacing=PANEL_GAP)
     return charts.compose_figure(chart.resolve_scale(y="independent").resolve_axis(x="independent"))
 
 
@@ -293,7 +303,9 @@ def _moment_panel(lines: Sequence[Style]) -> alt.LayerChart:
     y = alt.Y("mean:Q", title="Moment", axis=alt.Axis(tickCount=4, format="~r"), scale=scale)
     targets = [
         base.mark_line(strokeWidth=1, strokeDash=list(dashes)).encode(
-            y=alt.Y(f"{target}:Q", title="Moment", scale=scale), color=alt.value(INK), detail=alt.Detail("line:N")
+            y=alt.Y(f"{target}:Q", title="Moment", scale=scale),
+            color=alt.value(TEXT_COLOUR),
+            detail=alt.Detail("line:N"),
         )
         for target, dashes in (("global", (5, 3)), ("local", (1.5, 2.5)))
     ]

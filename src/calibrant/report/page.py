@@ -27,7 +27,7 @@ BACKGROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SvgFigure:
     """A chart on a page.
 
     Args:

@@ -274,8 +274,8 @@ def _build_table(
 
 def _columns(heading: TableHeading, add_paper: bool) -> list[Column]:
     own = Column(heading.label, group=heading.group)
-    title = f"{heading.group} {heading.label} in the paper".strip()
-    return [own, Column("paper", title=title, group=heading.group)] if add_paper else [own]
+    tooltip = f"{heading.group} {heading.label} in the paper".strip()
+    return [own, Column("paper", tooltip=tooltip, group=heading.group)] if add_paper else [own]
 
 
 def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) -> dict[ScoreKey, tuple[bool, bool]]:
@@ -381,7 +381,7 @@ def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *
             quantity = quantity_of(metric)
             caption = f"{quantity.heading}{' (%)' if quantity.in_percent else ''} {condition} shift"
             table = _table_by_data(own, caption, [metric], titles, notes=notes, with_paper=shifted, tests=tests)
-            tables.append(replace(table, name=f"scores-{len(tables) + 1}", option=quantity.heading))
+            tables.append(replace(table, html_id=f"scores-{len(tables) + 1}", menu_label=quantity.heading))
     return tables
 
 
@@ -391,6 +391,6 @@ def calibrator_tables(found: Scores, notes: Sequence[str]) -> list[Table]:
     layouts = [_table_by_maxent] if any(key.loss in MAXENT_COLUMNS and not key.variant for key in eces) else []
     layouts += [_table_by_loss] if eces else []
     return [
-        replace(layout(eces, notes=notes, with_paper=True), name=f"calibrators-{number}")
+        replace(layout(eces, notes=notes, with_paper=True), html_id=f"calibrators-{number}")
         for number, layout in enumerate(layouts, 1)
     ]

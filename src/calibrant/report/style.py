@@ -127,13 +127,13 @@ def sort_metrics(metrics: Iterable[str]) -> list[str]:
     return sorted(metrics, key=position)
 
 
-COLUMN, PAGE = 320, 670  # pixels: 8.5 cm for one column of text, 17.7 cm for two
-AXIS, GAP = 46, 14  # pixels of an axis with its title, and between panels
+COLUMN_WIDTH, PAGE_WIDTH = 320, 670  # pixels: 8.5 cm for one column of text, 17.7 cm for two
+AXIS_WIDTH, PANEL_GAP = 46, 14  # pixels of an axis with its title, and between panels
 FONT_SIZE = 10  # pixels: 7.5 points
-ROW = 15  # pixels of a row of the legend
-INK = "#222222"
+LEGEND_ROW_HEIGHT = 15  # pixels of a row of the legend
+TEXT_COLOUR = "#222222"
 FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
-PERCENT = "~%"
+PERCENT_FORMAT = "~%"
 
 CONFIG: dict[str, Any] = {
     "background": "white",
@@ -144,8 +144,8 @@ CONFIG: dict[str, Any] = {
         "labelFontSize": FONT_SIZE,
         "titleFontSize": FONT_SIZE + 1,
         "titleFontWeight": "normal",
-        "labelColor": INK,
-        "titleColor": INK,
+        "labelColor": TEXT_COLOUR,
+        "titleColor": TEXT_COLOUR,
         "gridColor": "#EBEBEB",
         "gridWidth": 0.6,
         "domainColor": "#888888",
@@ -157,7 +157,7 @@ CONFIG: dict[str, Any] = {
     "title": {
         "fontSize": FONT_SIZE + 1,
         "fontWeight": "bold",
-        "color": INK,
+        "color": TEXT_COLOUR,
         "offset": 5,
         "anchor": "middle",
     },

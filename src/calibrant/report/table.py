@@ -15,13 +15,13 @@ class Column:
     Args:
         heading: The header.
         numeric: Whether the cells are right-aligned.
-        title: The tooltip of the header on a page.
+        tooltip: The tooltip of the header on a page.
         group: The header above adjacent columns of the same group; a table that is too wide is split between groups.
     """
 
     heading: str
     numeric: bool = True
-    title: str = ""
+    tooltip: str = ""
     group: str = ""
 
 
@@ -54,8 +54,8 @@ class Table:
         rows: The cells.
         notes: Sentences under the table.
         best: What the cells of kind "best" are the best of, for example "column"; "" where there are none.
-        name: The id of the table on a page.
-        option: The label of the table in a drop-down list of the page.
+        html_id: The id of the table on a page.
+        menu_label: The label of the table in a drop-down list of the page.
     """
 
     caption: str
@@ -63,8 +63,8 @@ class Table:
     rows: list[list[Cell]]
     notes: list[str] = field(default_factory=list)
     best: str = ""
-    name: str = ""
-    option: str = ""
+    html_id: str = ""
+    menu_label: str = ""
 
     def footnotes(self, emphasis: str) -> list[str]:
         """The notes, preceded by the meaning of emphasised cells. emphasis: of the format, for example "bold"."""

@@ -10,7 +10,7 @@ from calibrant.experiments.folder import RAW
 from calibrant.report import charts
 from calibrant.report.figures.severity import severity_panel, severity_records
 from calibrant.report.scores import ChartRecord, by_panel, select_rows, unique_losses
-from calibrant.report.style import PAGE, loss_label, sequential_styles
+from calibrant.report.style import PAGE_WIDTH, loss_label, sequential_styles
 
 DEFAULT_LOSSES = ("cross_entropy", "focal", "maxent_mean")
 MAX_PANELS_IN_ROW = 3
@@ -44,7 +44,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
                 lines,
                 [record for record in own if record["loss"] == loss],
                 printable(f"{panel}: {loss_label(loss)}"),
-                charts.panel_width(MAX_PANELS_IN_ROW, PAGE, axes=MAX_PANELS_IN_ROW),
+                charts.panel_width(MAX_PANELS_IN_ROW, PAGE_WIDTH, axes=MAX_PANELS_IN_ROW),
                 label=lambda record: _label(record["calibrator"]),
                 y_title="ECE",
                 height=150,
@@ -54,7 +54,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
         ]
     columns = min(MAX_PANELS_IN_ROW, len(unique_losses(records)))
     return charts.compose_figure(
-        charts.panel_grid(panels, columns), charts.legend(tuple(lines), charts.panel_width(1, PAGE))
+        charts.panel_grid(panels, columns), charts.legend(tuple(lines), charts.panel_width(1, PAGE_WIDTH))
     )
 
 

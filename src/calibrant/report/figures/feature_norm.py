@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from calibrant.report import charts
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord, add_shift_levels, mean_records, select_rows, unique_losses
-from calibrant.report.style import FONT_SIZE, PERCENT, Style, line_style, loss_label
+from calibrant.report.style import FONT_SIZE, PERCENT_FORMAT, Style, line_style, loss_label
 
 
 def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
@@ -42,7 +42,7 @@ def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: in
     y_scale = alt.Scale(zero=True, padding=8, nice=False)
     base = alt.Chart().encode(
         x=alt.X("norm:Q", title="Mean feature norm", scale=x_scale, axis=alt.Axis(tickCount=6)),
-        y=alt.Y("ece:Q", title="ECE", scale=y_scale, axis=alt.Axis(format=PERCENT, tickCount=6)),
+        y=alt.Y("ece:Q", title="ECE", scale=y_scale, axis=alt.Axis(format=PERCENT_FORMAT, tickCount=6)),
         color=charts.colour(lines),
         description="description:N",
     )

@@ -8,7 +8,7 @@ from calibrant.maxent import gibbs_distribution
 from calibrant.report import charts
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord
-from calibrant.report.style import COLUMN, PERCENT, Style, sequential_styles
+from calibrant.report.style import COLUMN_WIDTH, PERCENT_FORMAT, Style, sequential_styles
 
 MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
 
@@ -39,7 +39,7 @@ def _panel(records: list[ChartRecord], moment: str, symbol: str) -> charts.Chart
     own = [record for record in records if record["moment"] == moment]
     rows = [_add_description(record, f"{symbol} = {record['target']:g}") for record in own]
     lines = sequential_styles(list(dict.fromkeys(row["line"] for row in rows)))
-    width = charts.panel_width(2, COLUMN, axes=2)
+    width = charts.panel_width(2, COLUMN_WIDTH, axes=2)
     chart = _lines(rows, lines, y_title="Probability" if moment == "mean" else None)
     return charts.vconcat(chart.properties(width=width, height=150), charts.legend(tuple(lines), width), spacing=6)
 
@@ -59,7 +59,7 @@ def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, y_title: str | No
             axis=alt.Axis(values=ticks, grid=False, format="d"),
             scale=alt.Scale(nice=False, padding=6),
         ),
-        y=alt.Y("probability:Q", title=y_title, axis=alt.Axis(format=PERCENT, tickCount=5)),
+        y=alt.Y("probability:Q", title=y_title, axis=alt.Axis(format=PERCENT_FORMAT, tickCount=5)),
         color=charts.colour(lines),
     )
     return charts.layer_charts(

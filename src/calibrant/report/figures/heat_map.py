@@ -12,11 +12,11 @@ from calibrant.report import charts
 from calibrant.report.figures.severity import SEVERITY_HINT
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord, by_panel, filter_severity, mean_records, select_rows, unique_losses
-from calibrant.report.style import COLUMN, FONT_SIZE, INK, loss_label
+from calibrant.report.style import COLUMN_WIDTH, FONT_SIZE, TEXT_COLOUR, loss_label
 
 LABEL_WIDTH, CELL_HEIGHT = 110, 16  # pixels
 MEAN = "mean"  # in place of a corruption: the mean over all corruptions
-DARK = 0.55  # of the largest value: above it the text is white
+WHITE_TEXT_ABOVE = 0.55  # of the largest value
 
 
 def prepare(rows: pa.Table, *, severity: int | None = None, **selection: Any) -> list[ChartRecord]:
@@ -49,10 +49,10 @@ def _panel(cells: list[ChartRecord], title: str) -> charts.Chart:
     )
     blue = alt.Color("mean:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=None)
     squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=blue)
-    ink = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
+    ink = alt.condition("datum.dark", alt.value("white"), alt.value(TEXT_COLOUR))
     text = base.mark_text(fontSize=FONT_SIZE - 0.5).encode(text=alt.Text("text:N"), color=ink)
     chart = charts.layer_charts(squares, text, rows=rows).properties(
-        width=max(COLUMN - LABEL_WIDTH, 23 * len(losses)),
+        width=max(COLUMN_WIDTH - LABEL_WIDTH, 23 * len(losses)),
         height=CELL_HEIGHT * len(corruptions),
         title=f"{title}: ECE in %",
     )
@@ -68,6 +68,6 @@ def _add_text(cell: ChartRecord, largest: float) -> ChartRecord:
         "line": line,
         "corruption": corruption,
         "text": f"{100 * cell['mean']:.1f}",
-        "dark": cell["mean"] > DARK * largest,
+        "dark": cell["mean"] > WHITE_TEXT_ABOVE * largest,
         "description": charts.describe_mark(line, condition, f"ECE {percent(cell['mean'])}"),
     }

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from calibrant.report import charts
 from calibrant.report.figures.reliability import confidence_histogram, reliability_bins, select_curves
 from calibrant.report.scores import ChartRecord, by_panel, keep_paired_losses, unique_losses
-from calibrant.report.style import FONT_SIZE, INK, PAGE, loss_label
+from calibrant.report.style import FONT_SIZE, PAGE_WIDTH, TEXT_COLOUR, loss_label
 
 MAXENT_LOSSES = ("maxent_mean", "maxent_variance", "maxent_mean_variance")
 MAX_COLUMN_WIDTH = 150  # pixels
@@ -35,13 +35,13 @@ def prepare(
 
 
 def draw(records: list[ChartRecord]) -> charts.ChartSpec:
-    return charts.compose_figure(*(_block(bins, panel) for panel, bins in by_panel(records).items()))
+    return charts.compose_figure(*(_dataset_figure(bins, panel) for panel, bins in by_panel(records).items()))
 
 
-def _block(bins: Sequence[ChartRecord], title: str) -> charts.ChartSpec:
+def _dataset_figure(bins: Sequence[ChartRecord], title: str) -> charts.ChartSpec:
     """A column per loss, a row per label smoothing; the rows with smoothing repeat the outline of the row without."""
     losses = unique_losses(bins)
-    width = min(MAX_COLUMN_WIDTH, charts.panel_width(len(losses), PAGE))
+    width = min(MAX_COLUMN_WIDTH, charts.panel_width(len(losses), PAGE_WIDTH))
     top = 1.05 * max(record["share"] for record in bins)
     rows = []
     for smoothing in sorted({record["label_smoothing"] for record in bins}):
@@ -66,7 +66,7 @@ def _histogram(own: Sequence[ChartRecord], plain: Sequence[ChartRecord], *, firs
     corners.append({"low": plain[-1]["high"], "share": plain[-1]["share"]})
     outline = (
         alt.Chart(charts.inline_data(corners))
-        .mark_line(interpolate="step-after", color=INK, strokeWidth=1)
+        .mark_line(interpolate="step-after", color=TEXT_COLOUR, strokeWidth=1)
         .encode(x=charts.confidence_axis("low", labels=True), y=alt.Y("share:Q", scale=alt.Scale(domain=[0, top])))
     )
     return charts.layer_charts(bars, outline)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from calibrant.report import charts
 from calibrant.report.numbers import percent
 from calibrant.report.scores import ChartRecord, by_panel, filter_severity, pool_curves, select_rows, unique_losses
-from calibrant.report.style import FONT_SIZE, INK, PAGE, PERCENT, line_style, loss_label
+from calibrant.report.style import FONT_SIZE, PAGE_WIDTH, PERCENT_FORMAT, TEXT_COLOUR, line_style, loss_label
 
 N_RELIABILITY_BINS = 10
 SHIFT_HINT = "Use a data set with shifted test sets, for example digits or cifar10"
@@ -49,15 +49,15 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     rows: list[charts.ChartSpec] = []
     for panel, bins in by_panel(records).items():
         losses = unique_losses(bins)
-        width = min(MAX_WIDTH, charts.panel_width(min(MAX_COLUMNS, len(losses)), PAGE))
+        width = min(MAX_WIDTH, charts.panel_width(min(MAX_COLUMNS, len(losses)), PAGE_WIDTH))
         for first in range(0, len(losses), MAX_COLUMNS):
             part = losses[first : first + MAX_COLUMNS]
             title = panel if first == 0 else f"{panel}, continued"
-            rows.append(_block([record for record in bins if record["loss"] in part], title, width))
+            rows.append(_dataset_figure([record for record in bins if record["loss"] in part], title, width))
     return charts.compose_figure(*rows)
 
 
-def _block(bins: Sequence[ChartRecord], title: str, width: int) -> charts.ChartSpec:
+def _dataset_figure(bins: Sequence[ChartRecord], title: str, width: int) -> charts.ChartSpec:
     """A column per loss; the columns share the y axes of the first."""
     lines = charts.colour([line_style(loss) for loss in unique_losses(bins)])
     histogram = _bars(_share_axis(bins), labels=False).encode(color=lines).transform_filter("!datum.ideal")
@@ -69,7 +69,7 @@ def _block(bins: Sequence[ChartRecord], title: str, width: int) -> charts.ChartS
 def _facets(chart: alt.Chart | alt.LayerChart, bins: Sequence[ChartRecord], *, headers: bool) -> alt.FacetChart:
     """The chart for each loss, as facets: four times as fast as a concatenation."""
     names = [loss_label(loss) for loss in unique_losses(bins)]
-    header = alt.Header(labels=headers, labelFontSize=FONT_SIZE, labelColor=INK, labelPadding=3)
+    header = alt.Header(labels=headers, labelFontSize=FONT_SIZE, labelColor=TEXT_COLOUR, labelPadding=3)
     rows = [_add_description(record) for record in bins] + [{"line": name, "ideal": True} for name in names]
     column = alt.Column("line:N", sort=names, title=None, header=header)
     facets: alt.FacetChart = chart.facet(column=column, data=charts.inline_data(rows), spacing=8, bounds="flush")
@@ -86,16 +86,16 @@ def confidence_histogram(bins: Sequence[ChartRecord], *, first: bool, top: float
 
 
 def _share_axis(bins: Sequence[ChartRecord], *, first: bool = True, top: float | None = None) -> alt.Y:
-    axis = alt.Axis(format=PERCENT, tickCount=3, labels=first, ticks=first)
+    axis = alt.Axis(format=PERCENT_FORMAT, tickCount=3, labels=first, ticks=first)
     domain = [0, top or 1.05 * max(record["share"] for record in bins)]
     return alt.Y("share:Q", title="Share" if first else None, axis=axis, scale=alt.Scale(domain=domain))
 
 
 def _accuracies(lines: alt.Color) -> alt.LayerChart:
-    axis = alt.Axis(format=PERCENT, values=[0, 0.5, 1])
+    axis = alt.Axis(format=PERCENT_FORMAT, values=[0, 0.5, 1])
     y = alt.Y("accuracy:Q", title="Accuracy", axis=axis, scale=alt.Scale(domain=[0, 1]))
     bars = _bars(y, labels=True).encode(color=lines).transform_filter("isValid(datum.accuracy)")
-    rule = alt.Chart().mark_rule(color=INK, strokeDash=[3, 2], strokeWidth=1, aria=False)
+    rule = alt.Chart().mark_rule(color=TEXT_COLOUR, strokeDash=[3, 2], strokeWidth=1, aria=False)
     diagonal = rule.encode(x=alt.datum(0), x2=alt.datum(1), y=alt.datum(0), y2=alt.datum(1))
     return charts.layer_charts(bars, diagonal.transform_filter("datum.ideal"))
 

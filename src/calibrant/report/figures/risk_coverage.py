@@ -9,7 +9,7 @@ import pyarrow as pa
 from calibrant.report.charts import ChartSpec, colour, dash, inline_data, panel_figure
 from calibrant.report.figures.reliability import select_curves
 from calibrant.report.scores import ChartRecord, pool_curves, unique_losses
-from calibrant.report.style import PERCENT, Style, line_style, loss_label
+from calibrant.report.style import PERCENT_FORMAT, Style, line_style, loss_label
 
 
 def prepare(curves: pa.Table, *, severity: int | None = None, **selection: Any) -> list[ChartRecord]:
@@ -27,7 +27,7 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
 
 
 def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: int) -> alt.Chart:
-    axis = alt.Axis(format=PERCENT, tickCount=5)
+    axis = alt.Axis(format=PERCENT_FORMAT, tickCount=5)
     chart: alt.Chart = (
         alt.Chart(inline_data([{**record, "line": loss_label(record["loss"])} for record in records]))
         .mark_line(strokeWidth=1.5)

@@ -13,7 +13,7 @@ from PIL import Image
 from calibrant.errors import InvalidInputError, printable
 from calibrant.report.charts import ChartSpec, compose_figure, describe_mark, inline_data
 from calibrant.report.scores import ChartRecord
-from calibrant.report.style import COLUMN, FONT_SIZE, PAGE
+from calibrant.report.style import COLUMN_WIDTH, FONT_SIZE, PAGE_WIDTH
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -46,7 +46,7 @@ def _url(name: str, pixels: Pixels) -> str:
 
 def draw(records: list[ChartRecord]) -> ChartSpec:
     rows, columns = (list(dict.fromkeys(record[name] for record in records)) for name in ("row", "column"))
-    room = COLUMN if len(columns) <= 6 else PAGE
+    room = COLUMN_WIDTH if len(columns) <= 6 else PAGE_WIDTH
     side = min(MAX_SIDE, (room - ROW_LABELS) // len(columns))
     names = min(round(6.2 * max(map(len, rows))), ROW_LABELS + 30)  # a viewer may use a wider font
     plain: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelFontSize": FONT_SIZE}

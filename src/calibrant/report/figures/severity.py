@@ -12,7 +12,7 @@ from calibrant.errors import NoDataError
 from calibrant.report import charts
 from calibrant.report.numbers import mean_text, percent
 from calibrant.report.scores import ChartRecord, by_panel, mean_records, select_rows, unique_losses
-from calibrant.report.style import PAGE, PERCENT, Style, line_style, loss_label, quantity_of
+from calibrant.report.style import PAGE_WIDTH, PERCENT_FORMAT, Style, line_style, loss_label, quantity_of
 
 Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
 SEVERITY_METRICS = ("accuracy", "ece", "kse")
@@ -54,7 +54,7 @@ def _accuracy_to_error(record: ChartRecord) -> ChartRecord:
 def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     lines = [line_style(loss) for loss in unique_losses(records)]
     metrics = [metric for metric in Y_TITLES if any(record["metric"] == metric for record in records)]
-    width = charts.panel_width(len(metrics), PAGE, axes=len(metrics))
+    width = charts.panel_width(len(metrics), PAGE_WIDTH, axes=len(metrics))
     rows = []
     for title, own in by_panel(records).items():
         panels = [
@@ -69,7 +69,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
             for metric in metrics
         ]
         rows.append(charts.hconcat(*panels, title=title))
-    return charts.compose_figure(*rows, charts.legend(tuple(lines), charts.panel_width(1, PAGE)))
+    return charts.compose_figure(*rows, charts.legend(tuple(lines), charts.panel_width(1, PAGE_WIDTH)))
 
 
 def draw_metric(records: list[ChartRecord], metric: str, title: str) -> charts.ChartSpec:
@@ -77,7 +77,7 @@ def draw_metric(records: list[ChartRecord], metric: str, title: str) -> charts.C
     lines = [line_style(loss) for loss in unique_losses(records)]
     in_percent = quantity_of(metric).in_percent
     panel = partial(severity_panel, lines, y_title=title, height=220, in_percent=in_percent)
-    return charts.panel_figure(records, lines, panel, single_width=PAGE)
+    return charts.panel_figure(records, lines, panel, single_width=PAGE_WIDTH)
 
 
 def label_by_loss(record: ChartRecord) -> str:
@@ -108,7 +108,7 @@ def severity_panel(
         color=charts.colour(lines),
         description="line:N",
     )
-    axis = alt.Axis(format=PERCENT if in_percent else "~r", tickCount=5)
+    axis = alt.Axis(format=PERCENT_FORMAT if in_percent else "~r", tickCount=5)
     scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
     y = alt.Y("mean:Q", title=y_title, axis=axis, scale=scale)
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
