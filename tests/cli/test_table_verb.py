@@ -31,7 +31,7 @@ def table(calibrant: Run, folder: Path) -> Run:
 def test_options_choose_the_table(table: Run) -> None:
     lines = [line.split() for line in table().done().splitlines()]
     assert ["CE", "26.0±0.6•†", "26.0±0.6", "26.0±0.6", "26.0±0.6"] in lines
-    assert "14.5±0.4" in table("--against", "paper").done()
+    assert "14.5±0.4" in table("--with-paper").done()
     wide = table("--name", "2").done()
     assert "MaxEnt w/ TS" in wide
     assert "11.5±0.6•‡" in wide

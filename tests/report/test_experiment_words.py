@@ -178,7 +178,7 @@ def test_the_tables_of_the_page_are_those_of_the_command() -> None:
     losses = {"focal": (0.1, 0.2), "poly": (0.3, 0.45), "cross_entropy": (0.2, 0.1)}
     found = (ece(loss, *values, metric=metric) for loss, values in losses.items() for metric in metrics)
     rows = rows_table(row for run in found for row in run)
-    whole = make_table(rows, "1", against="paper")
+    whole = make_table(rows, "1", with_paper=True)
     for table in tables_of(rows):
         at = next(at for at, column in enumerate(whole.columns) if column.heading == table.menu_label)
         for row, line in zip(table.rows, whole.rows, strict=True):

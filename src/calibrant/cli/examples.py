@@ -78,7 +78,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "table": {
         "calibrant table runs/demo": "Table 1",
         "calibrant table runs/demo --name 2 -o table2.tex": "Table 2 as LaTeX",
-        "calibrant table runs/cifar10 --against paper": "with the published numbers",
+        "calibrant table runs/cifar10 --with-paper": "with the published numbers",
     },
     "train": {
         "calibrant train --loss maxent_mean": "on the embedded part of Fashion-MNIST",

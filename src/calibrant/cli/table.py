@@ -13,7 +13,7 @@ def table(
     *,
     name: str = "1",
     format: str | None = None,
-    against: str | None = None,
+    with_paper: bool = False,
     data: Words = (),
     all_losses: Switch = False,
     output: Output | None = None,
@@ -32,8 +32,8 @@ def table(
     format
         text, markdown, latex, csv or json (a record per score, in full precision and the units of the table); by
         default from the suffix of the output, else text.
-    against
-        "paper" adds the published numbers.
+    with_paper
+        Add the published numbers.
     data
         Data sets to show, by default all.
     all_losses
@@ -50,7 +50,7 @@ def table(
     if format is None:
         format = TABLE_SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
     made = make_table(
-        ExperimentFolder(Path(folder)).read_rows(), name, against=against, data=data, all_losses=all_losses
+        ExperimentFolder(Path(folder)).read_rows(), name, with_paper=with_paper, data=data, all_losses=all_losses
     )
     console = Console()
     text = render(made, format, width=WIDTH if output or not console.is_terminal else console.width)

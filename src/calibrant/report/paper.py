@@ -94,7 +94,7 @@ def make_table(
     rows: pa.Table,
     name: str,
     *,
-    against: str | None = None,
+    with_paper: bool = False,
     data: Sequence[str] | None = None,
     all_losses: bool = False,
 ) -> Table:
@@ -103,7 +103,7 @@ def make_table(
     Args:
         rows: The rows of the experiment, as `ExperimentFolder.read_rows` returns them.
         name: A key of TABLES: "1", "2" or "appendix".
-        against: "paper" adds the published numbers.
+        with_paper: Whether to add the published numbers.
         data: The data sets to show, by default all.
         all_losses: Whether Table 2 has a row for every loss instead of a column for each MaxEnt loss.
 
@@ -116,8 +116,6 @@ def make_table(
         InvalidInputError: all_losses is set for a table other than 2.
     """
     check_choice("table", name, TABLES)
-    if against is not None:
-        check_choice("against", against, ("paper",))
     if all_losses and name != "2":
         raise InvalidInputError(f"all_losses belongs to table 2, got table {name}")
     for wanted in data or ():
@@ -136,7 +134,7 @@ def make_table(
                 ]
             )
         )
-    options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": against == "paper"}
+    options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": with_paper}
     if name != "2":
         return _table_by_data(found, title, metrics, **options)
     return _table_by_loss(found, **options) if all_losses else _table_by_maxent(found, **options)
