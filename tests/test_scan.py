@@ -186,7 +186,10 @@ def test_damaged_rows(column: str, value: Any, kind: pa.DataType | None, tmp_pat
     columns[column] = pa.array([*columns[column][:7], value, *columns[column][8:]], type=kind)
     good, damaged = tmp_path / "a.parquet", tmp_path / "damaged.parquet"
     pq.write_table(pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS}), good)
-    pq.write_table(pa.table(columns), damaged, row_group_size=3)
+    try:
+        pq.write_table(pa.table(columns), damaged, row_group_size=3)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this version of pyarrow cannot write nulls in lists of fixed size")
     null = ["null"] if value is None or (isinstance(value, list) and None in value) else []
     assert_refused(damaged, "damaged.parquet", column, *null, row=7)
     if column == "logits" and len(value or [0] * N_CLASSES) in (0, N_CLASSES):

@@ -58,7 +58,7 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(calibrant: Run, file: Path, 
         ["digits", "mlp", "focal", "0", "2", "0", "2"],
     ):
         assert any([word for word in line.split() if word.isascii()] == words for line in out.splitlines()), out
-    assert f"4 runs in {tmp_path / 'out'}: 0 done, 4 left" in out
+    assert f"4 runs in {tmp_path / 'out'}: 0 done, 4 remaining" in out
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -103,7 +103,7 @@ def test_a_sweep_from_its_plan_to_its_rows(calibrant: Run, file: Path, tmp_path:
     assert before
     second = calibrant("run", file, "-o", folder, "--jobs", 1)
     assert second.code == 1
-    assert f"5 runs in {folder}: 2 done, 3 left" in second.out
+    assert f"5 runs in {folder}: 2 done, 3 remaining" in second.out
     assert "Traceback" not in second.out + second.err
     assert len(second.err.strip().splitlines()) == 1
     assert "1 of 5 runs failed" in second.err

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from calibrant.experiments.folder import RunOutcome
     from calibrant.experiments.run import ExperimentPlan, ExperimentResult
 
-PLAN_COLUMNS = ("data", "model", "loss", "smoothing", "seeds", "done", "left")
+PLAN_COLUMNS = ("data", "model", "loss", "smoothing", "runs", "done", "remaining")
 
 
 def run(

@@ -59,7 +59,7 @@ class ExperimentPlan:
         states = [self.states[key] for key in self.chosen]
         n_done, n_started = states.count("done"), states.count("started")
         started = f" ({n_started} started)" if n_started else ""
-        return f"{len(states)} runs in {self.folder.path}: {n_done} done, {len(states) - n_done} left{started}"
+        return f"{len(states)} runs in {self.folder.path}: {n_done} done, {len(states) - n_done} remaining{started}"
 
 
 @dataclass(frozen=True)

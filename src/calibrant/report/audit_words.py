@@ -25,7 +25,7 @@ from calibrant.report.numbers import (
 )
 
 POOLED_SHIFTS = (
-    "These files contain several shifted tests. If the tests share images, their rows are not independent, and the "
+    "These files contain several shifted test sets. If they share images, their rows are not independent, and the "
     "confidence intervals over all files are too narrow: audit each file separately, or use the results per group."
 )
 DIRECTIONS = ("overconfident", "underconfident")  # verdicts whose headline states confidence − accuracy
