@@ -36,7 +36,7 @@ test: check  ## all checks and all tests; of one package: make test T=tests/loss
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT) $(T)
 
 quick: $(READY)  ## the tests but those marked slow (Ray, browser, many processes), for the inner loop
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(LEFT_OUT) $(T)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(LEFT_OUT) $(or $(T),tests)
 
 test-portable: $(READY)  ## the tests of the numeric packages as on a processor without vector instructions
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 --dist loadfile $(LEFT_OUT) \
@@ -45,7 +45,7 @@ test-portable: $(READY)  ## the tests of the numeric packages as on a processor 
 test-oldest: $(READY)  ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[dev]'
-	.venv-oldest/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(LEFT_OUT) $(T)
+	.venv-oldest/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(LEFT_OUT) $(or $(T),tests)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet

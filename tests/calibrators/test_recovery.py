@@ -226,6 +226,7 @@ def test_every_calibrator_has_a_proof() -> None:
     assert {name for name, _ in PROOFS} | {"identity"} == set(CALIBRATORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), PROOFS)
 def test_calibrates(name: str, kind: str) -> None:
     proof = PROOFS[name, kind]

@@ -117,6 +117,7 @@ OPTIONS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_options_reach_the_fit(files: Files, calibrant: Run) -> None:
     known = draw(80, seed=5).with_features(features_of(80, seed=5))
     draw(150, seed=2).save("other.parquet")

@@ -77,6 +77,7 @@ def test_models_with_zeros_or_without_probabilities(digits: tuple[np.ndarray, ..
     assert log_loss(labels, margins.predict_proba(new)) < 0.4
 
 
+@pytest.mark.slow
 def test_works_inside_pipelines_and_searches() -> None:
     x, y = load_breast_cancer(return_X_y=True, as_frame=True)
     model = CalibratedClassifier(make_pipeline(StandardScaler(), LogisticRegression()), "platt", cv=2)

@@ -98,6 +98,7 @@ def score_stream(rows: Predictions, size: int, limit: int, names: Iterable[str] 
     return sum(Scorecard.of(batch, metrics=names, max_histogram_bins=limit) for batch in batches)  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_within_the_bound_and_a_ten_thousandth(case: str) -> None:
     """Of a stream with more distinct confidences than bins."""
@@ -108,6 +109,7 @@ def test_within_the_bound_and_a_ten_thousandth(case: str) -> None:
         assert abs(streamed[name] - exact[name]) <= min(streamed.error_bound(name) + 1e-9, 1e-4), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMED)
 def test_bound_of_a_few_rows_in_few_bins(name: str) -> None:
     random = np.random.default_rng(430)

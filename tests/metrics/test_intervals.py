@@ -47,6 +47,7 @@ def truth(n_classes: int, sharpness: float) -> dict[str, float]:
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "reps", "n_classes", "n", "sharpness"),
     [
@@ -54,8 +55,8 @@ def truth(n_classes: int, sharpness: float) -> dict[str, float]:
         ("mean", 400, 2, 500, 0.6),
         ("binned", 100, 10, 2000, 1.0),
         ("binned", 100, 2, 1000, 0.6),
-        pytest.param("binned", 100, 10, 2000, 0.6, marks=pytest.mark.slow),
-        pytest.param("binned", 100, 2, 1000, 1.0, marks=pytest.mark.slow),
+        ("binned", 100, 10, 2000, 0.6),
+        ("binned", 100, 2, 1000, 1.0),
         ("sorted", 25, 10, 2000, 1.0),
         ("sorted", 25, 2, 1000, 0.6),
     ],

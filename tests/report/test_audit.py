@@ -143,6 +143,7 @@ def test_user_text_is_escaped(tmp_path: Path) -> None:
     assert page.section('<section id="provenance"').count(HOSTILE) >= 3
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_and_two_hundred_groups_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibrant.audits.sample.MIN_SAMPLE_ROWS", 100)
     monkeypatch.setattr("calibrant.audits.sample.MAX_SAMPLE_LOGITS", 1)

@@ -268,6 +268,7 @@ def test_models_and_natural_shifts_have_their_own_panels() -> None:
 # The charts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_drawn_on_white(name: str, charts: dict[str, Any], drawn: dict[str, str]) -> None:
     spec = charts[name].to_dict()  # altair validates it
@@ -342,6 +343,7 @@ def test_every_format_is_written(suffix: str, charts: dict[str, Any], tmp_path: 
         assert Image.open(io.BytesIO(content)).width > 2.5 * 150
 
 
+@pytest.mark.slow
 def test_html_is_self_contained(charts: dict[str, Any], tmp_path: Path) -> None:
     save(charts["samples"], tmp_path / "samples.html")
     page = (tmp_path / "samples.html").read_text()
