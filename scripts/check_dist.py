@@ -77,11 +77,13 @@ def check_installed(wheel: Path, environment: Path, empty: Path) -> None:
     limits = ("-c", str(ROOT / "constraints.txt"))
     uv("pip", "install", "--quiet", "--python", str(python), *limits, str(wheel))
     empty.mkdir()
-    said = in_empty(empty, program, "--version").stdout.strip()
-    require(said == calibrant.__version__, f"the wheel says that it is {said}")
+    printed = in_empty(empty, program, "--version").stdout.strip()
+    require(printed == calibrant.__version__, f"the wheel says that it is {printed}")
     refused = in_empty(empty, program, "run", code=2).stderr.strip()
-    told = "calibrant: experiments need the extras report and train: pip install 'calibrant[report,train]'"
-    require(refused == told, f"without its extras, calibrant run says {refused}")
+    expected = (
+        "calibrant: running an experiment needs the extras report and train: pip install 'calibrant[report,train]'"
+    )
+    require(refused == expected, f"without its extras, calibrant run says {refused}")
     uv("pip", "install", "--quiet", "--python", str(python), *limits, f"calibrant[report,train] @ {wheel.as_uri()}")
     start = time.monotonic()
     printed = in_empty(empty, program, "run", *(["--only", ONLY] if ONLY else [])).stdout
