@@ -55,7 +55,8 @@ CLASSES = (
 )
 FIT = "calibrant fit val.parquet --calibrator"
 CHANGES = (
-    "T = 1.42 changes the ECE from 4.1 to {} percentage points and the NLL from 0.5000 to {} (5-fold cross-validation)"
+    "in 5-fold cross-validation it changes the ECE from 4.1 to {} percentage points and the NLL from 0.5000 to {} "
+    "(T = 1.42 on all rows)"
 )
 RECALIBRATE = f"Recalibrate with temperature scaling: {CHANGES}."
 FIT_TEMPERATURE = f" Fit it on a separate validation set: {FIT} temperature -o t.json"
@@ -69,7 +70,10 @@ GROUPS = (
     "One calibrator for all rows would not fix the groups by site: confidence − accuracy differs significantly between "
     "them. On all rows together, "
 )
-LARGER = "the ECE of 4.1 percentage points is significantly larger than that of a calibrated model"
+LARGER = (
+    "the ECE of 4.1 percentage points is significantly larger than expected of a perfectly calibrated model on these "
+    "rows"
+)
 SEPARATELY = "separately: confidence − accuracy differs significantly between them"
 PER_GROUP = f"Recalibrate the groups by site {SEPARATELY}{{}}: site = A is "
 NOT_ENOUGH = f"Temperature scaling is not enough: {CHANGES}; "
@@ -97,8 +101,8 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     "temperature": ((make_verdict(), BETTER), [RECALIBRATE.format("1.2", "0.4500") + FIT_TEMPERATURE]),
     "remaining": (
         (make_verdict(level=0.5), REMAINING),
-        [RECALIBRATE.format("2.0", "0.4500") + " After scaling, the ECE is estimated to be at least 1.1 percentage "
-         f"points (lower limit of the 95 % CI).{FIT_TEMPERATURE}"],
+        [RECALIBRATE.format("2.0", "0.4500") + " After scaling, an ECE of at least 1.1 percentage "
+         f"points remains (lower limit of the 95 % CI).{FIT_TEMPERATURE}"],
     ),
     "no improvement": (
         (make_verdict(), NEITHER),
@@ -109,8 +113,8 @@ ADVICE: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     "both worse": ((make_verdict(), BOTH_WORSE), [NOT_ENOUGH.format("6.0", "0.6000") + "the NLL and ECE increase sig"]),
     "not fitted": (
         (make_verdict(), NOT_FITTED),
-        [f"Recalibrate: {LARGER}. The effect of temperature scaling could not be measured on these rows; fit it on a "
-         f"separate validation set: {FIT} temperature -o t.json"],
+        [f"Recalibrate: {LARGER}. The effect of temperature scaling could not be measured on these rows; fit a "
+         f"temperature on a separate validation set: {FIT} temperature -o t.json"],
     ),
     "significant gap": (
         (make_verdict(p_ece=0.2, p_gap=0.001), NOT_FITTED),
@@ -253,9 +257,8 @@ def test_differences(metric: str, p_value: float, wanted: str) -> None:
 def test_no_threshold_and_numbers_at_the_ends() -> None:
     assert risk_sentences([], 0.0, 0.95)[0].startswith("No threshold keeps close to 95, 80 or 50 % of the rows: ")
     risk = {"coverage": 0.8, "threshold": 0.72, "error": 0.05, "interval": (0.03, 0.07)}
-    start = (
-        "Among the 80.0 % most confident rows (confidence ≥ 0.720), the error rate is 5.00 % (95 % CI 3.00 to 7.00 %)"
-    )
-    assert risk_sentences([risk], 0.2, 0.95) == [f"{start} instead of 20.0 %."]
+    rows = "the most confident 80.0 % of rows (confidence ≥ 0.720)"
+    start = f"Among {rows}, the error rate is 5.00 % (95 % CI 3.00 to 7.00 %)"
+    assert risk_sentences([risk], 0.2, 0.95) == [f"{start}, compared with 20.0 % among all rows."]
     assert risk_sentences([risk], 0.05, 0.95) == [f"{start}, as among all rows."]
     assert [points(x) for x in (0.99988, 1.0, 0.00999, 0.000996)] == ["99.988", "100.0", "1.0", "0.10"]

@@ -95,7 +95,7 @@ def test_the_best_loss_and_the_losses_within_seed_noise(metric: str, extreme: st
             [("poly", 0.3, 0.4), ("avuc", 0.9)],
             "The difference from Poly is significant (paired t-test over 2 seeds, 5 % level). AvUC: not tested, fewer",
         ),
-        ([("poly", 0.3)], "With one seed, the difference cannot be tested for significance."),
+        ([("poly", 0.3)], "With only one common seed, the difference cannot be tested for significance."),
     ],
 )
 def test_significance_is_tested_against_each_loss(others: list[tuple[Any, ...]], expected: str) -> None:
@@ -106,8 +106,8 @@ def test_significance_is_tested_against_each_loss(others: list[tuple[Any, ...]],
 def test_one_seed_no_common_seed_ties_and_one_loss() -> None:
     text = text_of(ece("focal", 0.1), ece("poly", 0.3))
     assert (
-        "Focal has the lowest mean ECE over the 2 shifted test sets (10.0 %); Poly is next (30.0 %). With one seed, "
-        in text
+        "Focal has the lowest mean ECE over the 2 shifted test sets (10.0 %); Poly is next (30.0 %). "
+        "With only one common seed, " in text
     )
     apart = text_of(ece("focal", 0.1, 0.1), ece("poly", 0.3, 0.3, first_seed=2))
     assert "With no common seed, the difference cannot be tested for significance." in apart

@@ -123,7 +123,7 @@ def test_table_2_has_a_row_for_each_data_set(rows: pa.Table) -> None:
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt w/ LS").marks == ""
     assert cell(table, "CIFAR10-C", "Mean", "MaxEnt").marks == ""
     assert cell(table, "CIFAR10-C", "Var", "MaxEnt").text == "–"
-    assert "‡: lower than for the same loss without calibrator and label smoothing." in table.notes
+    assert "‡: lower than for the same loss without a calibrator or label smoothing." in table.notes
 
 
 def test_table_2_with_all_losses_has_a_row_for_each(rows: pa.Table) -> None:

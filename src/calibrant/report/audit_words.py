@@ -42,7 +42,7 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     sentences += [difference_sentence(row, audit.level) for row in main]
     if decision_level(audit.level) != audit.level:
         level = level_text(decision_level(audit.level))
-        sentences.append(f"Recommendations use a confidence level of {level}, the lowest for any decision.")
+        sentences.append(f"Recommendations use a confidence level of {level}: they never use a lower one.")
     if audit.pooled_shifts:
         sentences.append(POOLED_SHIFTS)
     if audit.failed:
@@ -173,9 +173,11 @@ def risk_sentences(risks: Sequence[dict[str, Any]], error: float, level: float) 
         return [f"No threshold keeps close to 95, 80 or 50 % of the rows: {cause}."]
     sentences = []
     for row in risks:
-        rows = f"the {percent(row['coverage'])} most confident rows (confidence ≥ {threshold_text(row['threshold'])})"
+        rows = (
+            f"the most confident {percent(row['coverage'])} of rows (confidence ≥ {threshold_text(row['threshold'])})"
+        )
         rate, overall = percent(row["error"]), percent(error)
-        comparison = ", as among all rows" if rate == overall else f" instead of {overall}"
+        comparison = ", as among all rows" if rate == overall else f", compared with {overall} among all rows"
         interval = ci(level, percent_limits(row["interval"]))
         sentences.append(f"Among {rows}, the error rate is {rate} ({interval}){comparison}.")
     return sentences
@@ -207,7 +209,7 @@ ADVICE_SENTENCES = {  # a sentence that ends with a colon is followed by `advice
     "flexible_calibrator": "Temperature scaling is not enough: {effect}; {failure}. Fit a more flexible calibrator on "
     "a separate validation set:",
     "recalibrate": "Recalibrate: {finding}. The effect of temperature scaling could not be measured on these rows; fit "
-    "it on a separate validation set:",
+    "a temperature on a separate validation set:",
     "no_single_calibrator": "One calibrator for all rows would not fix the groups by {columns}: confidence − accuracy "
     "differs significantly between them. On all rows together, {overall}.",
     "recalibrate_per_group": "Recalibrate the groups by {by} separately: {groups}. Fit a temperature for each group:",
@@ -268,14 +270,15 @@ def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
     if facts["significant"] == "gap":
         finding = f"confidence − accuracy of {points(facts['gap'], '+')} percentage points differs significantly from 0"
     else:
-        larger = "is significantly larger than that of a calibrated model"
+        larger = "is significantly larger than expected of a perfectly calibrated model on these rows"
         finding = f"the ECE of {points(facts['ece'])} percentage points {larger}"
     if "temperature" not in facts:
         return {"finding": finding, "overall": finding}
     (ece, ece_after), (nll, nll_after) = facts["ece_change"], facts["nll_change"]
     effect = (
-        f"T = {facts['temperature']:.3g} changes the ECE from {points(ece)} to {points(ece_after)} percentage points "
-        f"and the NLL from {metric_text(nll)} to {metric_text(nll_after)} ({TEMPERATURE_FOLDS}-fold cross-validation)"
+        f"in {TEMPERATURE_FOLDS}-fold cross-validation it changes the ECE from {points(ece)} to {points(ece_after)} "
+        f"percentage points and the NLL from {metric_text(nll)} to {metric_text(nll_after)} "
+        f"(T = {facts['temperature']:.3g} on all rows)"
     )
     failure = "neither decreases significantly"
     if facts["worsened"]:
@@ -285,7 +288,7 @@ def _effect_texts(facts: dict[str, Any]) -> dict[str, str]:
     if facts.get("ece_remaining", 0) > 0:
         lower = f"lower limit of the {level_text(facts['level'])} CI"
         at_least = f"at least {points(facts['ece_remaining'])} percentage points"
-        remaining = f" After scaling, the ECE is estimated to be {at_least} ({lower})."
+        remaining = f" After scaling, an ECE of {at_least} remains ({lower})."
     overall = f"temperature scaling helps: {effect}"
     if not facts["helps"]:
         overall = f"temperature scaling does not help: {effect}; {failure}"

@@ -109,8 +109,8 @@ def _describe_significance(best: Score, others: Mapping[str, Score], higher_is_b
     tested = [label for label in others if common[label] >= 2]
     untested = [label for label in others if common[label] < 2]
     if not tested:
-        seeds = "one seed" if any(common.values()) else "no common seed"
-        return f"With {seeds}, the difference cannot be tested for significance."
+        seeds = "only one" if any(common.values()) else "no"
+        return f"With {seeds} common seed, the difference cannot be tested for significance."
     noise = [
         label for label in tested if not significantly_better(best, others[label], higher_is_better=higher_is_better)
     ]

@@ -330,7 +330,7 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
     yield from shared
     marks = "".join(cell.marks for cell in cells)
     if "‡" in marks:
-        yield "‡: lower than for the same loss without calibrator and label smoothing."
+        yield "‡: lower than for the same loss without a calibrator or label smoothing."
     if "†" in marks:
         yield (
             "†: significantly better than every other score it is compared with (paired t-tests over seeds, 5 % level "

@@ -27,7 +27,13 @@ ChartRecord = dict[str, Any]
 ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test set without errors, which is then skipped
 SIGNIFICANCE = 0.05
 MAX_SEVERITY = 5
-RUN_COLUMNS = ("loss", "variant", "label_smoothing", "calibrator", "metric")  # of these, tests do not depend
+RUN_COLUMNS = (
+    "loss",
+    "variant",
+    "label_smoothing",
+    "calibrator",
+    "metric",
+)  # they do not affect which test sets there are
 
 
 class ScoreKey(NamedTuple):

@@ -51,14 +51,14 @@ FIGURES: dict[str, Figure] = {
         "nothing",
         (),
         "Maximum-entropy distributions over the classes. A higher mean μ moves probability to the higher classes; a "
-        "higher variance σ² moves probability from the middle class to the outer classes.",
+        "higher variance σ² moves probability from the middle classes to the outer ones.",
     ),
     "severity": Figure(
         severity,
         "rows",
         SELECTION,
         "Error and calibration error against severity; 0 is the unshifted test set. Means over the corruptions of each "
-        "severity, then over seeds; bands are standard errors.",
+        "severity, then over seeds; bands are ± 1 standard error.",
     ),
     "samples": Figure(samples, "images", ("data", "severity"), "Unshifted and shifted test images."),
     "reliability": Figure(

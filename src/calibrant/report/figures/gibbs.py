@@ -16,7 +16,7 @@ MEANS, VARIANCES = (1.5, 3.0, 4.5, 6.0, 7.5), (1.0, 2.0, 4.0, 8.25, 12.0)
 def prepare(
     n_classes: int = 10, means: Sequence[float] = MEANS, variances: Sequence[float] = VARIANCES
 ) -> list[ChartRecord]:
-    """Distributions of a given mean, and of a given variance around the middle class. Raises: NotConvergedError."""
+    """Distributions of a given mean, and of a given variance around the mean class index. Raises: NotConvergedError."""
     uniform = [1 / n_classes] * n_classes
     middle = (n_classes - 1) / 2
     found = {("mean", mean): gibbs_distribution(uniform, "mean", targets=[mean]) for mean in means}
