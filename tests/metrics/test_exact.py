@@ -20,6 +20,7 @@ from calibrant.metrics.exact import (
     ece_p_value,
     holm,
 )
+from calibrant.metrics.hypotheses import Bins
 
 DIRECTIONS: list[GapDirection] = ["both", "over", "under"]
 
@@ -71,7 +72,7 @@ def test_p_value_agrees_with_the_draws_of_the_noise_floor(weighted: bool) -> Non
     correct = draw.random(400) < confidence**1.15
     weights = torch.from_numpy(draw.random(400) ** 2) if weighted else None
     bins = reliability_bins(torch.from_numpy(confidence), torch.from_numpy(correct), n_bins=15, weights=weights)
-    gap, calibrated, _ = intervals.draw_noise(bins, 0, n_draws=20_000)
+    gap, calibrated = Bins.of(bins).gap, intervals.calibrated_gaps(bins, 0, n_draws=20_000)
     norms = intervals.ABSOLUTE_SUM, intervals.POSITIVE_SUM, intervals.NEGATIVE_SUM
     for direction, norm in zip(DIRECTIONS, norms, strict=True):
         assert ece_p_value(bins, direction) == pytest.approx(float((norm(calibrated) >= norm(gap)).mean()), abs=0.015)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import betainc, gammaincinv
 from torch import Tensor
 
 from calibrant._arrays import blocks
@@ -11,18 +11,10 @@ from calibrant._checks import check_integer
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_scored
-from calibrant.metrics.exact import binomial_pmf, clopper_pearson
+from calibrant.metrics.exact import binomial_pmf
+from calibrant.metrics.hypotheses import SIGNIFICANT, Bins, Limits, Quantiles, invert, limits_of, ray_gaps
 from calibrant.metrics.influence import ScoredPredictions
-from calibrant.metrics.intervals import (
-    ABSOLUTE_SUM,
-    MIN_OUTCOME_ROWS,
-    SIGNIFICANT,
-    Limits,
-    cover_overall_gap,
-    draw_noise,
-    lower_limit,
-    norm_interval,
-)
+from calibrant.metrics.intervals import ABSOLUTE_SUM, binned_interval
 from calibrant.metrics.sample_scores import sample_scores, softmax_rounding
 
 INFLUENCE_BLOCK = 2**20  # numbers at a time
@@ -64,31 +56,26 @@ def cece(classes: BinSums) -> Tensor:
 
 
 def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel: bool) -> Limits:
-    """The limits of `norm_interval` for a sum over so many gaps that it is nearly normal.
+    """The classwise errors under all hypotheses of one ray that the observed one does not contradict.
 
-    The classes of a row are not independent: their probabilities sum to 1. The covariance of the predicted class (bins
-    above ½) with the label of an incorrect row (bins below) is included; of two classes, one is enough. Classes of a
-    multi-label model are assumed to be fully correlated, which gives the widest limits.
+    As in `calibrant.metrics.intervals`, but the distribution of a sum over so many gaps is computed instead of drawn.
+    The classes of a row are not independent: their probabilities sum to 1. Of two classes, one is enough; of more, the
+    covariance of gaps above ½ with those below is included. Classes of a multi-label model are assumed to be fully
+    correlated, which gives the widest limits.
     """
-    observed = float(cece(classes))
     if not multilabel and len(classes.total) == 2:
-        limits = norm_interval(observed, draw_noise(classes[1], seed), ABSOLUTE_SUM, level)
-        return cover_overall_gap(limits, classes[1], ABSOLUTE_SUM, level)
-    calibrated, bootstrap = _calibrated_variance(classes), _bootstrap_variance(classes)
-    significant = _significant(classes)
-    noise = np.where(significant, 0.0, _calibrated_deviation(classes))
-    shared = _shared_variance(classes, bootstrap, significant)
-
-    def deviation(variances: Float64Array) -> float:
-        if multilabel:
-            return float(np.sqrt(variances.sum(1)).sum())
-        return float(np.sqrt(variances.sum() + shared))
-
-    near = deviation(np.where(significant, bootstrap, np.maximum(calibrated - noise**2, 0.0)))
-    low = lower_limit(observed, *(noise.sum() + ndtri([(1 - level) / 2, level, (1 + level) / 2]) * near))
-    high = observed + float(ndtri((1 + level) / 2)) * deviation(bootstrap)
-    down, up = _rare_outcome_margins(classes, level, multilabel=multilabel)
-    return min(low, max(observed - down, 0.0)), min(max(high, observed + up), 1.0)
+        return binned_interval(classes[1], level, seed, norm=ABSOLUTE_SUM)
+    flat = BinSums(*(getattr(classes, name).flatten(0, 1) for name in BinSums.__slots__))
+    observed, bins = float(cece(classes)), Bins.of(flat)
+    number = torch.arange(len(flat.total))[flat.total > 0] // classes.total.shape[1]
+    n_effective = float(classes.total[0].sum() ** 2 / classes.squared[0].sum())
+    step = (1.0 if multilabel else 2 / len(classes.total)) / n_effective  # an error moves the gaps of two classes
+    found: list[Float64Array] = []
+    for gaps in ray_gaps(bins):
+        quantiles = [_distribution(bins, gap, number.numpy(), multilabel=multilabel) for gap in gaps]
+        found += invert(gaps, observed, quantiles, level, step)
+    low, high = limits_of(found, lambda gap: float(np.abs(gap).sum()), observed)
+    return min(low, observed), max(high, observed)
 
 
 def classwise_floor(classes: BinSums) -> float:
@@ -104,22 +91,6 @@ def classwise_noise(classes: BinSums) -> float:
 def _significant(classes: BinSums) -> NDArray[np.bool_]:
     deviation = np.sqrt(np.maximum(_bootstrap_variance(classes), _calibrated_variance(classes)))
     return np.asarray(np.abs(classes.gap.numpy()) > SIGNIFICANT * deviation)
-
-
-def _rare_outcome_margins(classes: BinSums, level: float, *, multilabel: bool) -> Limits:
-    """Margins below and above a classwise error that few rare outcomes determine; (0, 0) where there are enough.
-
-    The rare outcome of a bin is the one of fewer rows: labelled with its class, or not. An incorrect row is at most two
-    of them in a single-label model, and moves the gap of each by one row.
-    """
-    n_classes = len(classes.total)
-    together = n_classes if multilabel else 2  # rare outcomes of one row, at most
-    total, squared = float(classes.total.sum()) / n_classes, float(classes.squared.sum()) / n_classes
-    rate, effective = float(classes.weight.amin(-1).sum()) / together / total, total**2 / squared
-    if rate * effective >= MIN_OUTCOME_ROWS:
-        return 0.0, 0.0
-    low, high = clopper_pearson(min(rate, 1.0) * effective, effective, level)
-    return (rate - low) * together / n_classes, (high - rate) * together / n_classes
 
 
 def _calibrated_variance(classes: BinSums) -> Float64Array:
@@ -143,13 +114,47 @@ def _calibrated_deviation(classes: BinSums) -> Float64Array:
     return np.asarray(deviation * classes.total.numpy() / n / float(classes.total.sum()))
 
 
-def _shared_variance(classes: BinSums, variance: Float64Array, significant: NDArray[np.bool_]) -> float:
-    """Twice the covariance of the absolute gaps above ½ with those below, from their signs."""
-    sign = np.where(significant, np.sign(classes.gap.numpy()), 0.0)
-    middle = (sign.shape[1] + 1) // 2
-    labelled = classes.weight[:, :middle, 1].numpy()
-    below = float((sign[:, :middle] * labelled).sum() / max(labelled.sum(), 1e-300))
-    return max(-2.0 * below * float((sign[:, middle:] * variance[:, middle:]).sum()), 0.0)
+def _distribution(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, multilabel: bool) -> Quantiles:
+    """Quantiles of the sum of absolute gaps where these are the true ones: those of a gamma distribution.
+
+    Mean and variance of each absolute gap are exact for a binomial count; ``number`` is the class of each bin.
+    """
+    n, p, expected = bins.rows, bins.accuracy(gap), bins.rows * bins.confidence
+    unit = bins.mass / n
+    first = mean_absolute_deviation(expected, n, p)
+    variance = np.maximum(n * p * (1 - p) + (n * p - expected) ** 2 - first**2, 0.0) * unit**2
+    deviation = float(np.sqrt(np.bincount(number, variance)).sum())
+    if not multilabel:
+        deviation = float(np.sqrt(variance.sum() + _shared_variance(bins, gap, variance)))
+    mean = float((first * unit).sum())
+    if deviation <= 1e-6 * mean:
+        return lambda q: np.full(len(q), mean)
+    shape = (mean / deviation) ** 2
+    return lambda q: gammaincinv(shape, q) * (mean / shape)
+
+
+def mean_absolute_deviation(a: Float64Array, n: Float64Array, p: Float64Array) -> Float64Array:
+    """E|X − a| of a binomial count X: np − a + 2 (a P(X ≤ m) − np P(X′ ≤ m − 1)), m = ⌊a⌋, X′ one row less."""
+    m = np.floor(a)
+    at_most, one_less = _binomial_cdf(m, n, p), _binomial_cdf(m - 1, n - 1, p)
+    return np.asarray(np.maximum(n * p - a + 2 * (a * at_most - n * p * one_less), 0.0))
+
+
+def _binomial_cdf(m: Float64Array, n: Float64Array, p: Float64Array) -> Float64Array:
+    inside = betainc(np.maximum(n - m, 1.0), np.maximum(m + 1, 1.0), 1 - p)
+    return np.asarray(np.where(m >= n, 1.0, np.where(m < 0, 0.0, inside)))
+
+
+def _shared_variance(bins: Bins, gap: Float64Array, variance: Float64Array) -> float:
+    """Twice the covariance of the absolute gaps above ½ with those below, from the effect of one more labelled row."""
+    n, p, expected = bins.rows - 1, bins.accuracy(gap), bins.rows * bins.confidence
+    m = np.floor(expected)
+    at_most, below = _binomial_cdf(m, n, p), _binomial_cdf(m - 1, n, p)
+    effect = 1 - at_most - below + (1 - 2 * (expected - m)) * (at_most - below)
+    low = bins.confidence < 0.5
+    labelled = (bins.rows * p)[low]
+    of_low = float((effect[low] * labelled).sum() / max(labelled.sum(), 1e-300))
+    return max(-2.0 * of_low * float((effect[~low] * variance[~low]).sum()), 0.0)
 
 
 def classwise_influence(scored: ScoredPredictions, classes: BinSums) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, ndtri, stdtrit
 from torch import Tensor
 
 from calibrant.errors import UndefinedMetricError
@@ -13,7 +13,8 @@ from calibrant.metrics.checks import check_scored
 from calibrant.metrics.exact import clopper_pearson
 from calibrant.metrics.sample_scores import SampleScores, sample_scores
 
-MEAN_COLUMNS = ("correct", "confidence", "nll", "brier", "entropy")
+MEAN_COLUMNS = ("correct", "confidence", "complement", "nll", "brier", "entropy", "expected_nll", "expected_brier")
+MAX_BRIER = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,20 +39,59 @@ class Means:
         return float(self.sums[which, MEAN_COLUMNS.index(column), 0] / self.weight[which])
 
     def interval(self, column: str, level: float, *, errors: bool = False) -> tuple[float, float]:
-        """Student's interval of a mean; Clopper and Pearson's of an accuracy."""
+        """Clopper and Pearson's interval of an accuracy; of other means the limits of `gamma_limits`.
+
+        These are for positive numbers with a long right tail. A confidence, and a Brier score of errors, have their
+        tail on the left: the limits are those of the difference from the largest possible value.
+        """
         mean, which = self.value(column, errors=errors), int(errors)
         if not math.isfinite(mean):
             return mean, mean
         effective = float(self.weight[which] ** 2 / self.squared[which])
         if column == "correct":
             return clopper_pearson(mean * effective, effective, level)
+        if column == "confidence":
+            low, high = self.interval("complement", level)
+            return 1 - high, 1 - low
+        largest = {"complement": 1.0, "brier": MAX_BRIER}.get(column, math.inf)
         if effective <= 1 + 1e-9:
-            return (0.0, 1.0) if column == "confidence" else (0.0, math.inf)
+            return 0.0, largest
+        weight = float(self.weight[which])
         _, first, second = self.sums[which, MEAN_COLUMNS.index(column)].tolist()
-        squares = second - 2 * mean * first + mean**2 * float(self.squared[which])
-        error = math.sqrt(max(squares, 0.0) * effective / (effective - 1)) / float(self.weight[which])
-        margin = float(stdtrit(effective - 1, 0.5 + level / 2)) * error
-        return max(mean - margin, 0.0), min(mean + margin, 1.0) if column == "confidence" else mean + margin
+        squares = max(second - 2 * mean * first + mean**2 * float(self.squared[which]), 0.0)
+        variance = squares / weight**2 * effective / (effective - 1)
+        variance *= float(stdtrit(effective - 1, (1 + level) / 2) / ndtri((1 + level) / 2)) ** 2
+        mirrored = errors and column == "brier"
+        mean = MAX_BRIER - mean if mirrored else mean
+        rare = mean + variance * effective / mean if mean > 0 else 0.0  # Σx²/Σx: a row that the sum depends on
+        if (expected := self._expected_error(column)) is not None:
+            rare = max(rare, MAX_BRIER - expected if mirrored else expected)
+        low, high = gamma_limits(mean, variance, rare / effective, level)
+        low, high = low, min(high, largest)
+        return (MAX_BRIER - high, MAX_BRIER - low) if mirrored else (low, high)
+
+    def _expected_error(self, column: str) -> float | None:
+        """The score that an error has by the model's own probabilities."""
+        if column not in ("nll", "brier"):
+            return None
+        complement = self.value("complement")
+        return self.value(f"expected_{column}") / complement if complement > 0 else None
+
+
+def gamma_limits(mean: float, variance: float, rare: float, level: float) -> tuple[float, float]:
+    """Limits of a mean of positive numbers from the gamma distribution of its variance (Fay and Feuer 1997).
+
+    With many rows they are normal. With few that matter they are those of a rare outcome: the upper limit counts one
+    more such row than was seen, which adds ``rare`` to the mean.
+
+    >>> [round(limit, 3) for limit in gamma_limits(0.0, 0.0, 1.0, 0.95)]  # of a Poisson count of 0
+    [0.0, 3.689]
+    """
+    tail = (1 - level) / 2
+    low = mean if variance <= 0 else float(gammaincinv(mean**2 / variance, tail)) * variance / mean
+    mean, variance = mean + rare, variance + rare**2
+    high = mean if variance <= 0 else float(gammaincinv(mean**2 / variance, 1 - tail)) * variance / mean
+    return min(low, mean), high
 
 
 def means(rows: SampleScores, weights: Tensor | None) -> Means:

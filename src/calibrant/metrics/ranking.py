@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased
 from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.histogram import FineHistogram, equal_mass_bin_numbers, equal_mass_bins, fine_histogram
+from calibrant.metrics.means import gamma_limits
 
 
 def ks_error(confidence: Tensor, correct: Tensor, *, weights: Tensor | None = None) -> Tensor:
@@ -197,14 +197,11 @@ def aurc_influence(histogram: BinSums) -> tuple[Tensor, Tensor]:
 
 
 def aurc_interval(histogram: BinSums, level: float) -> tuple[float, float]:
-    """Normal limits from the variance of the influence, with half a row more of either outcome.
-
-    Without that, the interval of rows that are all correct would have no width.
-    """
+    """Limits from the variance of the influence. An error at a random coverage u adds −ln u, which is 1 on average."""
     correct, incorrect = aurc_influence(histogram)
+    squares = histogram.weight[:, 1] * correct**2 + histogram.weight[:, 0] * incorrect**2
     unit = histogram.squared / histogram.total
-    half = histogram.mass * unit / 2
-    squares = (histogram.weight[:, 1] + half) * correct**2 + (histogram.weight[:, 0] + half) * incorrect**2
-    variance = (squares * unit).sum() / histogram.total.sum() ** 2
-    value, margin = float(aurc(histogram)), float(ndtri((1 + level) / 2)) * math.sqrt(float(variance))
-    return max(value - margin, 0.0), min(value + margin, 1.0)
+    variance = float((squares * unit).sum() / histogram.total.sum() ** 2)
+    rare = float(histogram.squared.sum() / histogram.total.sum() ** 2)
+    low, high = gamma_limits(float(aurc(histogram)), variance, rare, level)
+    return low, min(high, 1.0)

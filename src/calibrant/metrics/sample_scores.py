@@ -28,6 +28,8 @@ class SampleScores:
     nll: Tensor  # −log of the label's probability
     brier: Tensor  # Σ_k (1[k = label] − p_k)²
     entropy: Tensor  # −Σ_k p_k log p_k
+    expected_nll: Tensor  # part of the expected NLL, by the row's own probabilities, from labels other than the top
+    expected_brier: Tensor  # the same of the Brier score
 
 
 def top_class(values: Tensor) -> Tensor:
@@ -91,9 +93,12 @@ def _score_block(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tens
     log_total = others.log1p()
     torch.sub(log_total, label_logit, out=out["nll"])
     torch.sub(log_total, entropy_part.div_(total), out=out["entropy"])
+    confidence, complement = out["confidence"], out["complement"]
+    torch.sub(complement * log_total, entropy_part, out=out["expected_nll"])
+    torch.sub(complement * (1 + confidence**2 + squares), 2 * squares, out=out["expected_brier"])
     # (1 − p_y)² is (1 − r)² for a correct row; for an incorrect one r² is added and p_y² replaced by (1 − p_y)².
-    incorrect = out["confidence"] ** 2 + 1 - 2 * label_logit.exp() / total
-    torch.add(squares, torch.where(out["correct"], out["complement"] ** 2, incorrect), out=out["brier"])
+    incorrect = confidence**2 + 1 - 2 * label_logit.exp() / total
+    torch.add(squares, torch.where(out["correct"], complement**2, incorrect), out=out["brier"])
     return share
 
 

@@ -6,7 +6,7 @@ confidence), ``histogram`` (the fine histogram of the confidence) and ``classes`
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
@@ -143,15 +143,17 @@ def _equal_width(key: str, heading: str, title: str, formula: Callable[[BinSums]
     )
 
 
-def _equal_mass(key: str, heading: str, title: str, norm: Norm, **functions: Any) -> Metric:
+_equal_mass_bins = lru_cache(maxsize=4)(equal_mass_bins)  # one object, for which hypotheses are drawn once
+
+
+def _equal_mass(key: str, heading: str, title: str, *, norm: Norm, **functions: Any) -> Metric:
     """A calibration error over bins of equal mass."""
     return _calibration_error(
         key,
         heading,
         title,
         part="histogram",
-        sums=lambda card: equal_mass_bins(card.top_histogram, card.n_bins),
-        interval=partial(intervals.binned_interval, norm=norm),
+        sums=lambda card: _equal_mass_bins(card.top_histogram, card.n_bins),
         gaps=partial(influence.equal_mass_gaps, norm=norm),
         **functions,
     )
@@ -188,8 +190,9 @@ _CALIBRATION_ERRORS = (
         "adaece",
         "AdaECE",
         "adaptive ECE",
-        _SUM,
+        norm=_SUM,
         formula=ece,
+        interval=partial(intervals.binned_interval, norm=_SUM),
         floor=partial(intervals.binned_floor, norm=_SUM),
         bound=ranking.adaptive_bound,
     ),
@@ -197,8 +200,9 @@ _CALIBRATION_ERRORS = (
         "l2ce",
         "L2-CE",
         "debiased L2 calibration error",
-        _ROOT,
+        norm=_ROOT,
         formula=debiased,
+        interval=intervals.debiased_interval,
         floor=intervals.debiased_floor,
         bound=ranking.debiased_bound,
     ),
