@@ -22,6 +22,7 @@ REACH = 6.0  # standard deviations of the sum of all gaps that a ray goes on bey
 RARE_REACH = 16.0  # the same in outcomes, for rows without variance
 N_LEVELS = (12, 8)  # hypotheses on the first and on the second ray
 MAX_LOGIT = 14.0
+TAIL_SHARE = 0.8  # of the tails of an interval; the rest is for the direction of the ray, which is estimated
 USUAL = 0.16  # quantile one standard deviation below the middle
 RARE_ROWS = 30.0  # outcomes with fewer expected rows are drawn as counts, others as normal deviates
 
@@ -152,12 +153,12 @@ def invert(
     """The first and the last gaps on a ray that the observed estimate does not contradict; empty where there are none.
 
     The estimate contradicts gaps if it lies in a tail of the distribution that it has under them. Calibration has one
-    tail, so it is rejected with probability 1 − level; with the distance from it, the tails become those of a two-sided
+    tail, so it is rejected with probability 0.8 (1 − level); with the distance from it, the tails become those of a two-sided
     interval. An estimate that is unusually small even for a calibrated model does not make the interval shorter: for
     the last gaps it counts as one standard deviation below what such a model has. ``step`` is the change of the
     estimate by one outcome, where its distribution is taken to be continuous.
     """
-    tail = (1 - level) / 2
+    tail = TAIL_SHARE * (1 - level) / 2
     wanted = [tail, USUAL, 0.5, 1 - 2 * tail, 1 - tail]
     low, usual, middle, one_sided, high = np.array([of(wanted) for of in quantiles]).T
     distance = (middle - middle[0]) / max(float(high[0] - low[0]), 1e-12)
