@@ -98,6 +98,14 @@ def test_labels(form: str) -> None:
     assert preds.labels.tolist() == labels
 
 
+def test_booleans_are_the_labels_of_two_classes() -> None:
+    values = [True, False, False, True]
+    for form in (list, np.array, torch.tensor, pa.array):
+        assert Predictions.from_logits(torch.zeros(4, 2), form(values)).labels.tolist() == [1, 0, 0, 1]
+        with pytest.raises(InvalidInputError, match=r"^labels must be integers for 3 classes, got booleans$"):
+            Predictions.from_logits(torch.zeros(4, 3), form(values))
+
+
 def test_null_labels_are_unknown() -> None:
     logits, _ = rows_of(4)
     assert Predictions.from_logits(logits, pa.array([0, None, 2, None])).labels.tolist() == [0, -1, 2, -1]
@@ -303,6 +311,10 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("positive_probs", [0.5, NAN], None, r"probs .*nan at row 1\b"),
     ("positive_probs", [[0.5, 0.5]], None, r"probs must have shape \(n,\)"),
     ("positive_probs", [0.5, 0.5], [0, 2], r"labels must lie in \[0, 1\], got 2 at row 1"),
+    *(
+        ("positive_probs", [0.5, 0.5], form, rf"labels must be less than 2\^63, got {2**64 - 100} at row 1")
+        for form in (np.array([0, 2**64 - 100], np.uint64), pa.array([0, 2**64 - 100], pa.uint64()))  # −100 of int64
+    ),
 ]
 REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(columns={"hospital": ["A"]}), r"columns must have 10 values, got 1 in 'hospital'"),

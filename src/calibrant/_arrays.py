@@ -9,7 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import PRIOR_TOLERANCE, check_has_mass, check_probabilities
+from calibrant._checks import (
+    PRIOR_TOLERANCE,
+    check_boolean_labels,
+    check_fits_int64,
+    check_has_mass,
+    check_probabilities,
+)
 from calibrant.errors import InvalidInputError
 
 ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or an argument of numpy.asarray
@@ -46,11 +52,14 @@ def floats(argument: str, values: ArrayLike) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def integers(labels: ArrayLike) -> Tensor:
+def integers(labels: ArrayLike, n_classes: int) -> Tensor:
+    """Labels as a tensor on the CPU, UNKNOWN where an Arrow array is null."""
     labels = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
     if isinstance(labels, pa.Array):
-        return label_column(labels, 0)
+        return label_column(labels, "labels", n_classes, 0)
     tensor = _to_tensor("labels must be integers", labels)
+    if tensor.dtype == torch.bool:
+        check_boolean_labels("labels", n_classes)
     return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
 
 
@@ -61,21 +70,22 @@ def _to_tensor(rule: str, values: ArrayLike) -> Tensor:
         raise InvalidInputError(f"{rule}: {error}") from None
 
 
-def label_column(column: pa.Array, first_row: int) -> Tensor:
-    """Integer labels, UNKNOWN where they are null."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
-        raise InvalidInputError(f"label must be integers, got {column.type}")
-    if pa.types.is_null(column.type):
+def label_column(column: pa.Array, argument: str, n_classes: int, first_row: int) -> Tensor:
+    """Labels as int64, UNKNOWN where they are null; booleans are the labels of two classes."""
+    kind = column.type
+    if pa.types.is_null(kind):
         return torch.full((len(column),), UNKNOWN)
-    beyond = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64) >= 2**63
-    if pa.types.is_unsigned_integer(column.type) and beyond.any():
-        row = int(np.flatnonzero(beyond)[0])
-        raise InvalidInputError(f"label must be less than 2^63, got {column[row]} at row {first_row + row}")
+    if pa.types.is_boolean(kind):
+        check_boolean_labels(argument, n_classes)
+    elif not pa.types.is_integer(kind):
+        raise InvalidInputError(f"{argument} must be integers, got {kind}")
+    if pa.types.is_uint64(kind):
+        check_fits_int64(argument, as_tensor(column.fill_null(0).to_numpy()), first_row)
     column = column.cast(pa.int64())
-    known = column.fill_null(0).to_numpy()
-    if (known == UNKNOWN).any():
-        row = first_row + int(np.flatnonzero(known == UNKNOWN)[0])
-        raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
+    unknown = column.fill_null(0).to_numpy() == UNKNOWN
+    if unknown.any():
+        row = first_row + int(np.flatnonzero(unknown)[0])
+        raise InvalidInputError(f"{argument} must be null where not known, got {UNKNOWN} at row {row}")
     return as_tensor(column.fill_null(UNKNOWN).to_numpy())
 
 

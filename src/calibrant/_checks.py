@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from calibrant.errors import InvalidInputError
@@ -173,7 +174,21 @@ def check_integer_labels(argument: str, labels: Tensor, shape: tuple[int, ...]) 
         raise InvalidInputError(f"{argument} must be integers, got {labels.dtype}")
     if tuple(labels.shape) != tuple(shape):
         raise InvalidInputError(f"{argument} must have shape {tuple(shape)}, got {tuple(labels.shape)}")
+    check_fits_int64(argument, labels)
     return labels.long()
+
+
+def check_fits_int64(argument: str, labels: Tensor, first_row: int = 0) -> None:
+    """Raise where an unsigned label would become another number as int64."""
+    if labels.dtype == torch.uint64 and (beyond := labels.long() < 0).any():
+        got = f"{labels[first_true(beyond)].item()} at {first_position(beyond, first_row)}"
+        raise InvalidInputError(f"{argument} must be less than 2^63, got {got}")
+
+
+def check_boolean_labels(argument: str, n_classes: int) -> None:
+    """Booleans are the labels 0 and 1 of two classes; for more they are rather something else, such as ``correct``."""
+    if n_classes != 2:
+        raise InvalidInputError(f"{argument} must be integers for {n_classes} classes, got booleans")
 
 
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:

@@ -105,7 +105,8 @@ class Predictions:
         Args:
             logits: (n, k), or (n, k, d1, …) where every position becomes a row. Half precision becomes float32; others
                 may share memory with the result.
-            labels: Integers (n,) or (n, d1, …). None, or null in an Arrow array, where they are not known.
+            labels: Integers (n,) or (n, d1, …), or booleans for two classes. None, or null in an Arrow array, where
+                they are not known.
             options: ``columns``: n values each, by name; ``features``: (n, f), of the penultimate layer;
                 ``class_names``; ``metadata``: a mapping that JSON can represent; ``ignore_index``: rows with this
                 label are left out, by default −100.
@@ -464,7 +465,7 @@ class Predictions:
         """Open files for reading batch by batch, in bounded memory.
 
         Args:
-            paths: Paths, globs, folders or fsspec URLs.
+            paths: Paths, globs, folders or fsspec URLs. Without the column label, no label of a file is known.
             batch_rows: The largest number of rows in a batch, by default 2^21 numbers' worth.
 
         Returns:
@@ -491,7 +492,7 @@ def _labels(
     nullable = isinstance(labels, pa.Array | pa.ChunkedArray)
     if nullable and labels.null_count and ignore_index == UNKNOWN:
         raise InvalidInputError(f"ignore_index must not be {UNKNOWN} where labels are null")
-    known = check_integer_labels("labels", integers(labels), shape).flatten()
+    known = check_integer_labels("labels", integers(labels, n_classes), shape).flatten()
     if check_label_range(known, n_classes, ignore_index, UNKNOWN if nullable else None):
         return known, None
     return known, known == ignore_index

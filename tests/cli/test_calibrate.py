@@ -197,6 +197,31 @@ def test_apply_joins_files_in_order_with_all_columns(files: Files, calibrant: Ru
         assert torch.equal(Predictions.load(files.output).labels, rows.labels)
 
 
+def test_files_without_labels(files: Files, calibrant: Run) -> None:
+    for path in (files.val, files.test):
+        pq.write_table(pq.read_table(path).drop_columns("label"), f"bare {path.name}")
+    calibrant("apply", files.calibrator, "bare test.parquet", files.test, "-o", files.output).done()
+    wanted = cb.load_calibrator(files.calibrator)(Predictions.load(["bare test.parquet", files.test]))
+    got = Predictions.load(files.output)
+    assert_same(got, wanted)
+    assert torch.equal(got.labels, wanted.labels)
+    assert got.labels.eq(-1).sum() == 200
+    calibrant("apply", files.calibrator, "bare val.parquet", "-o", files.output).refused("--allow-same-rows")
+    record = {
+        target: calibrant(
+            "fit", files.val, "--calibrator", "transcal", "--target", target, "-o", "t.json", "--json"
+        ).record
+        for target in ("test.parquet", "bare test.parquet")
+    }
+    assert record["test.parquet"] == record["bare test.parquet"]
+    for verb in (
+        ("fit", "bare val.parquet", "-o", "x.json"),
+        ("compare-calibrators", "bare val.parquet", files.test),
+        ("compare-calibrators", files.test, "bare val.parquet"),
+    ):
+        calibrant(*verb).refused("bare val.parquet has no column label (its columns are logits, corruption,")
+
+
 def test_a_failed_apply_leaves_the_old_output(files: Files, calibrant: Run) -> None:
     Predictions.load(files.val)[:150].save("part.parquet")
     draw(20, n_classes=4).save("four.parquet")
