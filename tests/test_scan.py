@@ -203,6 +203,9 @@ DAMAGED_ROWS: list[tuple[str, Any, pa.DataType | None]] = [  # the column, what 
     ("log_probs", [NAN] * 3, None),
     ("log_probs", [0.0] * 3, None),
     ("positive_probs", 1.5, None),
+    ("features", [0.0, 1e5], None),
+    ("features", [0.0, NAN], None),
+    ("features", None, None),
     ("positive_probs", None, None),
 ]
 
@@ -210,8 +213,9 @@ DAMAGED_ROWS: list[tuple[str, Any, pa.DataType | None]] = [  # the column, what 
 @pytest.mark.parametrize(("column", "value", "kind"), DAMAGED_ROWS, ids=str)
 def test_damaged_rows(column: str, value: Any, kind: pa.DataType | None, tmp_path: Path) -> None:
     """The row is counted from the start of its file, over row groups and batches."""
-    held = "logits" if column == "label" else column
+    held = "logits" if column in ("label", "features") else column
     columns = {"label": [0] * N_ROWS if held == "positive_probs" else GOOD_LABELS, held: GOOD[held]}
+    columns |= {"features": [[0.0, 1.0]] * N_ROWS} if column == "features" else {}
     columns[column] = pa.array([*columns[column][:7], value, *columns[column][8:]], type=kind)
     good, damaged = tmp_path / "a.parquet", tmp_path / "damaged.parquet"
     pq.write_table(pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS}), good)
@@ -245,6 +249,15 @@ def test_damaged_columns(tmp_path: Path) -> None:
     for columns, named in DAMAGED_COLUMNS:
         pq.write_table(pa.table(columns), tmp_path / "damaged.parquet")
         assert_refused(tmp_path / "damaged.parquet", "damaged.parquet", *named)
+
+
+def test_columns_of_the_same_name(tmp_path: Path) -> None:
+    for name in ("label", "logits", "site"):
+        columns = [pa.array(GOOD_LABELS), pa.array(GOOD_LOGITS), pa.array(GOOD_LABELS)]
+        columns += [columns[1] if name == "logits" else columns[0]]
+        table = pa.Table.from_arrays(columns, ["label", "logits", "site", name])
+        pq.write_table(table, tmp_path / "damaged.parquet")
+        assert_refused(tmp_path / "damaged.parquet", f"damaged.parquet has more than one column {name}")
 
 
 def test_files_with_other_class_counts(tmp_path: Path) -> None:

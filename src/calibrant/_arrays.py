@@ -144,7 +144,7 @@ def as_logits(kind: str, values: Tensor, argument: str, first_row: int, toleranc
     if kind in ("logits", "log_probs"):
         check_has_mass(argument, values, first_row)
         if kind == "log_probs":
-            check_probabilities(argument, values.exp(), first_row, total=1.0, tolerance=tolerance)
+            check_probabilities(f"exp({argument})", values.exp(), first_row, total=1.0, tolerance=tolerance)
         return values.contiguous()
     check_probabilities(argument, values, first_row, total=1.0, tolerance=tolerance)
     return values.log()

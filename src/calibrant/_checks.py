@@ -70,11 +70,12 @@ def first_true(mask: Tensor) -> tuple[int, ...]:
     return tuple(mask.nonzero()[0].tolist())
 
 
-def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str) -> None:
+def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str, first_row: int = 0) -> None:
     """Raise where a value is not good; the message names the first, and its index in each named dimension."""
     if not good.all():
         index = first_true(~good)
-        where = ", ".join(f"{name} {at}" for name, at in zip(names, index, strict=False))
+        numbers = (first_row + index[0], *index[1:])
+        where = ", ".join(f"{name} {number}" for name, number in zip(names, numbers, strict=False))
         raise InvalidInputError(f"{argument} must {rule}, got {float(values[index]):g} {where}")
 
 
@@ -202,6 +203,11 @@ def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str,
     return found
 
 
+def repeated_name(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once."""
+    return None if len(set(names)) == len(names) else next(name for name in names if names.count(name) > 1)
+
+
 def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserved: Iterable[str]) -> "pa.Table":
     """Columns of n values, none of a reserved name."""
     import pyarrow as pa
@@ -209,6 +215,8 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
     if columns is None or len(columns) == 0:
         return pa.table({"_": pa.nulls(n)}).drop_columns("_")
     if isinstance(columns, pa.Table):
+        if (twice := repeated_name(columns.column_names)) is not None:
+            raise InvalidInputError(f"columns must have distinct names, got {twice!r} more than once")
         columns = dict(zip(columns.column_names, columns.columns, strict=True))
     arrays = {}
     for name, values in columns.items():
@@ -224,11 +232,12 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
     return pa.table(arrays)
 
 
-def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
+def check_features16(features: Tensor, n: int, extent: Sequence[int], first_row: int = 0) -> Tensor:
     """Features (n, f) that float16 can hold."""
     if features.ndim != 2 or len(features) != n or extent:
         what = f"{tuple(features.shape)}" + (" for dense predictions" if extent else "")
         raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
     halves = features.half()
-    check_values("features", "be finite in float16", features, halves.isfinite(), "at row", "column")
+    good = halves.isfinite()
+    check_values("features", "be finite in float16", features, good, "at row", "column", first_row=first_row)
     return halves

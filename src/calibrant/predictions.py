@@ -42,6 +42,7 @@ from calibrant._checks import (
     check_integer_labels,
     check_label_range,
 )
+from calibrant._files import first_line
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
 from calibrant.errors import InvalidInputError
@@ -279,9 +280,12 @@ class Predictions:
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)  # NaN equals no other NaN
         try:
             encoded = pa.chunked_array(column).combine_chunks().dictionary_encode(null_encoding="encode")
+            values = encoded.dictionary.to_pylist()
         except pa.ArrowNotImplementedError:
             raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
-        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year or time zone that Python lacks
+            raise InvalidInputError(f"column {name!r} cannot be grouped by: {first_line(error)}") from None
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
     def where(self, **conditions: Any) -> Self:
         """The rows whose columns have the given values: ``where(site="A", severity=[1, 2])``.

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, label_column, list_matrix, two_classes
-from calibrant._checks import check_class_names, check_columns, check_dense, check_label_range
+from calibrant._checks import (
+    check_class_names,
+    check_columns,
+    check_dense,
+    check_features16,
+    check_label_range,
+    repeated_name,
+)
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart, ParquetFile, read_part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
@@ -156,9 +163,11 @@ class Scan:
 
 def _kind(schema: pa.Schema, url: str) -> str:
     """The column of a file with the predictions."""
+    if (twice := repeated_name(schema.names)) is not None:
+        raise CorruptFileError(f"{url} has more than one column {twice}")
     present = [name for name in PREDICTION_COLUMNS if name in schema.names]
     if len(present) != 1:
-        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
+        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names) or 'none'}"
         raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(PREDICTION_COLUMNS)}; {got}")
     return present[0]
 
@@ -209,7 +218,8 @@ def _from_batch(
     class_names = check_class_names(names, n_classes)
     features = None
     if "features" in batch.schema.names:
-        features = list_matrix(batch.column("features"), "features", first_row, None).half()
+        matrix = list_matrix(batch.column("features"), "features", first_row, None)
+        features = check_features16(matrix, len(matrix), (), first_row)
     kept = [name for name in batch.schema.names if name not in RESERVED]
     columns = pa.Table.from_batches([batch.select(kept)]) if kept else check_columns(None, len(values), ())
     return Predictions(logits, labels, columns.replace_schema_metadata(None), features, class_names)
