@@ -234,9 +234,9 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
 
 def check_features16(features: Tensor, n: int, extent: Sequence[int], first_row: int = 0) -> Tensor:
     """Features (n, f) that float16 can hold."""
-    if features.ndim != 2 or len(features) != n or extent:
+    if features.ndim != 2 or len(features) != n or features.shape[1] == 0 or extent:
         what = f"{tuple(features.shape)}" + (" for dense predictions" if extent else "")
-        raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
+        raise InvalidInputError(f"features must have shape ({n}, f) with f > 0, got {what}")
     halves = features.half()
     good = halves.isfinite()
     check_values("features", "be finite in float16", features, good, "at row", "column", first_row=first_row)

@@ -157,6 +157,9 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
     rows = draw()
     Predictions.from_logits(rows.logits).save("bare.parquet")
     Path("text.npy").write_text("no array")
+    np.save("complex.npy", np.zeros((300, 2), complex))
+    twice = pa.Table.from_arrays(2 * [pa.array([[1.0]] * 300)], ["features", "features"])
+    pq.write_table(twice, "twice.parquet")
     before = files.calibrator.read_bytes()
     for arguments, message in (
         ((), "at least one file"),
@@ -167,6 +170,11 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
         (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),
+        (("val.parquet", "--calibrator", "density_aware", "--features", "complex.npy"), "real numbers, got complex128"),
+        (
+            ("val.parquet", "--calibrator", "density_aware", "--features", "twice.parquet"),
+            "must have one column features",
+        ),
         (("val.parquet", "--methud", "temperature"), "--methud"),
     ):
         calibrant("fit", *arguments, "-o", files.calibrator).refused(message)
