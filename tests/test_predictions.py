@@ -297,7 +297,9 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("logits", pa.array([[1.0, 2.0], [3.0, 4.0], [1.0]]), None, r"logits .*row 2\b"),
     ("logits", pa.array([[1.0, 2.0], None]), None, r"logits .*row 1\b"),
     ("logits", pa.array([[1.0, 2.0], [None, 1.0]]), None, r"logits .*row 1\b"),
-    ("logits", [["a", "b"]], None, r"logits must be numbers"),
+    ("logits", [["a", "b"]], None, r"^logits must be numbers: can't convert np\.ndarray of type numpy\.str_$"),
+    ("logits", np.ma.masked_equal(np.ones((2, 3)), 1), None, r"logits must be numbers, got masked values"),
+    ("logits", pa.array([], pa.list_(pa.float32())), None, r"logits must have shape \(n, k\) with k > 1, got \(0, 0\)"),
     ("probs", [[0.5, 0.5], [0.5, 0.25]], None, r"probs .*0\.75.* row 1\b"),
     ("probs", [[0.5, 0.5], [0.5, 0.502]], None, r"probs .*row 1\b"),
     ("probs", [[0.5, 0.5, 0.0], [0.75, 0.5, -0.25]], None, r"probs .*-0\.25 at row 1\b"),
@@ -352,6 +354,11 @@ REFUSED_PARTS: list[tuple[list[Predictions], str]] = [
         r"^parts must all have features, or none$",
     ),
 ]
+
+
+def test_misspelt_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colums'"):
+        Predictions.from_logits(torch.zeros(2, 3), colums={"site": ["A", "B"]})  # type: ignore[call-arg]
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

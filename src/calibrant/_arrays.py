@@ -64,10 +64,13 @@ def integers(labels: ArrayLike, n_classes: int) -> Tensor:
 
 
 def _to_tensor(rule: str, values: ArrayLike) -> Tensor:
+    if np.ma.is_masked(values):  # numpy.asarray would take what the mask hides
+        raise InvalidInputError(f"{rule}, got masked values")
     try:
         return values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{rule}: {error}") from None
+        reason = str(error).partition(". ")[0]  # torch goes on with all types that it knows
+        raise InvalidInputError(f"{rule}: {reason}") from None
 
 
 def label_column(column: pa.Array, argument: str, n_classes: int, first_row: int) -> Tensor:
@@ -97,7 +100,7 @@ def list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | No
         length = column.type.list_size
     elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         lengths = np.diff(column.offsets.to_numpy())
-        length = int(lengths[0]) if n_columns is None else n_columns
+        length = n_columns if n_columns is not None else int(lengths[0]) if len(lengths) else 0
         if (lengths != length).any():
             row = int(np.flatnonzero(lengths != length)[0])
             raise InvalidInputError(

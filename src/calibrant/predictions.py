@@ -147,7 +147,16 @@ class Predictions:
 
     @classmethod
     def _build(
-        cls, kind: str, values: ArrayLike, labels: ArrayLike | None, **options: Unpack[PredictionsOptions]
+        cls,
+        kind: str,
+        values: ArrayLike,
+        labels: ArrayLike | None,
+        *,
+        columns: Mapping[str, Any] | pa.Table | None = None,
+        features: ArrayLike | None = None,
+        class_names: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore_index: int = -100,
     ) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
         tensor = floats(argument, values)
@@ -155,23 +164,23 @@ class Predictions:
             tensor = two_classes(tensor, argument, 0)
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
-        names = check_class_names(options.get("class_names"), n_classes)
-        table = check_columns(options.get("columns"), n, RESERVED)
+        names = check_class_names(class_names, n_classes)
+        table = check_columns(columns, n, RESERVED)
         halves = None
-        if options.get("features") is not None:
-            features = floats("features", options["features"])
-            halves, table = check_features16(features, n, extent), _with_norm(table, features)
+        if features is not None:
+            matrix = floats("features", features)
+            halves, table = check_features16(matrix, n, extent), _with_norm(table, matrix)
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
-        known, ignored = _labels(labels, n_classes, (n, *extent), options.get("ignore_index", -100))
+        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
         predictions = cls(
             logits=tensor,
             labels=known,
             columns=table,
             features=halves,
             class_names=names,
-            metadata=dict(options.get("metadata") or {}),
+            metadata=dict(metadata or {}),
         )
         if ignored is not None:
             predictions = predictions[~ignored]
