@@ -98,6 +98,14 @@ def test_labels(form: str) -> None:
     assert preds.labels.tolist() == labels
 
 
+def test_booleans_are_the_labels_of_two_classes() -> None:
+    values = [True, False, False, True]
+    for form in (list, np.array, torch.tensor, pa.array):
+        assert Predictions.from_logits(torch.zeros(4, 2), form(values)).labels.tolist() == [1, 0, 0, 1]
+        with pytest.raises(InvalidInputError, match=r"^labels must be integers for 3 classes, got booleans$"):
+            Predictions.from_logits(torch.zeros(4, 3), form(values))
+
+
 def test_null_labels_are_unknown() -> None:
     logits, _ = rows_of(4)
     assert Predictions.from_logits(logits, pa.array([0, None, 2, None])).labels.tolist() == [0, -1, 2, -1]
@@ -289,7 +297,9 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("logits", pa.array([[1.0, 2.0], [3.0, 4.0], [1.0]]), None, r"logits .*row 2\b"),
     ("logits", pa.array([[1.0, 2.0], None]), None, r"logits .*row 1\b"),
     ("logits", pa.array([[1.0, 2.0], [None, 1.0]]), None, r"logits .*row 1\b"),
-    ("logits", [["a", "b"]], None, r"logits must be numbers"),
+    ("logits", [["a", "b"]], None, r"^logits must be numbers: can't convert np\.ndarray of type numpy\.str_$"),
+    ("logits", np.ma.masked_equal(np.ones((2, 3)), 1), None, r"logits must be numbers, got masked values"),
+    ("logits", pa.array([], pa.list_(pa.float32())), None, r"logits must have shape \(n, k\) with k > 1, got \(0, 0\)"),
     ("probs", [[0.5, 0.5], [0.5, 0.25]], None, r"probs .*0\.75.* row 1\b"),
     ("probs", [[0.5, 0.5], [0.5, 0.502]], None, r"probs .*row 1\b"),
     ("probs", [[0.5, 0.5, 0.0], [0.75, 0.5, -0.25]], None, r"probs .*-0\.25 at row 1\b"),
@@ -297,19 +307,33 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("probs", [[0.5, 0.5], [0.0, 0.0]], None, r"probs .*row 1\b"),
     ("log_probs", with_value(3, 2, NAN).log(), None, r"log_probs must not be NaN, got nan at row 3"),
     ("log_probs", [[0.0, -INF], [INF, 0.0]], None, r"log_probs .*row 1\b"),
-    ("log_probs", [[0.0, -INF], [0.0, 0.0]], None, r"log_probs .*row 1\b"),
+    ("log_probs", [[0.0, -INF], [0.0, 0.0]], None, r"^exp\(log_probs\) must sum to 1, got 2 at row 1$"),
+    ("log_probs", [[0.0, -INF], [0.7, -2.0]], None, r"^exp\(log_probs\) must lie in \[0, 1\], got 2\.0.* at row 1"),
     ("positive_probs", [0.5, 1.5], None, r"probs .*1\.5 at row 1\b"),
     ("positive_probs", [0.5, -0.5], None, r"probs .*-0\.5 at row 1\b"),
     ("positive_probs", [0.5, NAN], None, r"probs .*nan at row 1\b"),
     ("positive_probs", [[0.5, 0.5]], None, r"probs must have shape \(n,\)"),
     ("positive_probs", [0.5, 0.5], [0, 2], r"labels must lie in \[0, 1\], got 2 at row 1"),
+    *(
+        ("positive_probs", [0.5, 0.5], form, rf"labels must be less than 2\^63, got {2**64 - 100} at row 1")
+        for form in (np.array([0, 2**64 - 100], np.uint64), pa.array([0, 2**64 - 100], pa.uint64()))  # −100 of int64
+    ),
 ]
 REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(columns={"hospital": ["A"]}), r"columns must have 10 values, got 1 in 'hospital'"),
+    (
+        lambda: example(columns=pa.Table.from_arrays(2 * [pa.array(SEVERITIES)], ["a", "a"])),
+        r"columns must have distinct names, got 'a' more than once",
+    ),
     (lambda: example(features=torch.zeros(3, 2)), r"features must have shape \(10, f\)"),
+    (lambda: example(features=torch.zeros(N_ROWS, 0)), r"features must have shape .* f > 0, got \(10, 0\)"),
     (lambda: example(class_names=["a", "b"]), r"class_names must have one name for each of 3 classes, got 2"),
     (lambda: example()[torch.ones(N_ROWS + 1, dtype=torch.bool)], r"rows must be a slice, 10 booleans"),
     (lambda: example()[torch.tensor([0, N_ROWS])], r"rows must lie in \[0, 9\], got 10"),
+    (
+        lambda: example(columns={"time": pa.array([2**61] * N_ROWS, pa.timestamp("us"))}).groups("time"),
+        r"column 'time' cannot be grouped by: .*out of range",
+    ),
     (lambda: example().where(severity="mild"), r"severity must be compared with values of its type"),
     (lambda: example(metadata={"model": object()}).save("x.parquet"), r"metadata must be JSON values"),
     (lambda: Predictions.scan("x.parquet", batch_rows=0), r"batch_rows must be .* at least 1, got 0"),
@@ -330,6 +354,11 @@ REFUSED_PARTS: list[tuple[list[Predictions], str]] = [
         r"^parts must all have features, or none$",
     ),
 ]
+
+
+def test_misspelt_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colums'"):
+        Predictions.from_logits(torch.zeros(2, 3), colums={"site": ["A", "B"]})  # type: ignore[call-arg]
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from calibrant import Predictions
-from calibrant.errors import CorruptFileError, NoDataError
+from calibrant import Predictions, audit, score
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from made.predictions import HOSPITALS, N_CLASSES, N_ROWS, SEVERITIES, assert_same, example, rows_of
 
 INF = math.inf
@@ -118,6 +119,34 @@ def test_positive_probs_of_any_float_and_labels_of_any_integer(tmp_path: Path) -
         assert Predictions.load(path).labels.tolist() == [0, 99, -1, 100], name
 
 
+def test_boolean_labels_of_two_classes(tmp_path: Path) -> None:
+    labels = pa.array([True, False, None, True])
+    for column in (labels, labels.dictionary_encode()):
+        pq.write_table(pa.table({"label": column, "positive_probs": [0.75, 0.25, 0.5, 0.5]}), tmp_path / "x.parquet")
+        assert Predictions.load(tmp_path / "x.parquet").labels.tolist() == [1, 0, -1, 1]
+
+
+def test_files_without_labels(three: Predictions, tmp_path: Path) -> None:
+    """Their rows have no labels; a purpose that needs labels is told so before a row is read."""
+    path = tmp_path / "b.parquet"
+    pq.write_table(pq.read_table(path).drop_columns("label"), path, row_group_size=4)
+    loaded = Predictions.load(path)
+    wanted = replace(three[10:20], labels=torch.full((10,), -1))
+    assert_same(loaded, wanted)
+    loaded.save(tmp_path / "again.parquet")
+    assert_same(Predictions.load(tmp_path / "again.parquet"), wanted)
+    assert Predictions.load(tmp_path / "again.parquet").fingerprint == loaded.fingerprint
+    scan = Predictions.scan([tmp_path / f"{name}.parquet" for name in "abc"])
+    for batches in (scan, scan.batches(["severity"])):
+        labels = torch.cat([batch.labels for batch in batches])
+        assert labels.tolist() == [*three.labels[:10].tolist(), *[-1] * 10, *three.labels[20:].tolist()]
+    message = r"b\.parquet has no column label \(its columns are logits, hospital, severity\)$"
+    for needs_labels in (scan.check_labels, lambda: score(scan), lambda: audit(scan), lambda: audit(three, other=scan)):
+        with pytest.raises(InvalidInputError, match=message):
+            needs_labels()
+    assert len(list(Predictions.scan(tmp_path / "a.parquet").check_labels())) == 3
+
+
 # Damaged files
 
 
@@ -174,6 +203,9 @@ DAMAGED_ROWS: list[tuple[str, Any, pa.DataType | None]] = [  # the column, what 
     ("log_probs", [NAN] * 3, None),
     ("log_probs", [0.0] * 3, None),
     ("positive_probs", 1.5, None),
+    ("features", [0.0, 1e5], None),
+    ("features", [0.0, NAN], None),
+    ("features", None, None),
     ("positive_probs", None, None),
 ]
 
@@ -181,8 +213,9 @@ DAMAGED_ROWS: list[tuple[str, Any, pa.DataType | None]] = [  # the column, what 
 @pytest.mark.parametrize(("column", "value", "kind"), DAMAGED_ROWS, ids=str)
 def test_damaged_rows(column: str, value: Any, kind: pa.DataType | None, tmp_path: Path) -> None:
     """The row is counted from the start of its file, over row groups and batches."""
-    held = "logits" if column == "label" else column
+    held = "logits" if column in ("label", "features") else column
     columns = {"label": [0] * N_ROWS if held == "positive_probs" else GOOD_LABELS, held: GOOD[held]}
+    columns |= {"features": [[0.0, 1.0]] * N_ROWS} if column == "features" else {}
     columns[column] = pa.array([*columns[column][:7], value, *columns[column][8:]], type=kind)
     good, damaged = tmp_path / "a.parquet", tmp_path / "damaged.parquet"
     pq.write_table(pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS}), good)
@@ -198,7 +231,6 @@ def test_damaged_rows(column: str, value: Any, kind: pa.DataType | None, tmp_pat
 
 DAMAGED_COLUMNS: list[tuple[dict[str, list[Any]], list[str]]] = [  # the columns, and what the message names
     ({"label": GOOD_LABELS}, ["logits"]),
-    ({"logits": GOOD_LOGITS}, ["label"]),
     ({"y": GOOD_LABELS, "scores": GOOD_LOGITS}, ["logits"]),
     ({"label": GOOD_LABELS, "logits": GOOD_LOGITS, "probs": GOOD_PROBS}, ["logits", "probs"]),
     ({"label": [0], "probs": [[0.5, 0.5]], "positive_probs": [0.5]}, ["probs", "positive_probs"]),
@@ -209,6 +241,7 @@ DAMAGED_COLUMNS: list[tuple[dict[str, list[Any]], list[str]]] = [  # the columns
     ({"label": [float(label) for label in GOOD_LABELS], "logits": GOOD_LOGITS}, ["label"]),
     ({"label": HOSPITALS, "logits": GOOD_LOGITS}, ["label"]),
     ({"label": [[0]] * N_ROWS, "logits": GOOD_LOGITS}, ["label"]),
+    ({"label": [True] * N_ROWS, "logits": GOOD_LOGITS}, ["label must be integers for 3 classes, got booleans"]),
 ]
 
 
@@ -216,6 +249,15 @@ def test_damaged_columns(tmp_path: Path) -> None:
     for columns, named in DAMAGED_COLUMNS:
         pq.write_table(pa.table(columns), tmp_path / "damaged.parquet")
         assert_refused(tmp_path / "damaged.parquet", "damaged.parquet", *named)
+
+
+def test_columns_of_the_same_name(tmp_path: Path) -> None:
+    for name in ("label", "logits", "site"):
+        columns = [pa.array(GOOD_LABELS), pa.array(GOOD_LOGITS), pa.array(GOOD_LABELS)]
+        columns += [columns[1] if name == "logits" else columns[0]]
+        table = pa.Table.from_arrays(columns, ["label", "logits", "site", name])
+        pq.write_table(table, tmp_path / "damaged.parquet")
+        assert_refused(tmp_path / "damaged.parquet", f"damaged.parquet has more than one column {name}")
 
 
 def test_files_with_other_class_counts(tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import PRIOR_TOLERANCE, check_has_mass, check_probabilities
+from calibrant._checks import (
+    PRIOR_TOLERANCE,
+    check_boolean_labels,
+    check_fits_int64,
+    check_has_mass,
+    check_probabilities,
+)
 from calibrant.errors import InvalidInputError
 
 ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or an argument of numpy.asarray
@@ -46,36 +52,43 @@ def floats(argument: str, values: ArrayLike) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def integers(labels: ArrayLike) -> Tensor:
+def integers(labels: ArrayLike, n_classes: int) -> Tensor:
+    """Labels as a tensor on the CPU, UNKNOWN where an Arrow array is null."""
     labels = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
     if isinstance(labels, pa.Array):
-        return label_column(labels, 0)
+        return label_column(labels, "labels", n_classes, 0)
     tensor = _to_tensor("labels must be integers", labels)
+    if tensor.dtype == torch.bool:
+        check_boolean_labels("labels", n_classes)
     return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
 
 
 def _to_tensor(rule: str, values: ArrayLike) -> Tensor:
+    if np.ma.is_masked(values):  # numpy.asarray would take what the mask hides
+        raise InvalidInputError(f"{rule}, got masked values")
     try:
         return values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{rule}: {error}") from None
+        reason = str(error).partition(". ")[0]  # torch goes on with all types that it knows
+        raise InvalidInputError(f"{rule}: {reason}") from None
 
 
-def label_column(column: pa.Array, first_row: int) -> Tensor:
-    """Integer labels, UNKNOWN where they are null."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
-        raise InvalidInputError(f"label must be integers, got {column.type}")
-    if pa.types.is_null(column.type):
+def label_column(column: pa.Array, argument: str, n_classes: int, first_row: int) -> Tensor:
+    """Labels as int64, UNKNOWN where they are null; booleans are the labels of two classes."""
+    kind = column.type
+    if pa.types.is_null(kind):
         return torch.full((len(column),), UNKNOWN)
-    beyond = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64) >= 2**63
-    if pa.types.is_unsigned_integer(column.type) and beyond.any():
-        row = int(np.flatnonzero(beyond)[0])
-        raise InvalidInputError(f"label must be less than 2^63, got {column[row]} at row {first_row + row}")
+    if pa.types.is_boolean(kind):
+        check_boolean_labels(argument, n_classes)
+    elif not pa.types.is_integer(kind):
+        raise InvalidInputError(f"{argument} must be integers, got {kind}")
+    if pa.types.is_uint64(kind):
+        check_fits_int64(argument, as_tensor(column.fill_null(0).to_numpy()), first_row)
     column = column.cast(pa.int64())
-    known = column.fill_null(0).to_numpy()
-    if (known == UNKNOWN).any():
-        row = first_row + int(np.flatnonzero(known == UNKNOWN)[0])
-        raise InvalidInputError(f"label must be null where it is not known, got {UNKNOWN} at row {row}")
+    unknown = column.fill_null(0).to_numpy() == UNKNOWN
+    if unknown.any():
+        row = first_row + int(np.flatnonzero(unknown)[0])
+        raise InvalidInputError(f"{argument} must be null where not known, got {UNKNOWN} at row {row}")
     return as_tensor(column.fill_null(UNKNOWN).to_numpy())
 
 
@@ -87,7 +100,7 @@ def list_matrix(column: pa.Array, name: str, first_row: int, n_columns: int | No
         length = column.type.list_size
     elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         lengths = np.diff(column.offsets.to_numpy())
-        length = int(lengths[0]) if n_columns is None else n_columns
+        length = n_columns if n_columns is not None else int(lengths[0]) if len(lengths) else 0
         if (lengths != length).any():
             row = int(np.flatnonzero(lengths != length)[0])
             raise InvalidInputError(
@@ -134,7 +147,7 @@ def as_logits(kind: str, values: Tensor, argument: str, first_row: int, toleranc
     if kind in ("logits", "log_probs"):
         check_has_mass(argument, values, first_row)
         if kind == "log_probs":
-            check_probabilities(argument, values.exp(), first_row, total=1.0, tolerance=tolerance)
+            check_probabilities(f"exp({argument})", values.exp(), first_row, total=1.0, tolerance=tolerance)
         return values.contiguous()
     check_probabilities(argument, values, first_row, total=1.0, tolerance=tolerance)
     return values.log()

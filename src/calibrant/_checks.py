@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from calibrant.errors import InvalidInputError
@@ -69,11 +70,12 @@ def first_true(mask: Tensor) -> tuple[int, ...]:
     return tuple(mask.nonzero()[0].tolist())
 
 
-def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str) -> None:
+def check_values(argument: str, rule: str, values: Tensor, good: Tensor, *names: str, first_row: int = 0) -> None:
     """Raise where a value is not good; the message names the first, and its index in each named dimension."""
     if not good.all():
         index = first_true(~good)
-        where = ", ".join(f"{name} {at}" for name, at in zip(names, index, strict=False))
+        numbers = (first_row + index[0], *index[1:])
+        where = ", ".join(f"{name} {number}" for name, number in zip(names, numbers, strict=False))
         raise InvalidInputError(f"{argument} must {rule}, got {float(values[index]):g} {where}")
 
 
@@ -173,7 +175,21 @@ def check_integer_labels(argument: str, labels: Tensor, shape: tuple[int, ...]) 
         raise InvalidInputError(f"{argument} must be integers, got {labels.dtype}")
     if tuple(labels.shape) != tuple(shape):
         raise InvalidInputError(f"{argument} must have shape {tuple(shape)}, got {tuple(labels.shape)}")
+    check_fits_int64(argument, labels)
     return labels.long()
+
+
+def check_fits_int64(argument: str, labels: Tensor, first_row: int = 0) -> None:
+    """Raise where an unsigned label would become another number as int64."""
+    if labels.dtype == torch.uint64 and (beyond := labels.long() < 0).any():
+        got = f"{labels[first_true(beyond)].item()} at {first_position(beyond, first_row)}"
+        raise InvalidInputError(f"{argument} must be less than 2^63, got {got}")
+
+
+def check_boolean_labels(argument: str, n_classes: int) -> None:
+    """Booleans are the labels 0 and 1 of two classes; for more they are rather something else, such as ``correct``."""
+    if n_classes != 2:
+        raise InvalidInputError(f"{argument} must be integers for {n_classes} classes, got booleans")
 
 
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:
@@ -187,6 +203,11 @@ def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str,
     return found
 
 
+def repeated_name(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once."""
+    return None if len(set(names)) == len(names) else next(name for name in names if names.count(name) > 1)
+
+
 def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserved: Iterable[str]) -> "pa.Table":
     """Columns of n values, none of a reserved name."""
     import pyarrow as pa
@@ -194,6 +215,8 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
     if columns is None or len(columns) == 0:
         return pa.table({"_": pa.nulls(n)}).drop_columns("_")
     if isinstance(columns, pa.Table):
+        if (twice := repeated_name(columns.column_names)) is not None:
+            raise InvalidInputError(f"columns must have distinct names, got {twice!r} more than once")
         columns = dict(zip(columns.column_names, columns.columns, strict=True))
     arrays = {}
     for name, values in columns.items():
@@ -209,11 +232,12 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
     return pa.table(arrays)
 
 
-def check_features16(features: Tensor, n: int, extent: Sequence[int]) -> Tensor:
+def check_features16(features: Tensor, n: int, extent: Sequence[int], first_row: int = 0) -> Tensor:
     """Features (n, f) that float16 can hold."""
-    if features.ndim != 2 or len(features) != n or extent:
+    if features.ndim != 2 or len(features) != n or features.shape[1] == 0 or extent:
         what = f"{tuple(features.shape)}" + (" for dense predictions" if extent else "")
-        raise InvalidInputError(f"features must have shape ({n}, f), got {what}")
+        raise InvalidInputError(f"features must have shape ({n}, f) with f > 0, got {what}")
     halves = features.half()
-    check_values("features", "be finite in float16", features, halves.isfinite(), "at row", "column")
+    good = halves.isfinite()
+    check_values("features", "be finite in float16", features, good, "at row", "column", first_row=first_row)
     return halves

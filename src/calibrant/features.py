@@ -32,12 +32,15 @@ def _read_npy(url: str) -> Tensor:
     filesystem, path = filesystem_of(url)
     with filesystem.open(path, "rb") as file:
         array = np.load(file, allow_pickle=False)
+    if array.dtype.kind not in "fiu":
+        raise InvalidInputError(f"features must be real numbers, got {array.dtype}")
     return torch.from_numpy(array.astype(np.float32))
 
 
 def _read_parquet(url: str) -> Tensor:
     file = open_parquet(url, url)
-    if "features" not in file.schema_arrow.names:
-        raise CorruptFileError(f"{url} has no column features (its columns are {', '.join(file.schema_arrow.names)})")
+    names = file.schema_arrow.names
+    if names.count("features") != 1:
+        raise CorruptFileError(f"{url} must have one column features, its columns are {', '.join(names)}")
     column = file.read(columns=["features"]).column("features")
     return list_matrix(column.combine_chunks(), "features", 0, None)

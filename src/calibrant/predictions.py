@@ -42,6 +42,7 @@ from calibrant._checks import (
     check_integer_labels,
     check_label_range,
 )
+from calibrant._files import first_line
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
 from calibrant.errors import InvalidInputError
@@ -105,7 +106,8 @@ class Predictions:
         Args:
             logits: (n, k), or (n, k, d1, …) where every position becomes a row. Half precision becomes float32; others
                 may share memory with the result.
-            labels: Integers (n,) or (n, d1, …). None, or null in an Arrow array, where they are not known.
+            labels: Integers (n,) or (n, d1, …), or booleans for two classes. None, or null in an Arrow array, where
+                they are not known.
             options: ``columns``: n values each, by name; ``features``: (n, f), of the penultimate layer;
                 ``class_names``; ``metadata``: a mapping that JSON can represent; ``ignore_index``: rows with this
                 label are left out, by default −100.
@@ -145,7 +147,16 @@ class Predictions:
 
     @classmethod
     def _build(
-        cls, kind: str, values: ArrayLike, labels: ArrayLike | None, **options: Unpack[PredictionsOptions]
+        cls,
+        kind: str,
+        values: ArrayLike,
+        labels: ArrayLike | None,
+        *,
+        columns: Mapping[str, Any] | pa.Table | None = None,
+        features: ArrayLike | None = None,
+        class_names: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore_index: int = -100,
     ) -> Self:
         argument = "probs" if kind == "positive_probs" else kind
         tensor = floats(argument, values)
@@ -153,23 +164,23 @@ class Predictions:
             tensor = two_classes(tensor, argument, 0)
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
-        names = check_class_names(options.get("class_names"), n_classes)
-        table = check_columns(options.get("columns"), n, RESERVED)
+        names = check_class_names(class_names, n_classes)
+        table = check_columns(columns, n, RESERVED)
         halves = None
-        if options.get("features") is not None:
-            features = floats("features", options["features"])
-            halves, table = check_features16(features, n, extent), _with_norm(table, features)
+        if features is not None:
+            matrix = floats("features", features)
+            halves, table = check_features16(matrix, n, extent), _with_norm(table, matrix)
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
-        known, ignored = _labels(labels, n_classes, (n, *extent), options.get("ignore_index", -100))
+        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
         predictions = cls(
             logits=tensor,
             labels=known,
             columns=table,
             features=halves,
             class_names=names,
-            metadata=dict(options.get("metadata") or {}),
+            metadata=dict(metadata or {}),
         )
         if ignored is not None:
             predictions = predictions[~ignored]
@@ -278,9 +289,12 @@ class Predictions:
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)  # NaN equals no other NaN
         try:
             encoded = pa.chunked_array(column).combine_chunks().dictionary_encode(null_encoding="encode")
+            values = encoded.dictionary.to_pylist()
         except pa.ArrowNotImplementedError:
             raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
-        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year or time zone that Python lacks
+            raise InvalidInputError(f"column {name!r} cannot be grouped by: {first_line(error)}") from None
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
     def where(self, **conditions: Any) -> Self:
         """The rows whose columns have the given values: ``where(site="A", severity=[1, 2])``.
@@ -464,7 +478,7 @@ class Predictions:
         """Open files for reading batch by batch, in bounded memory.
 
         Args:
-            paths: Paths, globs, folders or fsspec URLs.
+            paths: Paths, globs, folders or fsspec URLs. Without the column label, no label of a file is known.
             batch_rows: The largest number of rows in a batch, by default 2^21 numbers' worth.
 
         Returns:
@@ -491,7 +505,7 @@ def _labels(
     nullable = isinstance(labels, pa.Array | pa.ChunkedArray)
     if nullable and labels.null_count and ignore_index == UNKNOWN:
         raise InvalidInputError(f"ignore_index must not be {UNKNOWN} where labels are null")
-    known = check_integer_labels("labels", integers(labels), shape).flatten()
+    known = check_integer_labels("labels", integers(labels, n_classes), shape).flatten()
     if check_label_range(known, n_classes, ignore_index, UNKNOWN if nullable else None):
         return known, None
     return known, known == ignore_index

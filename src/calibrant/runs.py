@@ -106,7 +106,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.json"  # the settings, from the start of the run
-        self.environment = path / "environment.json"  # versions and hardware
+        self.environment = path / "environment.json"  # versions, hardware, whether the data are as published
         self.log = path / "log.jsonl"  # a line of JSON per epoch
         self.last = path / "checkpoint" / "last.safetensors"
         self.best = path / "checkpoint" / "best.safetensors"

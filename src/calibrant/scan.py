@@ -4,14 +4,21 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, label_column, list_matrix, two_classes
-from calibrant._checks import check_class_names, check_columns, check_dense, check_integer_labels, check_label_range
+from calibrant._checks import (
+    check_class_names,
+    check_columns,
+    check_dense,
+    check_features16,
+    check_label_range,
+    repeated_name,
+)
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart, ParquetFile, read_part
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
@@ -67,6 +74,21 @@ class Scan:
         first, *others = [_read_metadata(footer)[1] for footer in self.footers]
         return {key: value for key, value in first.items() if all(key in o and o[key] == value for o in others)}
 
+    def check_labels(self) -> Self:
+        """Check that the files have labels, before their rows are read.
+
+        Returns:
+            This scan.
+
+        Raises:
+            InvalidInputError: A file has no column label.
+        """
+        for footer in self.footers:
+            if "label" not in footer.schema.names:
+                names = ", ".join(footer.schema.names)
+                raise InvalidInputError(f"{footer.url} has no column label (its columns are {names})")
+        return self
+
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 
@@ -99,7 +121,8 @@ class Scan:
         kind = _kind(footer.schema, footer.url)
         wanted = None
         if columns is not None:
-            wanted = [kind, "label", *(check_choice("column", name, footer.schema.names) for name in columns)]
+            wanted = [name for name in (kind, "label") if name in footer.schema.names]
+            wanted += [check_choice("column", name, footer.schema.names) for name in columns]
         n_classes = _file_classes(footer)
         width = (n_classes or 100) + (_n_features(footer) if wanted is None else 0)
         for first_row, batch in read_part(part, wanted, self.batch_rows or max(1, BATCH_ELEMENTS // width)):
@@ -140,12 +163,12 @@ class Scan:
 
 def _kind(schema: pa.Schema, url: str) -> str:
     """The column of a file with the predictions."""
+    if (twice := repeated_name(schema.names)) is not None:
+        raise CorruptFileError(f"{url} has more than one column {twice}")
     present = [name for name in PREDICTION_COLUMNS if name in schema.names]
     if len(present) != 1:
-        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names)}"
+        got = f"it has {' and '.join(present)}" if present else f"its columns are {', '.join(schema.names) or 'none'}"
         raise CorruptFileError(f"{url} must have exactly one of the columns {', '.join(PREDICTION_COLUMNS)}; {got}")
-    if "label" not in schema.names:
-        raise CorruptFileError(f"{url} has no column label (its columns are {', '.join(schema.names)})")
     return present[0]
 
 
@@ -186,13 +209,17 @@ def _from_batch(
     batch: pa.RecordBatch, first_row: int, kind: str, n_classes: int | None, names: tuple[str, ...] | None
 ) -> Predictions:
     values = _read_values(batch.column(kind), kind, first_row, n_classes)
-    labels = check_integer_labels("label", label_column(batch.column("label"), first_row), (len(values),))
-    check_label_range(labels, values.shape[1], None, UNKNOWN, argument="label", first_row=first_row)
+    n_classes = values.shape[1]
+    labels = torch.full((len(values),), UNKNOWN)
+    if "label" in batch.schema.names:
+        labels = label_column(batch.column("label"), "label", n_classes, first_row)
+        check_label_range(labels, n_classes, None, UNKNOWN, argument="label", first_row=first_row)
     logits = as_logits(kind, values, kind, first_row)
-    class_names = check_class_names(names, values.shape[1])
+    class_names = check_class_names(names, n_classes)
     features = None
     if "features" in batch.schema.names:
-        features = list_matrix(batch.column("features"), "features", first_row, None).half()
+        matrix = list_matrix(batch.column("features"), "features", first_row, None)
+        features = check_features16(matrix, len(matrix), (), first_row)
     kept = [name for name in batch.schema.names if name not in RESERVED]
     columns = pa.Table.from_batches([batch.select(kept)]) if kept else check_columns(None, len(values), ())
     return Predictions(logits, labels, columns.replace_schema_metadata(None), features, class_names)

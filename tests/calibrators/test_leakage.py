@@ -27,5 +27,9 @@ def test_leaks_of_every_kind_are_refused() -> None:
         with pytest.raises(InvalidInputError, match="allow_same_rows"):
             calibrator(leak)
     assert len(calibrator(others)) == 1000
-    assert TemperatureScaling.fit(rounded_rows(300, 5, seed=0)).fitted.rows.sample == ()
+    rounded = TemperatureScaling.fit(rounded_rows(300, 5, seed=0))
+    assert rounded.fitted.rows.sample == ()
+    with pytest.raises(InvalidInputError, match="allow_same_rows"):
+        rounded(cb.Predictions.from_logits(rounded_rows(300, 5, seed=0).logits))  # without labels
+    assert len(rounded(cb.Predictions.from_logits(rounded_rows(300, 5, seed=1).logits))) == 300
     assert len(calibrator(cb.Predictions.concat([others, rows[:3]]))) == 1003

@@ -157,6 +157,9 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
     rows = draw()
     Predictions.from_logits(rows.logits).save("bare.parquet")
     Path("text.npy").write_text("no array")
+    np.save("complex.npy", np.zeros((300, 2), complex))
+    twice = pa.Table.from_arrays(2 * [pa.array([[1.0]] * 300)], ["features", "features"])
+    pq.write_table(twice, "twice.parquet")
     before = files.calibrator.read_bytes()
     for arguments, message in (
         ((), "at least one file"),
@@ -167,6 +170,11 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
         (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),
+        (("val.parquet", "--calibrator", "density_aware", "--features", "complex.npy"), "real numbers, got complex128"),
+        (
+            ("val.parquet", "--calibrator", "density_aware", "--features", "twice.parquet"),
+            "must have one column features",
+        ),
         (("val.parquet", "--methud", "temperature"), "--methud"),
     ):
         calibrant("fit", *arguments, "-o", files.calibrator).refused(message)
@@ -195,6 +203,31 @@ def test_apply_joins_files_in_order_with_all_columns(files: Files, calibrant: Ru
         rows.save(files.test)
         calibrant("apply", files.calibrator, files.test, "-o", files.output).done()
         assert torch.equal(Predictions.load(files.output).labels, rows.labels)
+
+
+def test_files_without_labels(files: Files, calibrant: Run) -> None:
+    for path in (files.val, files.test):
+        pq.write_table(pq.read_table(path).drop_columns("label"), f"bare {path.name}")
+    calibrant("apply", files.calibrator, "bare test.parquet", files.test, "-o", files.output).done()
+    wanted = cb.load_calibrator(files.calibrator)(Predictions.load(["bare test.parquet", files.test]))
+    got = Predictions.load(files.output)
+    assert_same(got, wanted)
+    assert torch.equal(got.labels, wanted.labels)
+    assert got.labels.eq(-1).sum() == 200
+    calibrant("apply", files.calibrator, "bare val.parquet", "-o", files.output).refused("--allow-same-rows")
+    record = {
+        target: calibrant(
+            "fit", files.val, "--calibrator", "transcal", "--target", target, "-o", "t.json", "--json"
+        ).record
+        for target in ("test.parquet", "bare test.parquet")
+    }
+    assert record["test.parquet"] == record["bare test.parquet"]
+    for verb in (
+        ("fit", "bare val.parquet", "-o", "x.json"),
+        ("compare-calibrators", "bare val.parquet", files.test),
+        ("compare-calibrators", files.test, "bare val.parquet"),
+    ):
+        calibrant(*verb).refused("bare val.parquet has no column label (its columns are logits, corruption,")
 
 
 def test_a_failed_apply_leaves_the_old_output(files: Files, calibrant: Run) -> None:

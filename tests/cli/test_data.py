@@ -92,6 +92,24 @@ def test_fetch_says_what_came_and_whether_it_is_verified(calibrant: Run, tmp_pat
     calibrant("data", "fetch", "mnist").refused("http://127.0.0.1:9/mnist cannot be fetched")
 
 
+@pytest.mark.usefixtures("offered")
+def test_check_names_other_bytes_of_the_right_size(calibrant: Run, tmp_path: Path) -> None:
+    place = tmp_path / "data" / "sets"
+    (place / "mnist.sha256").touch()
+    assert line_of(calibrant("data", "check", "mnist"), "sets/mnist") == ["sets/mnist", *2 * ["as", "published"], "yes"]
+    assert line_of(calibrant("data", "check", "mnist"), "sets/mnist.sha256")[1:] == [
+        "there,",
+        "not",
+        "verified",
+        "–",
+        "–",
+    ]
+    (place / "mnist").write_bytes(CONTENT[::-1])
+    ran = calibrant("data", "check", "mnist")
+    assert line_of(ran, "sets/mnist") == ["sets/mnist", "other", "bytes", "as", "published", "NO"]
+    assert "not the published bytes: rows in another order make other splits" in ran.err
+
+
 def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path) -> None:
     ran = calibrant("data", "check", "digits")
     ran.done()
@@ -100,9 +118,15 @@ def test_check_shows_what_was_found_and_expected(calibrant: Run, tmp_path: Path)
     (tmp_path / "data" / "cifar-100-binary" / "train.bin").write_bytes(b"short")
     for ran in (calibrant("data", "check", "cifar100"), calibrant("data", "check", "cifar100", "--json")):
         assert ran.code == 2
-        line = "cifar-100-binary/train.bin: 5 bytes, expected 153,700,000 bytes"
+        expected = "153,700,000 bytes, MD5 6172c7755cfe09b2fe270c85cebc1b15"
+        line = f"cifar-100-binary/train.bin: 5 bytes, expected {expected}"
         assert ran.err == f"calibrant: cifar100 is not as published: {line}\n"
     record = json.loads(ran.out)
     assert (record["name"], record["root"], record["ok"]) == ("cifar100", "data", False)
-    finding = {"what": "cifar-100-binary/test.bin", "found": "missing", "expected": "30,740,000 bytes"}
-    assert record["findings"][1] == {**finding, "ok": False, "first": ""}
+    assert record["findings"][1] == {
+        "what": "cifar-100-binary/test.bin",
+        "found": "missing",
+        "expected": "30,740,000 bytes, MD5 4499cfba6c016c1be1438163640a0898",
+        "ok": False,
+        "first": "",
+    }

@@ -84,10 +84,17 @@ def test_cifar_is_shifted_and_read_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_published_files_come_first(tmp_path: Path) -> None:
-    write_cifar(tmp_path)
+    rows = write_cifar(tmp_path)
     (tmp_path / "CIFAR-10-C").mkdir()
     published = np.random.default_rng(1).integers(0, 256, (200, 32, 32, 3), dtype=np.uint8)
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", published)
+    with pytest.raises(CorruptFileError, match=r"labels\.npy cannot be read"):
+        open_dataset("cifar10", tmp_path).split("fog-2")
+    labels = np.tile(rows[200:, 0], 5)
+    np.save(tmp_path / "CIFAR-10-C" / "labels.npy", np.roll(labels, 1))  # of the same rows in another order
+    with pytest.raises(CorruptFileError, match=r"labels\.npy has other labels than the test images, or .* order"):
+        open_dataset("cifar10", tmp_path).split("fog-2")
+    np.save(tmp_path / "CIFAR-10-C" / "labels.npy", labels)
     found = open_dataset("cifar10", tmp_path).split("fog-2")
     assert np.array_equal(found.images.permute(0, 2, 3, 1).numpy(), published[40:80])
     np.save(tmp_path / "CIFAR-10-C" / "snow.npy", published[:7])

@@ -15,7 +15,7 @@ from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data import DATASETS, ImageFiles, Split, open_dataset
 from calibrant.data.sources import MD5SUMS, ExpectedFile, published_md5
 from calibrant.data.table import CORRUPTED_TESTS, all_infos
-from calibrant.data.verify import Finding, check_data, is_here
+from calibrant.data.verify import Finding, check_data, is_here, is_published
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
 from made.archives import md5
@@ -34,9 +34,10 @@ def test_sums_and_addresses_are_whole() -> None:
         assert download.files
     assert len({download.path for download in downloads}) == len(downloads)
     assert all(re.fullmatch(r"[0-9a-f]{32}  [\w./-]+", line) for line in MD5SUMS.read_text().splitlines())
-    used = {download.path for download in downloads} | {one.path for info in infos.values() for one in info.files}
-    assert set(published_md5()) <= used
-    assert len(set(published_md5().values())) == len(published_md5()) == 4 + 4 + 2 + 1 + 2 * 21 + 2
+    files = {one.path.removesuffix(".gz"): one for info in infos.values() for one in info.files}
+    assert set(published_md5()) <= {download.path for download in downloads} | set(files)
+    assert len(set(published_md5().values())) == len(published_md5()) == 8 + 8 + 7 + 3 + 1 + 2 * 21 + 2
+    assert all(one.md5 == published_md5().get(path) for path, one in files.items())
     for name in ("cifar10_c", "cifar100_c"):
         files = CORRUPTED_TESTS[name].files
         assert {Path(one.path).stem for one in files} == {*PARAMETERS, "labels"}
@@ -71,10 +72,14 @@ def write_idx(folder: Path, n_train: int = 60_000) -> None:
             (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(values), 1, mtime=0))
 
 
+def content_md5(path: Path) -> str:
+    return md5(gzip.decompress(path.read_bytes()))
+
+
 def offer_mnist(monkeypatch: pytest.MonkeyPatch, root: Path, *, with_md5: bool) -> None:
     """Makes the files below the root the published ones."""
     downloads = tuple(
-        replace(one, files=(ExpectedFile(one.path, md5=md5((root / one.path).read_bytes()) if with_md5 else None),))
+        replace(one, files=(ExpectedFile(one.path, md5=content_md5(root / one.path) if with_md5 else None),))
         for one in DATASETS["mnist"].downloads
     )
     monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], downloads=downloads))
@@ -87,15 +92,31 @@ def test_files_and_rows_of_a_data_set(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [finding.ok for finding in findings] == [True] * (4 + 3)
     assert [finding.found for finding in findings[4:]] == [55_000, 5_000, 10_000]
     assert is_here("mnist", tmp_path)
+    assert is_published("mnist", tmp_path)
     path = tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz"
-    before = md5(path.read_bytes())
-    path.write_bytes(path.read_bytes() + b"\0")
-    [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
-    assert bad.what == "mnist/t10k-labels-idx1-ubyte.gz"
-    assert (bad.found, bad.expected) == (f"MD5 {md5(path.read_bytes())}", f"MD5 {before}")
+    before, content = content_md5(path), gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content, 9))  # other bytes of the same content
+    assert all(finding.ok for finding in check_data("mnist", tmp_path))
     path.unlink()
+    path.with_suffix("").write_bytes(content)
+    assert [finding.what for finding in check_data("mnist", tmp_path)][3] == "mnist/t10k-labels-idx1-ubyte"
+    assert is_published("mnist", tmp_path)
+    path.with_suffix("").write_bytes(content[:8] + content[:7:-1])  # the rows in another order
+    [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
+    assert bad.what == "mnist/t10k-labels-idx1-ubyte"
+    assert (bad.found, bad.expected) == (f"MD5 {md5(content[:8] + content[:7:-1])}", f"MD5 {before}")
+    assert "not the published bytes: rows in another order make other splits" in str(bad.error("mnist"))
+    assert is_published("mnist", tmp_path) is False
+    path.write_bytes(gzip.compress(content)[:-9])
+    [bad] = [finding for finding in check_data("mnist", tmp_path) if not finding.ok]
+    assert str(bad.found).startswith("cannot be read: ")
+    path.unlink()
+    path.with_suffix("").unlink()
     assert [finding.found for finding in check_data("mnist", tmp_path) if not finding.ok] == ["missing"]
     assert not is_here("mnist", tmp_path)
+    assert is_published("mnist", tmp_path) is None
+    assert is_published("digits", tmp_path)  # which comes with the package
+    assert is_published("image_folder", tmp_path) is None
 
 
 def test_other_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

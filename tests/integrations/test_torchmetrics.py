@@ -296,7 +296,7 @@ def test_invalid_options(options: dict[str, Any], message: str) -> None:
         ("logits", [0.0, math.nan], 0, "logits must not be NaN, got nan at row 0, class 1"),
         ("logits", [0.0, 1.0, 2.0], 0, "predictions must have 2 classes, got 3"),
         ("probs", [0.5, 0.6], 0, "probs must sum to 1, got 1.1 at row 0"),
-        ("log_probs", [0.5, 0.6], 0, "log_probs must"),
+        ("log_probs", [0.5, 0.6], 0, r"exp\(log_probs\) must"),
         ("logits", [0.0, 1.0], -1, "labels must lie in"),
         ("logits", [0.0, 1.0], 0.5, "labels must be integers"),
     ],

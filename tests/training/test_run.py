@@ -177,6 +177,7 @@ def test_the_folder_is_whole(plain: Path) -> None:
     assert json.loads((plain / "config.json").read_text()) == json.loads(quick().model_dump_json())
     environment = json.loads((plain / "environment.json").read_text())
     assert (environment["calibrant"], environment["torch"]) == (cb.__version__, torch.__version__)
+    assert environment["data_as_published"] is True
     times = times_of(plain)
     assert max(times[str(plain / name)] for name in results_of(plain)) <= times[str(plain / "DONE")]
 

@@ -265,7 +265,9 @@ def audit(
 
 
 def _open_source(source: Predictions | Scan | Paths) -> Predictions | Scan:
-    return source if isinstance(source, Predictions | Scan) else Predictions.scan(source)
+    if isinstance(source, Predictions):
+        return source
+    return (source if isinstance(source, Scan) else Predictions.scan(source)).check_labels()
 
 
 def _file_names(source: Predictions | Scan | None) -> tuple[str, ...]:

@@ -1,15 +1,13 @@
 """Hashes of the rows that a calibrator was fitted on: they recognize the set, a part of it, or a superset."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
+from calibrant._arrays import UNKNOWN, Hashes
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
-
-if TYPE_CHECKING:
-    from calibrant._arrays import Hashes
 
 SKETCH_SIZE = 1024  # hashes that are kept
 MAX_REPEATS = 0.1  # share of repeated rows up to which equal rows indicate a leak
@@ -53,10 +51,12 @@ class LeakCheck:
     def __init__(self, rows: RowSketch) -> None:
         self.rows = rows
         self.fingerprints: list[str] = []
+        self.labelled = False
         self.small: list[Hashes] = []
 
     def add(self, predictions: Predictions) -> None:
         self.fingerprints.append(predictions.fingerprint)
+        self.labelled |= bool((predictions.labels != UNKNOWN).any())
         if self.rows.sample:
             hashes = predictions.row_hashes[0]
             self.small.append(hashes[hashes <= np.uint64(self.rows.sample[-1])])
@@ -64,7 +64,9 @@ class LeakCheck:
     def check(self) -> None:
         """Raises: InvalidInputError if the rows, or many of them, are those of the validation set."""
         n, low, high = (sum(int(f[a:b], 16) for f in self.fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
-        same = f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}" == self.rows.fingerprint  # sums over batches
+        total = f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}"  # sums over batches
+        digits = 42 if self.labelled else 26  # the last 16 are of the labels
+        same = total[:digits] == self.rows.fingerprint[:digits]
         if self.fingerprints and (same or self._share() > MAX_SHARED + 3 * self.rows.repeats):
             raise InvalidInputError(
                 f"predictions hold {'the rows' if same else 'rows'} that it was fitted on, where its scores are too "

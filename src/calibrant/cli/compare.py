@@ -56,7 +56,7 @@ def compare_calibrators(
     from calibrant.predictions import Predictions
 
     check_level(level)
-    rows, test_rows = Predictions.load(validation), Predictions.load(test)
+    rows, test_rows = (Predictions.scan(path).check_labels().read() for path in (validation, test))
     with status("comparing") as progress:
         found = compare(
             rows,

@@ -79,7 +79,7 @@ def fit(
     cls = calibrator_class(calibrator, options)
     with status(f"fitting {calibrator}"):
         others = {name: Predictions.load(options[name]) for name in ("target", "reference") if name in options}
-        validation = Predictions.load(paths)
+        validation = Predictions.scan(paths).check_labels().read()
         if features is not None:
             validation = validation.with_features(read_features(features))
         fitted = cls.fit(validation, **(dict[str, Any](options) | others))

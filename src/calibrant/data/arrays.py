@@ -72,6 +72,7 @@ class ArrayData(DataSet):
             return Split(images.clone(), labels)
         shift = Shift.parse(name)
         if self.published is not None and (path := self.root / self.published / f"{shift.corruption}.npy").is_file():
+            _check_same_labels(path.with_name("labels.npy"), labels)
             return Split(_published(path, shift.severity, images), labels).with_shift(shift, "published")
         return Split(self._generated(images, shift), labels).with_shift(shift, "generated")
 
@@ -114,12 +115,22 @@ def _published(path: Path, severity: int, images: Tensor) -> Tensor:
     return torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous()
 
 
-def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The array of a file, which must be uint8 of this shape."""
+def _check_same_labels(path: Path, labels: Tensor) -> None:
+    """The labels of a published test must be those of the test images, or these rows stand in another order."""
+    if not np.array_equal(_load_array(path), np.tile(labels.numpy(), len(SEVERITIES))):
+        raise CorruptFileError(f"{path} has other labels than the test images, or the same in another order")
+
+
+def _load_array(path: Path) -> np.ndarray:
     try:
-        values: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except (OSError, ValueError, EOFError) as error:
         raise CorruptFileError(f"{path} cannot be read as an array: {error}") from None
+
+
+def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of a file, which must be uint8 of this shape."""
+    values = _load_array(path)
     if values.shape != shape or values.dtype != np.uint8:
         raise CorruptFileError(f"{path} must be uint8 {shape}, got {values.dtype} {values.shape}")
     return values

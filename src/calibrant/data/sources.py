@@ -9,7 +9,7 @@ from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data.base import DataSet
 
 ARCHIVES = "archives"  # the folder below the root that archives are downloaded to
-MD5SUMS = Path(__file__).parent / "files" / "MD5SUMS"  # as published, in the format of md5sum; paths below the root
+MD5SUMS = Path(__file__).parent / "files" / "MD5SUMS"  # in the format of md5sum; paths below the root
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ExpectedFile:
 
     path: str
     n_bytes: int | None = None
-    md5: str | None = None
+    md5: str | None = None  # of a gzipped file that of its content, which may be packed again or not at all
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class DatasetInfo:
 
 @cache
 def published_md5() -> dict[str, str]:
-    """The published MD5 checksums, by the path of the file below the root."""
+    """The MD5 checksums of published files and of their contents, by the path below the root."""
     lines = MD5SUMS.read_text(encoding="ascii").splitlines()
     return {path: md5 for md5, path in (line.split(maxsplit=1) for line in lines)}
 
@@ -81,7 +81,7 @@ def plain_files(url: str, folder: str, names: Iterable[str]) -> tuple[Download, 
     paths = {name: f"{folder}/{name}" for name in names}
     md5 = published_md5()
     return tuple(
-        Download(f"{url}/{name}", path, (ExpectedFile(path, md5=md5[path]),), md5=md5[path])
+        Download(f"{url}/{name}", path, (ExpectedFile(path, md5=md5[path.removesuffix(".gz")]),), md5=md5[path])
         for name, path in paths.items()
     )
 

@@ -1,14 +1,16 @@
 """Which files of a data set are present, and whether files, rows and images are those that were published."""
 
+import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import data_folder
-from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant._files import data_folder, first_line
+from calibrant._progress import ProgressBar, no_bar
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data.base import DataSet
 from calibrant.data.image_files import ImageFiles, read_image
@@ -17,6 +19,7 @@ from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
 
+OTHER_BYTES = "not the published bytes: rows in another order make other splits"
 LISTED_FACTS = ("n_classes", "image_size", "splits", "shifts", "corrupted", "licence")
 
 
@@ -107,7 +110,10 @@ def check_data(
     """
     info, folder = find_info(name), data_folder(root)
     with bar("reading files", len(info.files)) as advance:
-        findings = [_check_file(folder, file, advance) for file in info.files]
+        findings = []
+        for file in info.files:
+            findings.append(_check_file(folder, file))
+            advance(1)
     if all(finding.ok for finding in findings):
         if name in DATASETS:
             findings += _check_splits(open_dataset(name, root), info, deep, bar)
@@ -117,19 +123,48 @@ def check_data(
     return findings
 
 
-def _check_file(root: Path, file: ExpectedFile, advance: Advance) -> Finding:
+def is_published(name: str, root: str | os.PathLike[str] | None = None) -> bool | None:
+    """Whether the files of a data set have the published bytes, without opening its splits.
+
+    Args:
+        name: The data set.
+        root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
+
+    Returns:
+        None where a file is missing or has no known checksum, or nothing was published.
+
+    Raises:
+        UnknownNameError: there is no data set of this name.
+    """
+    info, folder = find_info(name), data_folder(root)
+    if not info.splits or any(file.md5 is None or find_file(folder, file) is None for file in info.files):
+        return None
+    return all(_check_file(folder, file).ok for file in info.files)
+
+
+def _check_file(root: Path, file: ExpectedFile) -> Finding:
     path = find_file(root, file)
-    advance(1)
     expected = _describe_file(file.n_bytes, file.md5)
     if path is None:
         return Finding(file.path, "missing", expected, False)
-    if file.n_bytes is None and (file.md5 is None or path.suffix != Path(file.path).suffix):
-        return Finding(str(path.relative_to(root)), "there", None, True)
+    what = path.relative_to(root).as_posix()
+    if file.n_bytes is None and file.md5 is None:
+        return Finding(what, "there, not verified", None, True)
     n_bytes = None if file.n_bytes is None else path.stat().st_size
-    # the checksum of a file of another length would only take time
-    md5 = None if file.md5 is None or n_bytes != file.n_bytes else file_digest(path, "md5")
-    found = _describe_file(n_bytes, md5)
-    return Finding(file.path, found, expected, found == expected)
+    if n_bytes != file.n_bytes:  # its checksum would only take time
+        return Finding(what, _describe_file(n_bytes, None), expected, False)
+    try:
+        found = _describe_file(n_bytes, None if file.md5 is None else _content_md5(path))
+    except (OSError, EOFError, zlib.error) as error:
+        return Finding(what, f"cannot be read: {first_line(error)}", expected, False)
+    return Finding(what, found, expected, found == expected, "" if found == expected else OTHER_BYTES)
+
+
+def _content_md5(path: Path) -> str:
+    """The MD5 of a file, unpacked if it is gzipped."""
+    if path.suffix != ".gz":
+        return file_digest(path, "md5")
+    return hashlib.md5(gzip.decompress(path.read_bytes()), usedforsecurity=False).hexdigest()
 
 
 def _describe_file(n_bytes: int | None, md5: str | None) -> str:

@@ -137,7 +137,7 @@ def score(
     stream = not isinstance(predictions, Predictions)
     batches: Iterable[Predictions] = predictions if stream else [predictions]  # type: ignore[list-item, assignment]
     if isinstance(predictions, Scan):
-        batches = predictions.batches([column for column in (by, weights) if column is not None])
+        batches = predictions.check_labels().batches([column for column in (by, weights) if column is not None])
     total: Scorecard | Groups = merge(
         score_batch(_check_batch(batch), by=by, metrics=names, n_bins=n_bins, weights=weights, stream=stream)
         for batch in batches

@@ -13,6 +13,7 @@ import torch
 
 import calibrant
 from calibrant._files import atomic_write, hold_lock, make_folder, read_error
+from calibrant.data.verify import is_published
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.runs import RunFolder
 from calibrant.training.settings import Settings, validate_settings
@@ -45,7 +46,7 @@ def _check_config(run: RunFolder, settings: Settings) -> None:
         raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
     check_same_settings(run, settings)
     if not run.done.exists():
-        write_json(run.environment, environment())
+        write_json(run.environment, environment() | {"data_as_published": is_published(settings.data, settings.root)})
 
 
 def check_same_settings(run: RunFolder, settings: Settings) -> None:
