@@ -160,18 +160,19 @@ class ScoreTemperatureModule(BufferModule):
 
 
 class DistanceTemperatureModule(BufferModule):
-    """T = w₀ + w₁ d, d the distance of a row's features to the bank."""
+    """T = w₀ + w₁ d, d the distance of a row's features to the bank, within limits."""
 
     bank: Tensor
-    weights: Tensor
+    constants: Tensor  # w₀, w₁, minimum and maximum of d
 
-    def __init__(self, bank: Tensor, k: int, w0: float, w1: float) -> None:
-        super().__init__(bank=bank, weights=(w0, w1))
+    def __init__(self, bank: Tensor, k: int, constants: tuple[float, float, float, float]) -> None:
+        super().__init__(bank=bank, constants=constants)
         self.k = k
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
-        distance = maps.mean_distance(features, self.bank, self.k)
-        return maps.scale_logits(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
+        c = self.constants
+        distance = torch.maximum(torch.minimum(maps.mean_distance(features, self.bank, self.k), c[3]), c[2])
+        return maps.scale_logits(logits, (c[0] + c[1] * distance).unsqueeze(1))
 
 
 class FeatureTemperatureModule(BufferModule):
