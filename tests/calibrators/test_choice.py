@@ -188,15 +188,15 @@ def test_calibrators_of_corrupted_rows_never_see_the_type_that_they_are_tested_o
 def test_each_type_is_fitted_once_unless_the_fit_needs_the_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fits = LeaveOneShiftOut(shifted(1))
+    fits, exact = LeaveOneShiftOut(shifted(1)), TemperatureScaling.fit
     count = dict.fromkeys(("temperature", "perturbed_temperature", "transcal"), 0)
     for name in count:
 
-        def counting_fit(target: cb.Predictions, rows: cb.Predictions, *, shift: str, name: str = name) -> Calibrator:
+        def counting_fit(rows: cb.Predictions, *, name: str = name, **options: Any) -> Calibrator:
             count[name] += 1
-            return TemperatureScaling.fit(rows)
+            return exact(rows)
 
-        monkeypatch.setattr(CALIBRATORS[name], "fit_for", counting_fit)
+        monkeypatch.setattr(CALIBRATORS[name], "fit", counting_fit)
     for seed in (2, 3):
         for kind in KINDS:
             for name in count:
@@ -204,22 +204,6 @@ def test_each_type_is_fitted_once_unless_the_fit_needs_the_target(
     assert count == {"temperature": 1, "perturbed_temperature": len(KINDS), "transcal": 2 * len(KINDS)}
     with pytest.raises(CalibrantError, match="allow_same_rows"):
         fits.check_disjoint(shifted(1).where(corruption="fog"))
-
-
-def test_what_the_rows_lack_decides_which_calibrators_are_compared() -> None:
-    rows = shifted(1)
-    lacking = {"platt", "beta", "domain_temperature", "density_aware"}
-    for validation, missing in (
-        (rows, lacking),
-        (rows.with_features(torch.ones(800, 2)), lacking - {"density_aware"}),
-        (rows.select(["corruption"]), lacking | {"set_temperature"}),
-        (rows.where(corruption="none"), lacking | {"perturbed_temperature", "set_temperature"}),
-    ):
-        assert set(LeaveOneShiftOut(validation).usable_calibrators(validation)) == set(CALIBRATORS) - missing
-    two = draw(60, n_classes=2, columns={"domain": ["a", "b"] * 30})
-    lacking = {"perturbed_temperature", "set_temperature", "density_aware"}
-    found = cb.compare_calibrators(two, draw(20, seed=1, n_classes=2), metrics=["nll"])
-    assert [row.calibrator for row in found] == [name for name in CALIBRATORS if name not in lacking]
 
 
 # Refusals

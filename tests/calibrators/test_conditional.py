@@ -9,7 +9,7 @@ import torch
 import calibrant as cb
 from calibrant.calibrators import ConditionalTemperature, DensityAwareScaling, TemperatureScaling
 from calibrant.calibrators.conditional import feature_bank, neighbor_distances
-from made.calibrator_data import draw, draw32, row_temperatures
+from made.calibrator_data import angle_rows, draw, draw32, row_temperatures
 
 
 def near_and_far(n: int, seed: int, *, far: float = 4.0) -> cb.Predictions:
@@ -36,6 +36,21 @@ def test_density_aware_scaling_knows_directions_alone() -> None:
     level = row_temperatures(DensityAwareScaling.fit(near_and_far(3000, 10, far=1.0), reference=reference, k=10), new)
     assert level.max() < 1.2 * level.min()
     assert level.median().item() == pytest.approx(1.0, rel=0.1)
+
+
+def test_density_aware_scaling_does_not_extrapolate() -> None:
+    """A distance beyond those of validation counts as the greatest of them, or as the least."""
+    pole = {"reference": angle_rows(500, seed=25, widest=0.03).predictions}
+    whole = angle_rows(4000, seed=26).predictions
+    assert whole.features is not None
+    distances = neighbor_distances(whole.features, DensityAwareScaling.fit(whole, **pole).bank, 5)
+    middle = (distances > 0.4) & (distances < 0.8)
+    found = DensityAwareScaling.fit(whole[middle], **pole, k=5)
+    assert (found.min_distance, found.max_distance) == pytest.approx((0.4, 0.8), abs=0.02)
+    low, high = (found.w0 + found.w1 * limit for limit in (found.min_distance, found.max_distance))
+    assert high > 1.2 * low
+    got = row_temperatures(found, angle_rows(900, seed=27).predictions)
+    assert (got.min().item(), got.max().item()) == pytest.approx((low, high), rel=1e-4)
 
 
 def test_no_row_is_its_own_neighbour() -> None:

@@ -1,5 +1,6 @@
 """Temperatures of perturbed rows, domains, sets and targets; `test_recovery` tests that they are true."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     TransCal,
 )
-from calibrant.calibrators.domains import fit_ridge
+from calibrant.calibrators.domains import RIDGE_PENALTIES, fit_ridge
 from calibrant.calibrators.transcal import control_variate
 from calibrant.errors import CalibrantError, NotConvergedError
 from made.calibrator_data import draw, draw32, row_temperatures
@@ -184,12 +185,35 @@ def test_weights_are_corrected_for_their_mean() -> None:
     assert (found * losses).mean().item() == pytest.approx(wanted.item(), rel=1e-12)
 
 
+@pytest.mark.parametrize("anchored", [False, True])
+def test_the_ridge_reports_its_error_over_groups_left_out(anchored: bool) -> None:
+    random = np.random.default_rng(1)
+    inputs, groups, weights = 3 + random.normal(size=(24, 4)), np.arange(24) % 4, random.uniform(0.5, 2, 24)
+    targets = inputs[:, 0] + random.normal(size=24)
+    point = np.array([4.0, 3.0, 2.0, 3.0]), 5.0
+    through = (torch.from_numpy(point[0]), point[1]) if anchored else None
+    weight, intercept, rmse = fit_ridge(torch.from_numpy(inputs), targets, groups, weights, through=through)
+    x, y = (inputs - point[0], targets - point[1]) if anchored else (inputs, targets)
+    spread = np.sqrt(np.average((x - (0 if anchored else np.average(x, 0, weights))) ** 2, 0, weights))
+    errors = np.zeros(len(RIDGE_PENALTIES))
+    for i, group in itertools.product(range(len(errors)), range(4)):
+        known, out, w = groups != group, groups == group, weights[groups != group] / weights[groups != group].sum()
+        centre, middle = (np.zeros(4), 0.0) if anchored else (w @ x[known], w @ y[known])
+        a, b = (x[known] - centre) / spread, y[known] - middle
+        moments = (a.T * w) @ a
+        found = np.linalg.solve(moments + RIDGE_PENALTIES[i] * np.trace(moments) / 4 * np.eye(4), (a.T * w) @ b)
+        errors[i] += weights[out] @ ((x[out] - centre) / spread @ found + middle - y[out]) ** 2 / weights.sum()
+    assert rmse == pytest.approx(np.sqrt(errors.min()), rel=1e-9)
+    if anchored:
+        assert float(weight @ through[0]) + intercept == pytest.approx(point[1], rel=1e-12)  # type: ignore[index]
+
+
 def test_the_ridge_penalty_is_the_best_for_groups_left_out() -> None:
     random = np.random.default_rng(0)
     inputs, groups, weights = random.normal(size=(60, 20)), np.arange(60) % 10, np.ones(60)
     noise, linear = random.normal(size=60), inputs @ np.linspace(0, 1, 20)
-    found, _ = fit_ridge(torch.from_numpy(inputs), linear, groups, weights)
+    found, *_ = fit_ridge(torch.from_numpy(inputs), linear, groups, weights)
     np.testing.assert_allclose(found.numpy(), np.linspace(0, 1, 20), atol=1e-4)
-    found, _ = fit_ridge(torch.from_numpy(inputs), noise, groups, weights)
+    found, *_ = fit_ridge(torch.from_numpy(inputs), noise, groups, weights)
     overfitted, *_ = np.linalg.lstsq(inputs - inputs.mean(0), noise - noise.mean(), rcond=None)
     assert np.std(inputs @ found.numpy()) < 0.8 * np.std(inputs @ overfitted)

@@ -255,6 +255,25 @@ def test_a_failed_apply_leaves_the_old_output(files: Files, calibrant: Run) -> N
     assert found == pytest.approx(cb.load_calibrator("c.json").fitted.nll_after, rel=1e-5)
 
 
+def test_apply_says_its_sets(files: Files, calibrant: Run) -> None:
+    fitted, test = CALIBRATORS["set_temperature"].fit(draw()), draw(200, seed=1)
+    fitted.save(files.calibrator)
+    base = f"have the base temperature {fitted.scalar_parameters['base_temperature']:.3g}"
+    apply = ("apply", files.calibrator, files.test, "-o", files.output)
+    start = f"{files.output}: 200 rows, calibrated by set_temperature, "
+    assert calibrant(*apply).done() == f"{start}6 sets by corruption, severity\n"
+    assert calibrant(*apply, "--sets", "site").done() == f"{start}2 sets by site\n"
+    assert_same(Predictions.load(files.output), fitted.with_sets(["site"])(test))  # type: ignore[attr-defined]
+    draw(30, seed=1).save(files.test)
+    few = calibrant(*apply).done().strip()
+    assert few.endswith(f"6 sets by corruption, severity; 6 with fewer than 20 rows {base}")
+    test.select(["site"]).save(files.test)
+    assert calibrant(*apply).done() == f"{start}all rows as one set\n"
+    calibrant(*apply, "--sets", "sight").refused("did you mean 'site'")
+    TemperatureScaling.fit(draw()).save(files.calibrator)
+    calibrant(*apply, "--sets", "site").refused("sets is an option of set_temperature, not of temperature")
+
+
 # Comparison
 
 
@@ -278,6 +297,19 @@ def test_a_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -
         first = [row.calibrator] if row.overall else [row.calibrator, row.group, str(row.n_rows)]
         assert line[: len(first)] == first
         assert all(f"{value:.4f}" in line for value in row.values.values())
+
+
+def test_a_comparison_says_its_sets_and_takes_a_reference(files: Files, calibrant: Run) -> None:
+    val, test, known = (draw(n, seed=i).with_features(features_of(n, seed=i)) for i, n in enumerate((300, 200, 80)))
+    for rows, path in ((val, files.val), (test, files.test), (known, "known.parquet")):
+        rows.save(path)
+    names = ("set_temperature", "density_aware")
+    compare = ("compare-calibrators", files.val, files.test, "--calibrators", *names, "--by", "site")
+    assert "set_temperature: sets by corruption, severity, site" in calibrant(*compare).done().splitlines()
+    more = (*compare, "--sets", "site", "--reference", "known.parquet")
+    assert "set_temperature: sets by site" in calibrant(*more).done().splitlines()
+    wanted = cb.compare_calibrators(val, test, names, by="site", sets=["site"], reference=known)
+    assert calibrant(*more, "--json").record == [row.to_dict() for row in wanted]
 
 
 def test_errors_of_a_comparison(files: Files, calibrant: Run) -> None:

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibrant._checks import check_column_names
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
+from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
+
+SEVERITY = "severity"  # the column that with the type of corruption defines a set
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ def compare_calibrators(
     by: str | None = None,
     metrics: Iterable[str] = ("nll", "ece"),
     shift: str = "corruption",
+    sets: Sequence[str] | None = None,
+    reference: Predictions | None = None,
     level: float = 0.95,
     allow_same_rows: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -72,16 +78,20 @@ def compare_calibrators(
     Args:
         validation: Labelled rows to fit on.
         test: Other labelled rows, to score. Calibrators that need a target use them without their labels.
-        calibrators: Names in `CALIBRATORS`; by default all whose requirements these rows meet.
+        calibrators: Names in `CALIBRATORS`; by default all.
         by: A column of test to group by.
         metrics: Names in `METRICS`.
         shift: The column of corruption types.
+        sets: Columns of test that define the sets of `SetTemperature`; by default those of ``shift``, severity and
+            ``by`` that test has, but not a ``by`` that the labels decide, such as the class.
+        reference: Rows with features to measure distances from, for the calibrators with this option.
         level: Confidence level of the intervals.
         allow_same_rows: Whether test may hold rows of validation.
         progress: Called with each calibrator's name.
 
     Returns:
-        One comparison for each calibrator over all rows, and with ``by`` one for each group.
+        One comparison for each calibrator over all rows, and with ``by`` one for each group. A calibrator whose
+        requirements these rows do not meet has one with the reason.
 
     Raises:
         InvalidInputError: Test holds rows of validation, or labels are missing.
@@ -89,21 +99,22 @@ def compare_calibrators(
     """
     check_validation(validation)
     check_validation(test, "test", "be measured")
-    fits = LeaveOneShiftOut(validation, shift=shift)
+    fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
     if not allow_same_rows:
         fits.check_disjoint(test)
-    names = fits.usable_calibrators(test) if calibrators is None else calibrators
+    names = list(CALIBRATORS) if calibrators is None else calibrators
     for name in names:
         calibrator_class(name)
     wanted = check_metrics(tuple(metrics), test.n_classes)
-    if by is not None:
-        test.column(by)
+    columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
+    for column in columns:
+        test.column(column)
     rows: list[Comparison] = []
     for name in names:
         if progress is not None:
             progress(name)
         try:
-            calibrated = fits.calibrate(name, test)
+            calibrated = fits.calibrate(name, test, sets=columns)
         except CalibrantError as error:
             rows.append(Comparison(name, None, True, len(test), failure=str(error)))
             continue
@@ -124,6 +135,18 @@ def _comparison(name: str, group: Any, overall: bool, card: Scorecard, level: fl
     )
 
 
+def default_sets(test: Predictions, shift: str, by: str | None) -> tuple[str, ...]:
+    """The columns of shift, severity and by that test has, without a ``by`` that the labels decide."""
+    wanted = [shift, SEVERITY, *([] if by is None or _labels_decide(test, by) else [by])]
+    return tuple(name for name in dict.fromkeys(wanted) if name in test.columns.column_names)
+
+
+def _labels_decide(test: Predictions, column: str) -> bool:
+    """Whether no label occurs with two values of the column, as in a column of class names."""
+    pairs = np.unique(np.stack([test.labels.numpy(), test.groups(column)[0]]), axis=1)
+    return len(pairs[0]) == len(np.unique(pairs[0]))
+
+
 class LeaveOneShiftOut:
     """Fits of calibrators to validation rows, each without the type of corruption that it is applied to.
 
@@ -132,20 +155,24 @@ class LeaveOneShiftOut:
     Args:
         validation: Labelled rows, clean or corrupted.
         shift: The column of corruption types.
+        reference: Rows with features to measure distances from, for the calibrators with this option.
     """
 
-    def __init__(self, validation: Predictions, *, shift: str = "corruption") -> None:
-        self.validation, self.shift = validation, shift
+    def __init__(
+        self, validation: Predictions, *, shift: str = "corruption", reference: Predictions | None = None
+    ) -> None:
+        self.validation, self.shift, self.reference = validation, shift, reference
         self.types = self._types(validation)
         self._clean = validation[clean_rows(validation, shift)] if self.types else validation
         self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
-    def calibrate(self, calibrator: str, test: Predictions) -> Predictions:
+    def calibrate(self, calibrator: str, test: Predictions, *, sets: Sequence[str] = ()) -> Predictions:
         """Calibrate each test row by a fit without its type of corruption.
 
         Args:
             calibrator: A name in `CALIBRATORS`.
             test: The rows. They are not checked against validation; `check_disjoint` does that.
+            sets: Columns of test that define the sets of `SetTemperature`; by default those of the fit.
 
         Returns:
             The calibrated rows.
@@ -155,13 +182,13 @@ class LeaveOneShiftOut:
         """
         cls = calibrator_class(calibrator)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
-            return self._fit(cls, None, test).calibrate(test)
+            return _with_sets(self._fit(cls, None, test), sets).calibrate(test)
         number, values = test.groups(self.shift)
         logits = torch.empty_like(test.logits)
         for i, value in enumerate(values):
             rows = torch.from_numpy(number == i)
             unseen = value if str(value) in self.types else None
-            logits[rows] = self._fit(cls, unseen, test).calibrate(test[rows]).logits
+            logits[rows] = _with_sets(self._fit(cls, unseen, test), sets).calibrate(test[rows]).logits
         return replace(test, logits=logits)
 
     def check_disjoint(self, test: Predictions) -> None:
@@ -179,25 +206,6 @@ class LeaveOneShiftOut:
     def _sketch(self) -> RowSketch:
         return RowSketch.of(self.validation)
 
-    def usable_calibrators(self, test: Predictions) -> list[str]:
-        """The calibrators whose requirements validation and test meet.
-
-        Args:
-            test: The rows to calibrate.
-
-        Returns:
-            Their names.
-        """
-        return [name for name, cls in CALIBRATORS.items() if self._is_usable(cls, test)]
-
-    def _is_usable(self, cls: type[Calibrator], test: Predictions) -> bool:
-        return (
-            (self.validation.n_classes == 2 or not cls.two_classes_only)
-            and (bool(self.types) or not cls.fits_shifts)
-            and (all(rows.features is not None for rows in (self.validation, test)) or not cls.needs_features)
-            and set(cls.needs_columns) <= set(self.validation.columns.column_names)
-        )
-
     def _types(self, rows: Predictions) -> set[str]:
         return set(shift_types(rows, self.shift)) if self.shift in rows.columns.column_names else set()
 
@@ -209,13 +217,24 @@ class LeaveOneShiftOut:
         key = (cls.name, unseen)
         if key not in self._fits or cls.needs_target:
             try:
-                self._fits[key] = cls.fit_for(target, self._rows(cls, unseen), shift=self.shift)
+                self._fits[key] = cls.fit(self._rows(cls, unseen), **self._options(cls, target))
             except CalibrantError as error:
                 self._fits[key] = error
         found = self._fits[key]
         if isinstance(found, CalibrantError):
             raise found
         return found
+
+    def _options(self, cls: type[Calibrator], target: Predictions) -> dict[str, Any]:
+        """What its fit takes of the shift, the sets of validation, the target and the reference."""
+        severity = [SEVERITY] if SEVERITY in self.validation.columns.column_names else []
+        known = {
+            "shift": self.shift,
+            "sets": (self.shift, *severity),
+            "target": target,
+            "reference": self.reference,
+        }
+        return {name: value for name, value in known.items() if name in cls.options()}
 
     def _rows(self, cls: type[Calibrator], unseen: Any) -> Predictions:
         if self._fits_clean_rows(cls):
@@ -227,3 +246,7 @@ class LeaveOneShiftOut:
         if not self._types(kept):
             raise InvalidInputError(f"validation must hold types of corruption other than {unseen}, which test has")
         return kept
+
+
+def _with_sets(calibrator: Calibrator, sets: Sequence[str]) -> Calibrator:
+    return calibrator.with_sets(sets) if sets and isinstance(calibrator, SetTemperature) else calibrator

@@ -96,7 +96,10 @@ class ConditionalTemperature(Calibrator):
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DensityAwareScaling(Calibrator):
-    """T = w₀ + w₁ d(x), d the mean distance to the k nearest rows of a feature bank (DAC, Tomani et al. 2023)."""
+    """T = w₀ + w₁ d(x), d the mean distance to the k nearest rows of a feature bank (DAC, Tomani et al. 2023).
+
+    A distance beyond those of the validation rows counts as the nearest of them.
+    """
 
     name: ClassVar[str] = "density_aware"
     keeps_argmax: ClassVar[bool] = True
@@ -105,12 +108,15 @@ class DensityAwareScaling(Calibrator):
 
     w0: float
     w1: float
+    min_distance: float
+    max_distance: float
     bank: Tensor  # (m, f) features, normalized to length 1
     k: int
 
     def __post_init__(self) -> None:
         check_positive("w0", self.w0)
         check_number("w1", self.w1, minimum=0.0)
+        check_number("max_distance", self.max_distance, minimum=self.min_distance)
         check_integer("k", self.k, 1)
         if self.bank.ndim != 2 or self.k >= len(self.bank):
             raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
@@ -137,14 +143,17 @@ class DensityAwareScaling(Calibrator):
         distances = neighbor_distances(features, bank, k, members if reference is None else None)
         rows = Likelihood(validation.logits, validation.labels)
         nll, w0, w1 = fit_distance_weights(rows, distances, solve_temperature(rows).temperature)
-        return cls.from_parameters(validation, nll_after=nll, w0=w0, w1=w1, bank=bank, k=k)
+        least, greatest = float(distances.min()), float(distances.max())
+        return cls.from_parameters(
+            validation, nll_after=nll, w0=w0, w1=w1, min_distance=least, max_distance=greatest, bank=bank, k=k
+        )
 
     @property
     def n_features(self) -> int:
         return self.bank.shape[1]
 
     def module(self) -> nn.Module:
-        return DistanceTemperatureModule(self.bank, self.k, self.w0, self.w1)
+        return DistanceTemperatureModule(self.bank, self.k, (self.w0, self.w1, self.min_distance, self.max_distance))
 
 
 def score_values(predictions: Predictions, score: str) -> Tensor:

@@ -46,10 +46,6 @@ class PerturbedTemperature(OneTemperature):
         solution = solve_temperature(Likelihood(validation.logits, validation.labels))
         return cls.from_parameters(validation, shifts=types, temperature=solution.temperature)
 
-    @classmethod
-    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
-        return cls.fit(validation, shift=shift)
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -68,6 +64,7 @@ class DomainTemperature(Calibrator):
     temperatures: dict[str, float]
     weight: Tensor | None  # (f,) of the regression; None without features
     intercept: float
+    left_out_rmse: float | None  # of log T, over domains left out of the regression
 
     def __post_init__(self) -> None:
         for name, temperature in self.temperatures.items():
@@ -83,15 +80,20 @@ class DomainTemperature(Calibrator):
         check_validation(validation)
         number, values = sorted_groups(validation, domain)
         scales = pooled_log_temperatures(validation, number, len(values))
-        weight, intercept = None, float(np.mean(scales))
+        weight, intercept, rmse = None, float(np.mean(scales)), None
         if validation.features is not None and len(values) > 1:
             weights = (1 / np.bincount(number))[number]
-            weight, intercept = fit_ridge(validation.features, scales[number], number, weights)
+            weight, intercept, rmse = fit_ridge(validation.features, scales[number], number, weights)
         temperatures = dict(zip(map(domain_key, values), np.exp(scales).tolist(), strict=True))
         if len(temperatures) < len(values):
             raise InvalidInputError(f"domain must have values that differ as text, {domain!r} does not")
         return cls.from_parameters(
-            validation, domain=domain, temperatures=temperatures, weight=weight, intercept=intercept
+            validation,
+            domain=domain,
+            temperatures=temperatures,
+            weight=weight,
+            intercept=intercept,
+            left_out_rmse=rmse,
         )
 
     @property
@@ -166,35 +168,47 @@ def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_group
 
 
 def fit_ridge(
-    inputs: Tensor, targets: NDArray[np.float64], groups: NDArray[np.int64], weights: NDArray[np.float64]
-) -> tuple[Tensor, float]:
-    """Weight (f,) and intercept of a ridge regression, with the penalty chosen by cross-validation over groups."""
+    inputs: Tensor,
+    targets: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    *,
+    through: tuple[Tensor, float] | None = None,
+) -> tuple[Tensor, float, float]:
+    """Weight (f,) and intercept of a ridge regression, and its root mean squared error over groups left out.
+
+    The penalty is the one of the least such error. ``through``: a point, input and target, that the regression passes
+    through; by default the means.
+    """
     x, y, w = inputs.double(), torch.from_numpy(targets), torch.from_numpy(weights / weights.sum())
-    centre = w @ x
-    spread = (w @ (x - centre).square()).sqrt()
-    spread = torch.where(spread > 1e-12 * (1 + centre.abs()), spread, torch.inf)  # constant inputs get weight 0
-    standard = (x - centre) / spread
-    folds = torch.from_numpy(groups % min(RIDGE_FOLDS, int(groups.max()) + 1))
-    penalty = _best_penalty(standard, y, w, folds)
-    weight, intercept = _ridge_solutions(standard, y, w, (penalty,))[0]
-    return weight / spread, float(intercept - (weight / spread) @ centre)
+    origin, level = (w @ x, float(w @ y)) if through is None else through
+    spread = (w @ (x - origin).square()).sqrt()
+    spread = torch.where(spread > 1e-12 * (1 + origin.abs()), spread, torch.inf)  # constant inputs get weight 0
+    standard, centred = (x - origin) / spread, through is None
+    _, numbers = np.unique(groups, return_inverse=True)
+    folds = torch.from_numpy(numbers % RIDGE_FOLDS)
+    penalty, error = _best_penalty(standard, y - level, w, folds, centred)
+    weight, _ = _ridge_solutions(standard, y - level, w, (penalty,), centred)[0]
+    return weight / spread, level - float((weight / spread) @ origin), error**0.5
 
 
-def _best_penalty(x: Tensor, y: Tensor, w: Tensor, folds: Tensor) -> float:
+def _best_penalty(x: Tensor, y: Tensor, w: Tensor, folds: Tensor, centred: bool) -> tuple[float, float]:
+    """The penalty of the least mean squared error over folds left out, and that error."""
     errors = torch.zeros(len(RIDGE_PENALTIES), dtype=torch.float64)
     for fold in folds.unique():
         out = folds == fold
-        if bool(out.all()):
-            return RIDGE_PENALTIES[-1]
-        for i, (weight, intercept) in enumerate(_ridge_solutions(x[~out], y[~out], w[~out], RIDGE_PENALTIES)):
+        solutions = _ridge_solutions(x[~out], y[~out], w[~out], RIDGE_PENALTIES, centred)
+        for i, (weight, intercept) in enumerate(solutions):
             errors[i] += w[out] @ (x[out] @ weight + intercept - y[out]).square()
-    return RIDGE_PENALTIES[int(errors.argmin())]
+    return RIDGE_PENALTIES[int(errors.argmin())], float(errors.min())
 
 
-def _ridge_solutions(x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...]) -> list[tuple[Tensor, Tensor]]:
-    """Weight and intercept for each penalty, from one eigendecomposition."""
+def _ridge_solutions(
+    x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...], centred: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """Weight and intercept for each penalty, from one eigendecomposition; intercept 0 unless centred."""
     w = w / w.sum()
-    centre, middle = w @ x, w @ y
+    centre, middle = (w @ x, w @ y) if centred else (torch.zeros_like(x[0]), torch.zeros_like(y[0]))
     values, vectors = torch.linalg.eigh((x - centre).T @ (w.unsqueeze(1) * (x - centre)))
     moment = vectors.T @ ((x - centre).T @ (w * (y - middle)))
     found = []

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 INF_FLOOR = -1e3  # relative to the largest logit, in place of −inf
 NEWTON_STEPS = 30
+CLEAR = 2.0  # a deviation of fewer standard errors counts as none
+MIN_SET_ROWS = 20
 
 
 def match_dtype(calibrated: Tensor, logits: Tensor) -> Tensor:
@@ -49,9 +51,35 @@ def row_statistics(logits: Tensor) -> Tensor:
     return torch.stack([entropy(log_probs) / math.log(logits.shape[1]), log_probs.amax(1).exp()], dim=1)
 
 
-def prior_entropy(prior: Tensor) -> Tensor:
-    """(m,) entropy of class proportions (m, k), divided by log K."""
-    return entropy(prior.log()) / math.log(prior.shape[1])
+def prior_entropy(prior: Tensor, n_rows: Tensor) -> Tensor:
+    """(m,) entropy of class proportions (m, k) in samples of (m,) rows, divided by log K.
+
+    The entropy of a sample is less than that of its population; Miller and Madow's (K − 1)/(2n) is added.
+    """
+    k = prior.shape[1]
+    return (entropy(prior.log()) + (k - 1) / (2.0 * n_rows)) / math.log(k)
+
+
+def prior_residual(mix: Tensor, statistics: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
+    """The entropy of the mean prediction minus what other statistics predict; constants: intercept, least, greatest."""
+    residual = mix - constants[0] - statistics @ weight
+    return torch.maximum(torch.minimum(residual, constants[2]), constants[1])
+
+
+def garrote(deviation: Tensor, variance: Tensor, clear: float = CLEAR) -> Tensor:
+    """A deviation of this variance, shrunk towards 0: less the more it exceeds `CLEAR` standard errors, else to 0.
+
+    It is continuous and monotone, the non-negative garrote of Breiman (1995).
+    """
+    return deviation * (1.0 - clear**2 * variance / deviation.square().clamp(min=1e-12)).clamp(min=0.0)
+
+
+def set_variance(row_variance: Tensor, n_rows: Tensor, base_rows: Tensor, least: int = MIN_SET_ROWS) -> Tensor:
+    """Of the difference of two means, that of a set and that of the base.
+
+    It is infinite for a set of fewer than `MIN_SET_ROWS`, too few for a normal mean.
+    """
+    return torch.where(n_rows < least, float("inf"), row_variance * (1.0 / n_rows + 1.0 / base_rows))
 
 
 def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:

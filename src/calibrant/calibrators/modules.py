@@ -160,18 +160,19 @@ class ScoreTemperatureModule(BufferModule):
 
 
 class DistanceTemperatureModule(BufferModule):
-    """T = w₀ + w₁ d, d the distance of a row's features to the bank."""
+    """T = w₀ + w₁ d, d the distance of a row's features to the bank, within limits."""
 
     bank: Tensor
-    weights: Tensor
+    constants: Tensor  # w₀, w₁, minimum and maximum of d
 
-    def __init__(self, bank: Tensor, k: int, w0: float, w1: float) -> None:
-        super().__init__(bank=bank, weights=(w0, w1))
+    def __init__(self, bank: Tensor, k: int, constants: tuple[float, float, float, float]) -> None:
+        super().__init__(bank=bank, constants=constants)
         self.k = k
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
-        distance = maps.mean_distance(features, self.bank, self.k)
-        return maps.scale_logits(logits, (self.weights[0] + self.weights[1] * distance).unsqueeze(1))
+        c = self.constants
+        distance = torch.maximum(torch.minimum(maps.mean_distance(features, self.bank, self.k), c[3]), c[2])
+        return maps.scale_logits(logits, (c[0] + c[1] * distance).unsqueeze(1))
 
 
 class FeatureTemperatureModule(BufferModule):
@@ -189,30 +190,49 @@ class FeatureTemperatureModule(BufferModule):
 class SetTemperatureModule(BufferModule):
     """One T for all rows of a call; log T is linear in statistics of the set, within limits.
 
-    The statistics include the features with a ``gaussian``, and the entropy of the mean prediction with ``same_prior``.
+    The statistics include the features with a ``gaussian``, and the entropy of the mean prediction with a ``prior``. A
+    deviation from the base temperature that is within its noise counts as none.
     """
 
     weight: Tensor
-    constants: Tensor
+    constants: Tensor  # log of the base temperature, its rows, variance of rows, intercept, minimum and maximum
+    prior_weight: Tensor
+    prior_constants: Tensor
     centre: Tensor
     axes: Tensor
     variances: Tensor
 
     def __init__(
-        self, weight: Tensor, constants: tuple[float, float, float], gaussian: tuple[Tensor, ...], same_prior: bool
+        self,
+        weight: Tensor,
+        constants: tuple[float, ...],
+        gaussian: tuple[Tensor, ...],
+        prior: tuple[Tensor, ...],
     ) -> None:
         centre, axes, variances = gaussian or (torch.zeros(0),) * 3
-        super().__init__(weight=weight, constants=constants, centre=centre, axes=axes, variances=variances)
-        self.same_prior, self.has_gaussian = same_prior, len(gaussian) > 0
+        prior_weight, prior_constants = prior or (torch.zeros(0),) * 2
+        super().__init__(
+            weight=weight,
+            constants=constants,
+            centre=centre,
+            axes=axes,
+            variances=variances,
+            prior_weight=prior_weight,
+            prior_constants=prior_constants,
+        )
+        self.has_gaussian, self.same_prior = len(gaussian) > 0, len(prior) > 0
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         c = self.constants
         z = logits.to(c.dtype)
+        n_rows = torch.ones_like(z[:, :1]).sum(0)
         parts = [maps.row_statistics(z).mean(0)]
         if self.has_gaussian:
             assert features is not None
             parts.append(maps.log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
         if self.same_prior:
-            parts.append(maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0)))
-        log_t = torch.maximum(torch.minimum(c[0] + torch.cat(parts) @ self.weight, c[2]), c[1])
-        return maps.scale_logits(logits, log_t.exp())
+            mix = maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0), n_rows)
+            parts.append(maps.prior_residual(mix, torch.cat(parts), self.prior_weight, self.prior_constants))
+        log_t = torch.maximum(torch.minimum(c[3] + torch.cat(parts) @ self.weight, c[5]), c[4])
+        deviation = maps.garrote(log_t - c[0], maps.set_variance(c[2], n_rows, c[1]))
+        return maps.scale_logits(logits, (c[0] + deviation).exp())

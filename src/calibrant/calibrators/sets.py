@@ -1,6 +1,8 @@
 """Set temperature: one T for each unlabelled set of rows, predicted from statistics of the set."""
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeAlias, final
 
@@ -10,17 +12,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_positive
+from calibrant._checks import check_column_names, check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
-from calibrant.calibrators.maps import log_mahalanobis, prior_entropy, row_statistics
+from calibrant.calibrators.likelihood import Likelihood, solve_temperature
+from calibrant.calibrators.maps import (
+    MIN_SET_ROWS,
+    garrote,
+    log_mahalanobis,
+    prior_entropy,
+    prior_residual,
+    row_statistics,
+    set_variance,
+)
 from calibrant.calibrators.modules import SetTemperatureModule
 from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
 
 FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
+Prior: TypeAlias = tuple[Tensor, ...]  # weight and constants of `prior_residual`; empty without same_prior
 MIN_SETS = 3
 MAX_AXES = 16
 MARGIN = 0.25  # a set's log T may exceed the range of those in the fit by this share of it
@@ -31,33 +43,46 @@ MARGIN = 0.25  # a set's log T may exceed the range of those in the fit by this 
 class SetTemperature(Calibrator):
     """One temperature for each unlabelled set, from its mean entropy, confidence and distance to known features.
 
-    A set is the rows of a call, or, if they have all columns of ``sets``, the rows of each combination of values. The
-    regression is fitted to corrupted versions of the validation set, each one a set. Sets should have hundreds of rows:
-    statistics of a few are too noisy.
+    A set is the rows of a combination of values of the columns ``sets``; if predictions have none of these columns, it
+    is all rows of the call. The metadata of the result say which. The regression is fitted to corrupted versions of the
+    validation set, each one a set, and passes through the clean set. A set that differs from it by less than two
+    standard errors, or that has fewer than 20 rows, gets the temperature of the clean set. Sets should have hundreds of
+    rows.
     """
 
     name: ClassVar[str] = "set_temperature"
     keeps_argmax: ClassVar[bool] = True
     row_by_row: ClassVar[bool] = False
-    needs_columns: ClassVar[tuple[str, ...]] = ("severity",)
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]
+    base_temperature: float  # of the clean set; the geometric mean over sets if none is clean
+    base_rows: int
+    left_out_rmse: float  # of log T, over types of corruption left out of the regression
     weight: Tensor  # of the statistics of a set, as `set_statistics` has them
     intercept: float
+    row_variance: float  # within sets, of what a row adds to log T
     min_log_t: float
     max_log_t: float
     gaussian: tuple[Tensor, ...]
-    same_prior: bool
+    prior: tuple[Tensor, ...]
 
     def __post_init__(self) -> None:
-        check_shape("weight", self.weight, (2 + len(self.gaussian[2:]) + self.same_prior,))
+        d = 2 + len(self.gaussian[2:])
+        check_shape("weight", self.weight, (d + len(self.prior[1:]),))
+        check_positive("base_temperature", self.base_temperature)
+        check_integer("base_rows", self.base_rows, 1)
+        check_number("row_variance", self.row_variance, minimum=0.0)
         if self.gaussian:
             centre, axes, variances = self.gaussian
             check_shape("centre", centre, (None,))
             check_shape("axes", axes, (len(centre), None))
             check_shape("variances", variances, (axes.shape[1] + 1,))
             check_positive("variances", float(variances.min()))
+        if self.prior:
+            weight, constants = self.prior
+            check_shape("weight of prior", weight, (d,))
+            check_shape("constants of prior", constants, (3,))
 
     @classmethod
     def fit(
@@ -68,43 +93,57 @@ class SetTemperature(Calibrator):
         reference: Predictions | None = None,
         same_prior: bool = False,
     ) -> Self:
-        """Fit a ridge regression of log T on the statistics of sets.
+        """Fit a ridge regression of log T on the statistics of sets, through the clean set if there is one.
 
         Args:
-            sets: Columns whose values define the sets of validation, the type of corruption first.
+            sets: Columns whose values define the sets of validation, the type of corruption first ("none" if clean).
             reference: Rows with features to measure distances from, such as those of the training set; by default
                 the clean rows of validation, or all rows if none is clean.
             same_prior: Whether the sets to calibrate have about the class proportions of those of validation. The
-                entropy of the mean prediction is then a statistic too; it misleads if the proportions differ.
+                entropy of the mean prediction is then a statistic too. It misleads if the proportions differ: a set of
+                fewer classes looks like a corrupted one. What the other statistics do not explain of it is kept within
+                its range in the fit.
         """
         check_validation(validation)
         columns = check_column_names("sets", sets)
-        number, n_sets = set_numbers(validation, columns)
+        clean = clean_rows(validation, columns[0]).numpy()
+        has_clean = bool(clean.any())
+        number = set_numbers(validation, columns)
+        number = np.unique(np.where(clean, -1, number), return_inverse=True)[1]  # all clean rows are one set, the first
+        n_sets = int(number.max()) + 1
         if n_sets < MIN_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"
             raise InvalidInputError(f"validation must hold at least {MIN_SETS} sets, {got}")
-        gaussian = _reference_gaussian(validation, columns[0], reference)
-        statistics = set_statistics(validation, number, n_sets, gaussian, same_prior=same_prior)
+        gaussian = _reference_gaussian(validation, clean, reference)
+        n_rows, means = set_means(validation, number, gaussian)
+        statistics, mix = set_statistics(n_rows, means, validation.n_classes)
+        groups = _left_out_together(validation, columns[0], number, has_clean)
+        prior: Prior = ()
+        if same_prior:
+            prior = _fit_prior(statistics, mix, groups, has_clean)
+            statistics = with_prior(statistics, mix, prior)
         log_t = pooled_log_temperatures(validation, number, n_sets)
-        first = np.zeros(n_sets, dtype=np.int64)
-        first[number] = sorted_groups(validation, columns[0])[0]  # types are left out together
-        weight, intercept = fit_ridge(statistics, log_t, first, np.ones(n_sets))
+        if has_clean:
+            with suppress(NotConvergedError):  # if all clean rows are correct, for example, the pooled one remains
+                own = Likelihood(validation.logits[number == 0], validation.labels[number == 0])
+                log_t[0] = math.log(solve_temperature(own).temperature)
+        weight, intercept, rmse = _fit_sets(statistics, log_t, groups, has_clean)
         margin = MARGIN * float(np.ptp(log_t))
         return cls.from_parameters(
             validation,
             shifts=shift_types(validation, columns[0]),
             sets=columns,
+            base_temperature=math.exp(log_t[0] if has_clean else log_t.mean()),
+            base_rows=int(clean.sum()) or len(validation),
+            left_out_rmse=rmse,
             weight=weight,
             intercept=intercept,
+            row_variance=row_variance(validation, number, means, weight, gaussian, prior),
             min_log_t=float(log_t.min()) - margin,
             max_log_t=float(log_t.max()) + margin,
             gaussian=gaussian,
-            same_prior=same_prior,
+            prior=prior,
         )
-
-    @classmethod
-    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
-        return cls.fit(validation, sets=(shift, *cls.needs_columns))
 
     @property
     def n_features(self) -> int:
@@ -112,29 +151,49 @@ class SetTemperature(Calibrator):
 
     def module(self) -> nn.Module:
         """A module that takes the rows of a call as one set; call it with many rows, or use `adapt`."""
-        return SetTemperatureModule(
-            self.weight, (self.intercept, self.min_log_t, self.max_log_t), self.gaussian, self.same_prior
-        )
+        base = (math.log(self.base_temperature), self.base_rows, self.row_variance)
+        constants = (*base, self.intercept, self.min_log_t, self.max_log_t)
+        return SetTemperatureModule(self.weight, constants, self.gaussian, self.prior)
+
+    def with_sets(self, sets: Sequence[str]) -> Self:
+        """The same calibrator for predictions whose sets other columns define.
+
+        Args:
+            sets: Columns of the predictions. They must not depend on the labels.
+
+        Returns:
+            The calibrator.
+        """
+        return replace(self, sets=check_column_names("sets", sets))
 
     def temperature_of(self, target: Predictions) -> float:
         """The temperature of these rows, as one set.
 
         Args:
-            target: The rows. Labels are not used.
+            target: At least 20 rows. Labels are not used.
 
         Returns:
             The temperature.
+
+        Raises:
+            InvalidInputError: There are fewer rows.
         """
-        return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64), 1)[0])
+        check_predictions("target", target)
+        if len(target) < MIN_SET_ROWS:
+            raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, a set, got {len(target)}")
+        return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
         """Temperature scaling for the set that these rows are a sample of.
 
         Args:
-            target: The rows. Labels are not used.
+            target: At least 20 rows. Labels are not used.
 
         Returns:
             The calibrator, which treats rows one by one.
+
+        Raises:
+            InvalidInputError: There are fewer rows.
         """
         return TemperatureScaling(
             n_classes=self.n_classes,
@@ -143,55 +202,135 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
+    def calibrate(self, predictions: Predictions) -> Predictions:
+        calibrated = super().calibrate(predictions)
+        columns, number = self._sets_of(predictions)
+        n_rows = np.bincount(number)
+        record = {"sets": list(columns), "n_sets": len(n_rows), "n_small_sets": int((n_rows < MIN_SET_ROWS).sum())}
+        return replace(
+            calibrated,
+            metadata={**calibrated.metadata, "calibrator": calibrated.metadata["calibrator"] | record},
+        )
+
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
-        number, n_sets = np.zeros(len(predictions), dtype=np.int64), 1
+        if len(predictions) == 0:
+            return predictions.logits
+        _, number = self._sets_of(predictions)
+        return scale_rows(predictions.logits, self._temperatures(predictions, number)[number])
+
+    def _sets_of(self, predictions: Predictions) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """The columns that define the sets, none if all rows are one, and the index of each row's set."""
         missing = [name for name in self.sets if name not in predictions.columns.column_names]
-        if not missing:
-            number, n_sets = set_numbers(predictions, self.sets)
-        elif len(missing) < len(self.sets):
+        if len(missing) == len(self.sets):
+            return (), np.zeros(len(predictions), dtype=np.int64)
+        if missing:
             names = ", ".join(self.sets)
             raise InvalidInputError(
                 f"predictions must have all columns of sets, {names}, or none: {missing[0]!r} is not there"
             )
-        if len(predictions) == 0:
-            return predictions.logits
-        return scale_rows(predictions.logits, self._temperatures(predictions, number, n_sets)[number])
+        return self.sets, set_numbers(predictions, self.sets)
 
-    def _temperatures(self, predictions: Predictions, number: NDArray[np.int64], n_sets: int) -> Tensor:
-        if len(predictions) == 0:
-            raise InvalidInputError("predictions must have rows: an empty set has no temperature")
+    def _temperatures(self, predictions: Predictions, number: NDArray[np.int64]) -> Tensor:
         self._inputs(predictions)
-        statistics = set_statistics(predictions, number, n_sets, self.gaussian, same_prior=self.same_prior)
-        return (self.intercept + statistics @ self.weight).clamp(self.min_log_t, self.max_log_t).exp()
+        n_rows, means = set_means(predictions, number, self.gaussian)
+        statistics, mix = set_statistics(n_rows, means, self.n_classes)
+        if self.prior:
+            statistics = with_prior(statistics, mix, self.prior)
+        base = math.log(self.base_temperature)
+        deviation = (self.intercept + statistics @ self.weight).clamp(self.min_log_t, self.max_log_t) - base
+        noise = torch.tensor([self.row_variance, self.base_rows], dtype=torch.float64)
+        return (base + garrote(deviation, set_variance(noise[0], n_rows, noise[1]))).exp()
 
 
-def set_numbers(predictions: Predictions, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:
-    """The index of each row's set, and the number of sets; the columns define them."""
-    encoded = np.stack([predictions.groups(name)[0] for name in columns])
-    distinct, number = np.unique(encoded, axis=1, return_inverse=True)
-    return number.reshape(-1).astype(np.int64), distinct.shape[1]
+def set_numbers(predictions: Predictions, columns: Sequence[str]) -> NDArray[np.int64]:
+    """The index of each row's set; the columns define them."""
+    encoded = np.stack([sorted_groups(predictions, name)[0] for name in columns])
+    return np.unique(encoded, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def set_statistics(
-    predictions: Predictions, number: NDArray[np.int64], n_sets: int, gaussian: FeatureGaussian, *, same_prior: bool
-) -> Tensor:
-    """(n_sets, d) of each set: mean entropy, mean confidence, mean log distance, entropy of the mean prediction."""
+def set_means(predictions: Predictions, number: NDArray[np.int64], gaussian: FeatureGaussian) -> tuple[Tensor, Tensor]:
+    """The number of rows of each set, and the means of `row_values` (n_sets, d + k)."""
     of_row = torch.from_numpy(number)
-    k = predictions.n_classes
-    sums = torch.zeros(n_sets, 2 + k + len(gaussian[2:]), dtype=torch.float64)
+    n_rows = torch.bincount(of_row).double()
+    sums = torch.zeros(len(n_rows), 2 + len(gaussian[2:]) + predictions.n_classes, dtype=torch.float64)
     for rows in blocks(*predictions.logits.shape):
-        logits = predictions.logits[rows].double()
-        parts = [row_statistics(logits), logits.softmax(1)]
-        if gaussian:
-            features: Tensor = predictions.features[rows]  # type: ignore[index]
-            parts.append(log_mahalanobis(features, *gaussian).unsqueeze(1))
-        sums.index_add_(0, of_row[rows], torch.cat(parts, dim=1))
-    means = sums / torch.bincount(of_row, minlength=n_sets).unsqueeze(1)
-    mix = prior_entropy(means[:, 2 : 2 + k]).unsqueeze(1)
-    return torch.cat([means[:, :2], means[:, 2 + k :], *([mix] if same_prior else [])], dim=1)
+        sums.index_add_(0, of_row[rows], row_values(predictions, rows, gaussian))
+    return n_rows, sums / n_rows.unsqueeze(1)
 
 
-def _reference_gaussian(validation: Predictions, column: str, reference: Predictions | None) -> FeatureGaussian:
+def row_values(predictions: Predictions, rows: slice, gaussian: FeatureGaussian) -> Tensor:
+    """(n, d + k) of each row: entropy, confidence, log distance if there is a Gaussian; then its probabilities."""
+    logits = predictions.logits[rows].double()
+    parts = [row_statistics(logits)]
+    if gaussian:
+        features: Tensor = predictions.features[rows]  # type: ignore[index]
+        parts.append(log_mahalanobis(features, *gaussian).unsqueeze(1))
+    return torch.cat([*parts, logits.softmax(1)], dim=1)
+
+
+def set_statistics(n_rows: Tensor, means: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """(n_sets, d) mean entropy, mean confidence and mean log distance; (n_sets,) entropy of the mean prediction."""
+    d = means.shape[1] - n_classes
+    return means[:, :d], prior_entropy(means[:, d:], n_rows)
+
+
+def with_prior(statistics: Tensor, mix: Tensor, prior: Prior) -> Tensor:
+    """The statistics (n_sets, d), and the entropy of the mean prediction as far as they do not explain it."""
+    return torch.cat([statistics, prior_residual(mix, statistics, *prior).unsqueeze(1)], dim=1)
+
+
+def row_variance(
+    predictions: Predictions,
+    number: NDArray[np.int64],
+    means: Tensor,
+    weight: Tensor,
+    gaussian: FeatureGaussian,
+    prior: Prior,
+) -> float:
+    """The variance within sets of what a row adds to log T; log T of a set of n rows has about 1/n of it."""
+    of_row, k = torch.from_numpy(number), predictions.n_classes
+    d = means.shape[1] - k
+    log_mix = means[:, d:].log().clamp(min=-1e4) / math.log(k)
+    total = 0.0
+    for rows in blocks(*predictions.logits.shape):
+        values = row_values(predictions, rows, gaussian) - means[of_row[rows]]
+        added = values[:, :d] @ weight[:d]
+        if prior:  # a row of probabilities p adds −Σ p log q to the entropy of the mean prediction q
+            entropy = -(values[:, d:] * log_mix[of_row[rows]]).sum(1)
+            added = added + weight[d] * (entropy - values[:, :d] @ prior[0])
+        total += float(added.square().sum())
+    return total / max(1, len(predictions) - len(means))
+
+
+def _left_out_together(
+    validation: Predictions, column: str, number: NDArray[np.int64], has_clean: bool
+) -> NDArray[np.int64]:
+    """(n_sets,) the group of each set in the cross-validation: its type; the set itself if all are of one type."""
+    types = np.zeros(int(number.max()) + 1, dtype=np.int64)
+    types[number] = sorted_groups(validation, column)[0]
+    return types if len(np.unique(types[has_clean:])) > 1 else np.arange(len(types))
+
+
+def _fit_sets(
+    statistics: Tensor, targets: NDArray[np.float64], groups: NDArray[np.int64], has_clean: bool
+) -> tuple[Tensor, float, float]:
+    """`fit_ridge` with equal weights; through the first set if that is the clean one."""
+    through = (statistics[0], float(targets[0])) if has_clean else None
+    corrupted = slice(int(has_clean), None)
+    ones = np.ones(len(groups[corrupted]))
+    return fit_ridge(statistics[corrupted], targets[corrupted], groups[corrupted], ones, through=through)
+
+
+def _fit_prior(statistics: Tensor, mix: Tensor, groups: NDArray[np.int64], has_clean: bool) -> Prior:
+    """The regression of the entropy of the mean prediction on the other statistics, and the range of its residuals."""
+    weight, intercept, _ = _fit_sets(statistics, mix.numpy(), groups, has_clean)
+    residual = mix - intercept - statistics @ weight
+    return weight, torch.tensor([intercept, float(residual.min()), float(residual.max())], dtype=torch.float64)
+
+
+def _reference_gaussian(
+    validation: Predictions, clean: NDArray[np.bool_], reference: Predictions | None
+) -> FeatureGaussian:
     """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
         check_predictions("reference", reference)
@@ -201,8 +340,7 @@ def _reference_gaussian(validation: Predictions, column: str, reference: Predict
         return fit_gaussian(known)
     if validation.features is None:
         return ()
-    clean = clean_rows(validation, column)
-    return fit_gaussian(validation.features[clean if clean.any() else ~clean])
+    return fit_gaussian(validation.features[torch.from_numpy(clean if clean.any() else ~clean)])
 
 
 def fit_gaussian(features: Tensor) -> FeatureGaussian:

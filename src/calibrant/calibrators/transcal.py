@@ -62,10 +62,6 @@ class TransCal(OneTemperature):
         solution = solve_temperature(Likelihood(validation.logits, validation.labels, weights))
         return cls.from_parameters(validation, temperature=solution.temperature, effective_rows=effective)
 
-    @classmethod
-    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
-        return cls.fit(validation, target=target)
-
 
 def importance_weights(validation: Predictions, target: Predictions) -> Tensor:
     """The density ratio of target to validation at each row of validation: (1 − d)/d, d = P(validation | features).

@@ -1,8 +1,13 @@
 """`calibrant apply`: predictions calibrated by a fitted calibrator, batch by batch."""
 
-from calibrant.cli.options import File, Output, Switch
+from typing import TYPE_CHECKING, Any
+
+from calibrant.cli.options import File, Output, Switch, Words
 from calibrant.cli.output import progress_bar
 from calibrant.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import SetTemperature
 
 
 def apply(
@@ -10,12 +15,14 @@ def apply(
     *paths: File,
     output: Output,
     features: File | None = None,
+    sets: Words = (),
     allow_same_rows: Switch = False,
 ) -> None:
     """Calibrate predictions and write them, with all of their columns, to one Parquet file.
 
-    Files are read in bounded memory; set_temperature, a calibrator of whole sets, reads them at once. Rows that the
-    calibrator was fitted on are an error. An existing output file is replaced atomically.
+    Files are read in bounded memory; set_temperature, a calibrator of whole sets, reads them at once, and the last line
+    says which sets it took. Rows that the calibrator was fitted on are an error. An existing output file is replaced
+    atomically.
 
     Parameters
     ----------
@@ -27,19 +34,40 @@ def apply(
         The Parquet file to write.
     features
         A .npy file, or a Parquet file with the column features, with one row for each of the predictions.
+    sets
+        set_temperature: columns that define the sets, by default those of the fit; without them, all rows are one set.
     allow_same_rows
         Also calibrate rows that the calibrator was fitted on.
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
-    from calibrant.calibrators import apply_calibrator, load_calibrator
+    from calibrant._names import check_choice
+    from calibrant.calibrators import SetTemperature, apply_calibrator, load_calibrator
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
     fitted, scan = load_calibrator(calibrator), Predictions.scan(paths)
+    if sets:
+        if not isinstance(fitted, SetTemperature):
+            raise InvalidInputError(f"sets is an option of {SetTemperature.name}, not of {fitted.name}")
+        fitted = fitted.with_sets([check_choice("column", name, scan.column_names) for name in sets])
     known = None if features is None else read_features(features)
     with progress_bar("applying", scan.n_bytes) as progress:
         n_rows = apply_calibrator(
             fitted, scan, output, features=known, allow_same_rows=allow_same_rows, progress=progress
         )
-    print(f"{output}: {n_rows:,} rows, calibrated by {fitted.name}")
+    how = f"calibrated by {fitted.name}"
+    if isinstance(fitted, SetTemperature):
+        how += f", {sets_text(fitted, Predictions.scan(output).metadata['calibrator'])}"
+    print(f"{output}: {n_rows:,} rows, {how}")
+
+
+def sets_text(calibrator: "SetTemperature", record: dict[str, Any]) -> str:
+    """The sets that it took, from the metadata of the result."""
+    from calibrant.calibrators.maps import MIN_SET_ROWS
+
+    text = f"{record['n_sets']:,} sets by {', '.join(record['sets'])}" if record["sets"] else "all rows as one set"
+    if record["n_small_sets"]:
+        text += f"; {record['n_small_sets']:,} with fewer than {MIN_SET_ROWS} rows have the base temperature "
+        text += f"{calibrator.base_temperature:.3g}"
+    return text

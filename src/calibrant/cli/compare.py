@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant.cli.options import File, Json, Switch, Words
+from calibrant.cli.options import File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.report.numbers import MISSING, interval_text, metric_text
 from calibrant.report.table import Cell, Column, Table
@@ -21,6 +21,8 @@ def compare_calibrators(
     calibrators: Words = (),
     metrics: Words = ("nll", "ece"),
     shift: str = "corruption",
+    sets: Words = (),
+    reference: Files = (),
     level: float = 0.95,
     allow_same_rows: Switch = False,
     as_json: Json = False,
@@ -28,7 +30,7 @@ def compare_calibrators(
     """Fit calibrators on validation and score them on test, also under corruptions that they were not fitted on.
 
     Calibrators of corrupted rows are fitted once for each type of corruption in test, without that type. A calibrator
-    that cannot be fitted is listed with the reason.
+    that cannot be fitted or applied is listed with the reason.
 
     Parameters
     ----------
@@ -39,11 +41,16 @@ def compare_calibrators(
     by
         A column of test to group by, such as severity.
     calibrators
-        Names of calibrators, by default all whose requirements these rows meet.
+        Names of calibrators, by default all.
     metrics
         Names of metrics.
     shift
         The column of corruption types.
+    sets
+        Columns of test that define the sets of set_temperature; by default those of shift, severity and by that test
+        has, but not a by that the labels decide, such as the class.
+    reference
+        Predictions with features to measure distances from, for set_temperature and density_aware.
     level
         Confidence level of the intervals.
     allow_same_rows
@@ -53,10 +60,13 @@ def compare_calibrators(
     """
     from calibrant._checks import check_level
     from calibrant.calibrators import compare_calibrators as compare
+    from calibrant.calibrators.comparison import default_sets
+    from calibrant.calibrators.sets import SetTemperature
     from calibrant.predictions import Predictions
 
     check_level(level)
     rows, test_rows = (Predictions.scan(path).check_labels().read() for path in (validation, test))
+    columns = sets or default_sets(test_rows, shift, by)
     with status("comparing") as progress:
         found = compare(
             rows,
@@ -65,6 +75,8 @@ def compare_calibrators(
             by=by,
             metrics=metrics,
             shift=shift,
+            sets=columns or None,
+            reference=Predictions.load(reference) if reference else None,
             level=level,
             allow_same_rows=allow_same_rows,
             progress=progress,
@@ -74,10 +86,13 @@ def compare_calibrators(
         return
     from calibrant.metrics.table import METRICS
 
-    failures = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
+    notes = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
     overall = [row for row in found if row.overall and row.failure is None]
+    if any(row.calibrator == SetTemperature.name for row in overall):
+        how = f"sets by {', '.join(columns)}" if columns else "all rows as one set"
+        notes.insert(0, f"{SetTemperature.name}: {how}")
     caption = f"fitted on {validation}, scored on {test}"
-    tables = [Table(caption, *comparison_table(overall, None, dict.fromkeys(metrics, True), level), failures)]
+    tables = [Table(caption, *comparison_table(overall, None, dict.fromkeys(metrics, True), level), notes)]
     groups = [row for row in found if not row.overall]
     if groups:
         order = list(dict.fromkeys(row.group for row in groups))
