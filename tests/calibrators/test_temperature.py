@@ -232,10 +232,27 @@ def test_weights_that_are_no_whole_numbers() -> None:
     rows = rows._replace(weights=np.random.default_rng(19).exponential(size=300))
     found = fit(rows, weights="weight")
     assert excess(rows, found.temperature) <= 1e-12
-    unweighted = float(nll(rows._replace(weights=None), found.temperature))
-    assert found.fitted.nll_after == pytest.approx(unweighted, rel=1e-6)
     scaled = rows._replace(weights=rows.weights * 1e-6)
     assert fit(scaled, weights="weight").temperature == pytest.approx(found.temperature, rel=1e-9)
+
+
+def test_the_nll_of_a_weighted_fit_is_weighted() -> None:
+    """Rows that are rare and heavy are overconfident, the others not: T helps, though the plain mean says it harms."""
+    random = np.random.default_rng(20)
+    scale = np.where(np.arange(400) < 40, 6.0, 1.0)
+    rows = draw(400, 3, 1.0, seed=21)
+    weights = np.where(random.random(400) < 0.1, 0.0, np.where(scale > 1, 30.0, 0.1))
+    rows = Rows(rows.logits * scale[:, None], rows.labels, weights)
+    rows.logits[weights.argmin(), rows.labels[weights.argmin()]] = -np.inf  # of weight 0: its NLL does not count
+    for found in (fit(rows, weights="weight"), grid_fit(rows, weights="weight")):
+        counted = rows.take(weights > 0)
+        assert found.fitted.nll_before == pytest.approx(float(nll(counted, 1.0)), rel=1e-9)
+        assert found.fitted.nll_after == pytest.approx(float(nll(counted, found.temperature)), rel=1e-9)
+        assert found.fitted.nll_after < found.fitted.nll_before
+        plain = counted._replace(weights=None)
+        assert nll(plain, found.temperature) > nll(plain, 1.0)
+        assert found.summary()["weighted"]
+    assert not fit(rows.take(weights > 0)).fitted.weighted
 
 
 def test_weights_that_are_none_are_refused() -> None:

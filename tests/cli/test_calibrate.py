@@ -136,6 +136,16 @@ def test_options_reach_the_fit(files: Files, calibrant: Run) -> None:
         assert_same(found(test), wanted(test))
 
 
+def test_weighted_nlls_say_so(files: Files, calibrant: Run) -> None:
+    wanted = TemperatureScaling.fit(draw(), weights="weight").fitted
+    lines = calibrant("fit", files.val, "--weights", "weight", "-o", "c.json").done().splitlines()
+    for when, value in (("before", wanted.nll_before), ("after", wanted.nll_after)):
+        assert [f"weighted NLL {when} {value:.4f}"] == [
+            " ".join(line.split()) for line in lines if f"NLL {when} " in line
+        ][:1]
+    assert not any(line.lstrip().startswith("NLL ") for line in lines)
+
+
 def test_features_come_from_a_file(files: Files, calibrant: Run) -> None:
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     np.save("features.npy", features_of().numpy())

@@ -39,7 +39,7 @@ class Identity(Calibrator):
         check_validation(validation)
         return cls.from_parameters(validation)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return IdentityModule()
 
 
@@ -54,7 +54,7 @@ class OneTemperature(Calibrator):
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return TemperatureModule(temperature=self.temperature)
 
 
@@ -104,11 +104,13 @@ class TemperatureScaling(OneTemperature):
         """
         check_validation(validation)
         clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
-        rows = weighted_likelihood(validation, weights)
+        w = None if weights is None else row_weights(validation, weights)
+        rows = weighted_likelihood(validation, w)
         solution = solve_temperature(rows, check_bounds("bounds", bounds), clip=clip)
         return cls.from_parameters(
             validation,
-            nll_after=solution.nll if weights is None else None,
+            row_weights=w,
+            nll_after=solution.nll,
             temperature=solution.temperature,
             standard_error=solution.standard_error,
             slope=solution.slope,
@@ -131,9 +133,10 @@ class GridTemperature(OneTemperature):
             weights: A column of row weights.
         """
         check_validation(validation)
-        rows = weighted_likelihood(validation, weights)
+        w = None if weights is None else row_weights(validation, weights)
+        rows = weighted_likelihood(validation, w)
         best = min(sorted(check_grid("grid", grid)), key=lambda temperature: rows.sums(1 / temperature)[0])
-        return cls.from_parameters(validation, temperature=best)
+        return cls.from_parameters(validation, row_weights=w, temperature=best)
 
 
 @final
@@ -165,17 +168,16 @@ class EnsembleTemperature(Calibrator):
         components = torch.stack([scaled, raw, torch.full_like(raw, 1 / validation.n_classes)], dim=1)
         return cls.from_parameters(validation, temperature=temperature, weights=mixture_weights(components))
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return MixtureModule(temperature=self.temperature, weights=self.weights)
 
 
-def weighted_likelihood(validation: Predictions, weights: str | None = None) -> Likelihood:
+def weighted_likelihood(validation: Predictions, weights: Tensor | None = None) -> Likelihood:
     """Of the rows with nonzero weight."""
     if weights is None:
         return Likelihood(validation.logits, validation.labels)
-    w = row_weights(validation, weights)
-    counts = check_nonzero_weights(w)
-    return Likelihood(validation.logits[counts], validation.labels[counts], w[counts])
+    counts = check_nonzero_weights(weights)
+    return Likelihood(validation.logits[counts], validation.labels[counts], weights[counts])
 
 
 def mixture_weights(components: Tensor) -> Tensor:

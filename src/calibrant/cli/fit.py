@@ -93,12 +93,13 @@ def fit(
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     """The NLL before and after, and the scalar parameters."""
     fitted = calibrator.fitted
-    rows = [("NLL before", metric_text(fitted.nll_before)), ("NLL after", metric_text(fitted.nll_after))]
+    nll = "weighted NLL" if fitted.weighted else "NLL"
+    rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
     rows += [(name, f"{value:.6g}") for name, value in calibrator.scalar_parameters.items()]
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
-        ["NLL after is measured on the rows of the fit; score other rows."],
+        [f"{nll} after is measured on the rows of the fit; score other rows."],
     )
