@@ -31,14 +31,12 @@ class LogitsModule(nn.Module):
         self.rows, self.n_classes, self.dense = rows, n_classes, dense
 
     def forward(self, logits: Tensor) -> Tensor:
-        flat = logits.dim() == 2
-        if logits.dim() < 2 or logits.shape[1] != self.n_classes or not (flat or self.dense):
+        if logits.dim() < 2 or logits.shape[1] != self.n_classes or not (logits.dim() == 2 or self.dense):
             dense = f" or (n, {self.n_classes}, …)" if self.dense else ""
             raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}){dense}, got {list(logits.shape)}")
-        if flat:
-            return self.rows(logits)
         moved = logits.movedim(1, -1)
-        return self.rows(moved.reshape(-1, self.n_classes)).reshape(moved.shape).movedim(-1, 1)
+        calibrated: Tensor = self.rows(moved.reshape(-1, self.n_classes))
+        return calibrated.reshape(moved.shape).movedim(-1, 1)
 
 
 class PairModule(nn.Module):
@@ -52,7 +50,8 @@ class PairModule(nn.Module):
         if logits.dim() != 2 or logits.shape[1] != self.n_classes or logits.shape[0] != other.shape[0]:
             got = f"{list(logits.shape)}, and {list(other.shape)} for the second argument"
             raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}) with n rows beside them, got {got}")
-        return self.rows(logits, other)
+        calibrated: Tensor = self.rows(logits, other)
+        return calibrated
 
 
 class IdentityModule(nn.Module):
