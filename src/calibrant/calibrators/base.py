@@ -296,6 +296,11 @@ class Calibrator(ABC):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, float)}
 
+    @property
+    def shown_parameters(self) -> dict[str, str]:
+        """What `calibrant fit` and the representation show of the parameters, by name."""
+        return {name: f"{value:.6g}" for name, value in self.scalar_parameters.items()}
+
     def summary(self) -> dict[str, Any]:
         """The fit as a dictionary of JSON values: calibrator, rows, NLL before and after, scalar parameters.
 
@@ -318,7 +323,7 @@ class Calibrator(ABC):
 
     def __repr__(self) -> str:
         fitted = self.fitted
-        shown = [f"{name}={value:.6g}" for name, value in self.scalar_parameters.items()]
+        shown = [f"{name}={text}" for name, text in self.shown_parameters.items()]
         after = "?" if fitted.nll_after is None else f"{fitted.nll_after:.4f}"
         nll = f"{'weighted ' * fitted.weighted}NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
         return f"{type(self).__name__}({', '.join([*shown, nll])})"

@@ -92,14 +92,20 @@ def fit(
 
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     """The NLL before and after, and the scalar parameters."""
+    from calibrant.calibrators.temperature import TemperatureScaling
+
     fitted = calibrator.fitted
     nll = "weighted NLL" if fitted.weighted else "NLL"
     rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
-    rows += [(name, f"{value:.6g}") for name, value in calibrator.scalar_parameters.items()]
+    rows += list(calibrator.shown_parameters.items())
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
+    notes = [f"{nll} after is measured on the rows of the fit; score other rows."]
+    if isinstance(calibrator, TemperatureScaling) and calibrator.rests_on_few_rows:
+        few = f"About {calibrator.influential_rows:.1g} rows decide the temperature"
+        notes.append(f"{few}: errors, or rows of far larger logits than the others. Fit it on more rows.")
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
-        [f"{nll} after is measured on the rows of the fit; score other rows."],
+        notes,
     )
