@@ -25,7 +25,7 @@ class FitOptions(TypedDict, total=False):
         Literal["raise", "clip"], Parameter(help="temperature: what to do if the best lies beyond the bounds.")
     ]
     weights: Annotated[str, Parameter(help="temperature, temperature_grid: a column of row weights.")]
-    strength: Annotated[float, Parameter(help="vector, matrix, dirichlet, platt, beta: strength of the prior (1).")]
+    strength: Annotated[float, Parameter(help="platt, beta, vector, matrix, dirichlet: strength of the prior (1).")]
     n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
     equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]
     n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: number of knots.")]
@@ -53,9 +53,9 @@ def fit(
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 
-    Calibrators: temperature, temperature_grid, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two
-    classes), histogram, bbq, isotonic, isotonic_multiclass, spline, conditional_temperature; for shifted data
-    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware; and identity.
+    Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt and beta (two classes), spline,
+    conditional_temperature, isotonic_multiclass, vector, matrix, dirichlet, histogram, bbq, isotonic; for shifted data
+    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware.
 
     Parameters
     ----------
