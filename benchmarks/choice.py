@@ -2,8 +2,8 @@
 
 Run: python benchmarks/choice.py [--repeats 100]; 6 minutes on one thread.
 Each data set is scored by five-fold cross-validation of all default candidates. "right" is the share of data sets for
-which the calibrator of the truth is taken: identity for a calibrated model, temperature for one that needs T = 1.2 or 2,
-vector for one that needs a weight and a bias of each class. "loss" is how much larger the NLL on 10,000 new rows is
+which the calibrator of the truth is taken: identity for a calibrated model, temperature for one that needs T = 1.2 or
+2, vector for one that needs a weight and a bias of each class. "loss" is how much larger the NLL on 10,000 new rows is
 than with that calibrator, on average. With clusters, 30 patients have 20 nearly equal rows each.
 """
 
