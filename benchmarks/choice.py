@@ -1,6 +1,6 @@
 """What `choose` chooses: the best cross-validated NLL against the simplest calibrator within one standard error of it.
 
-Run: python benchmarks/choice.py [--repeats 100]; 6 minutes on one thread.
+Run: python benchmarks/choice.py [--repeats 100]; 7 minutes on one thread.
 Each data set is scored by five-fold cross-validation of all default candidates. "right" is the share of data sets for
 which the calibrator of the truth is taken: identity for a calibrated model, temperature for one that needs T = 1.2 or
 2, vector for one that needs a weight and a bias of each class. "loss" is how much larger the NLL on 10,000 new rows is
