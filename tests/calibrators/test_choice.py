@@ -17,7 +17,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.choice import row_folds
 from calibrant.errors import CalibrantError, NotConvergedError
 from made.calibrator_check import CALIBRATORS
-from made.calibrator_data import draw, permuted
+from made.calibrator_data import draw, nll_per_row, permuted
 
 
 def always_correct(n: int = 60) -> cb.Predictions:
@@ -51,14 +51,14 @@ def test_folds_do_not_depend_on_the_order_of_rows() -> None:
     rows = draw(400, columns={"patient": names, "number": list(range(400))})
     moved = permuted(rows, 1)
     order = moved.column("number").to_pylist()
-    for by in (None, "patient"):
-        first, second = cb.cross_fit(rows, by=by), cb.cross_fit(moved, by=by)
+    for cluster in (None, "patient"):
+        first, second = cb.cross_fit(rows, cluster=cluster), cb.cross_fit(moved, cluster=cluster)
         assert torch.equal(first.fold[order], second.fold)
         assert first.fold.unique().tolist() == [0, 1, 2, 3, 4]
         torch.testing.assert_close(
             first.predictions.log_probs()[order], second.predictions.log_probs(), rtol=1e-6, atol=1e-6
         )
-    assert len(set(zip(names, first.fold.tolist(), strict=True))) == 40, "the rows of a group share a fold"
+    assert len(set(zip(names, first.fold.tolist(), strict=True))) == 40, "the rows of a cluster share a fold"
 
 
 def test_equal_rows_share_a_fold_so_that_learning_by_heart_gains_nothing() -> None:
@@ -88,25 +88,79 @@ def test_no_fold_is_empty(sizes: list[int]) -> None:
 # Choice
 
 
-@pytest.mark.parametrize("by", ["nll", "brier"])
-def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(by: str) -> None:
+@pytest.mark.parametrize("score", ["nll", "brier"])
+def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(score: str) -> None:
     rows, names = draw(600, 2.5), ("identity", "temperature", "histogram")
-    calibrator, table = cb.choose(rows, names, by=by, folds=3)
+    calibrator, table = cb.choose(rows, names, score=score, folds=3)
     assert isinstance(calibrator, TemperatureScaling)
     assert calibrator.temperature == pytest.approx(TemperatureScaling.fit(rows).temperature, rel=1e-12)
     assert table[0].calibrator == "temperature"
+    assert [row.calibrator for row in table if row.chosen] == ["temperature"]
     assert {row.calibrator for row in table} == set(names)
     scores = [row.score for row in table]
     assert scores == sorted(scores)
     for row in table:
-        crossed = cb.score(cb.cross_fit(rows, row.calibrator, folds=3).predictions, metrics=[by])
-        assert row.score == pytest.approx(getattr(crossed, by), rel=1e-6)
+        crossed = cb.score(cb.cross_fit(rows, row.calibrator, folds=3).predictions, metrics=[score])
+        assert row.score == pytest.approx(getattr(crossed, score), rel=1e-6)
         assert row.difference == pytest.approx(row.score - table[0].score, abs=1e-12)
         assert row.standard_error > 0
         assert row.failure is None
-    _, moved = cb.choose(permuted(rows, 1), names, by=by, folds=3)
+    _, moved = cb.choose(permuted(rows, 1), names, score=score, folds=3)
     assert [row.calibrator for row in moved] == [row.calibrator for row in table]
     assert [row.score for row in moved] == pytest.approx(scores, rel=1e-6)
+
+
+def test_the_simplest_calibrator_within_one_standard_error_of_the_best_is_chosen() -> None:
+    """Of a calibrated model, another than the identity is often the best by chance."""
+    names = ("vector", "temperature", "identity")
+    best, chosen = [], []
+    for seed in range(10):
+        rows = draw(150, 1.0, seed)
+        calibrator, table = cb.choose(rows, names)
+        scores = {name: nll_per_row(cb.cross_fit(rows, name).predictions).numpy() for name in names}
+        best.append(table[0].calibrator)
+        chosen.append(calibrator.name)
+        assert best[-1] == min(scores, key=lambda name: scores[name].mean())
+        differences = {name: scores[name] - scores[best[-1]] for name in ("identity", "temperature", "vector")}
+        errors = {name: d.std(ddof=1) / len(d) ** 0.5 for name, d in differences.items()}
+        assert chosen[-1] == next(name for name, d in differences.items() if d.mean() <= errors[name])
+        for row in table:
+            assert row.difference == pytest.approx(differences[row.calibrator].mean(), abs=1e-9)
+            assert row.difference_error == pytest.approx(errors[row.calibrator], abs=1e-9)
+            assert row.chosen == (row.calibrator == chosen[-1])
+    assert best.count("identity") < 8
+    assert chosen.count("identity") >= 9
+
+
+def test_rows_of_a_cluster_are_neither_split_nor_independent() -> None:
+    """Thirty patients with twenty nearly equal rows each: split, they make learning by heart look good."""
+    generator = torch.Generator().manual_seed(0)
+    true = 2 * torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    labels = true.softmax(1).multinomial(1, generator=generator)[:, 0].repeat_interleave(20)
+    noise = 0.01 * torch.randn(600, 3, generator=generator, dtype=torch.float64)
+    patients = [f"patient {i // 20}" for i in range(600)]
+    rows = cb.Predictions.from_logits(true.repeat_interleave(20, 0) + noise, labels, columns={"patient": patients})
+    names = ("identity", "temperature", "histogram")
+    split, table = cb.choose(rows, names)
+    identity = next(row for row in table if row.calibrator == "identity")
+    assert split.name == "histogram"
+    assert identity.difference > 10 * identity.difference_error
+    kept, table = cb.choose(rows, names, cluster="patient")
+    assert kept.name == "identity"
+    for row in table:
+        scores = nll_per_row(cb.cross_fit(rows, row.calibrator, cluster="patient").predictions)
+        means = scores.reshape(30, 20).mean(1)
+        assert row.score == pytest.approx(float(means.mean()), rel=1e-9)
+        assert row.standard_error == pytest.approx(float(means.std()) / 30**0.5, rel=1e-9)
+
+
+def test_infinite_scores_are_never_as_good_as_finite_ones() -> None:
+    rows = draw(100, 2.0)
+    rows.logits[7, rows.labels[7]] = -torch.inf
+    calibrator, table = cb.choose(rows, ("identity", "temperature", "isotonic_multiclass"))
+    assert calibrator.name == "isotonic_multiclass"
+    assert (table[1].calibrator, table[1].difference) == ("identity", torch.inf)
+    assert cb.choose(rows, ("identity",))[0].name == "identity"
 
 
 @pytest.mark.slow
@@ -214,8 +268,9 @@ def test_each_type_is_fitted_once_unless_the_fit_needs_the_target(
     [
         *(("cross_fit", {"folds": folds}, f"folds.*{folds}") for folds in (1, 0, 101, 2.5)),
         ("cross_fit", {"calibrator": "temprature"}, "temprature.*did you mean 'temperature'"),
-        ("cross_fit", {"by": "patient"}, "patient"),
-        ("choose", {"by": "ece"}, "ece"),
+        ("cross_fit", {"cluster": "patient"}, "patient"),
+        ("choose", {"cluster": "patient"}, "patient"),
+        ("choose", {"score": "ece"}, "ece"),
         ("choose", {"candidates": ("identity", "vectr")}, "vectr"),
         ("choose", {"candidates": ()}, "candidates"),
         ("choose", {"folds": 1}, "folds.*1"),

@@ -155,8 +155,16 @@ def test_transfer_looks_at_features_or_logits_and_at_no_labels_of_the_target() -
     source = covariate(3000, 0.0, 10)
     of_source = TemperatureScaling.fit(source).temperature
     labelled, bare = (covariate(3000, 1.0, 20, labels=labels) for labels in (True, False))
-    found = TransCal.fit(source, target=bare).temperature
+    transferred = TransCal.fit(source, target=bare)
+    found = transferred.temperature
     assert TransCal.fit(source, target=labelled).temperature == found
+    record = transferred.fitted  # weighted for the target, whose NLL it estimates
+    assert (
+        record.nll_before
+        == pytest.approx(cb.score(labelled).nll, rel=0.2)
+        != pytest.approx(cb.score(source).nll, rel=0.2)
+    )
+    assert record.nll_after == pytest.approx(cb.score(transferred(labelled)).nll, rel=0.2)
     assert abs(math.log(found / TemperatureScaling.fit(labelled).temperature)) < 0.3
     assert found > 1.3 * of_source
     same = TransCal.fit(source, target=covariate(3000, 0.0, 20, labels=False))

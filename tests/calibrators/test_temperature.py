@@ -1,6 +1,7 @@
 """Temperature scaling against the root of its slope, found by scipy in float64 and measured in longer floats."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import softmax
+from scipy.stats import binom
+from scipy.stats import t as student_t
 
 import calibrant as cb
 from calibrant.calibrators import PAPER_GRID, EnsembleTemperature, GridTemperature, TemperatureScaling
@@ -184,6 +187,78 @@ def test_the_standard_error_does_not_assume_that_the_model_is_true() -> None:
     assert abs(found.temperature**2 / math.sqrt(curvature) / robust - 1) > 0.1
 
 
+# The interval
+
+
+@pytest.mark.parametrize("n", [50, 100, 200])
+def test_the_interval_covers_a_proportion_exactly_as_often_as_it_says(n: int) -> None:
+    """Equal rows of two classes: T is a function of the number of errors, so the coverage is a sum of its chances."""
+    fits = {}
+    for m in range(1, n // 2):
+        found = fit(Rows(np.tile([2.0, 0.0], (n, 1)), (np.arange(n) < m).astype(np.int64)))
+        fits[m] = (found.interval, (found.temperature, 1.96 * found.standard_error))
+    worst = 1.0
+    for share in (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3):
+        truth = 2 / math.log((1 - share) / share)
+        chances = binom.pmf(list(fits), n, share)
+        covered = [low <= truth <= high for (low, high), _ in fits.values()]
+        assert 0.935 < chances @ covered / chances.sum() < 0.985, share
+        worst = min(worst, chances @ [abs(truth - t) <= error for _, (t, error) in fits.values()] / chances.sum())
+    assert worst < 0.93  # of T ± 1.96 standard errors
+
+
+def test_the_interval_covers_where_a_few_rows_decide() -> None:
+    """Confident rows, 1.5 % of labels at random: no temperature is true. At full size in benchmarks/."""
+
+    def confident(n: int, seed: int) -> Rows:
+        random = np.random.default_rng(seed)
+        logits = random.normal(size=(n, 10))
+        logits[:, 0] += 4 + 8 * random.exponential(size=n)
+        labels = sample(softmax(logits, axis=1), random)
+        return Rows(logits, np.where(random.random(n) < 0.015, random.integers(10, size=n), labels))
+
+    truth = fit(confident(300_000, 0)).temperature
+    fits = [fit(confident(200, seed)) for seed in range(1, 201)]
+    assert np.mean([low <= truth <= high for low, high in (found.interval for found in fits)]) > 0.93
+    assert np.mean([abs(found.temperature - truth) <= 1.96 * found.standard_error for found in fits]) < 0.9
+    assert np.mean([found.rests_on_few_rows for found in fits]) > 0.9
+    assert not fit(draw(300, 5, 2.0)).rests_on_few_rows
+
+
+@pytest.mark.parametrize(("n", "temperature"), [(40, 2.0), (300, 0.3), (20_000, 5.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_limits_are_where_the_corrected_likelihood_ratio_is_a_quantile(
+    n: int, temperature: float, weighted: bool
+) -> None:
+    rows = draw(n, 4, temperature, seed=n)
+    weights = np.random.default_rng(n).exponential(size=n) if weighted else np.ones(n)
+    rows = rows._replace(weights=weights)
+    found, given = fit(rows, weights="weight"), margins(rows).astype(np.float64)
+    probs = softmax(given / found.temperature, axis=1)
+    mean = (probs * given).sum(1)
+    slopes, curvature = weights * mean, (weights * ((probs * given**2).sum(1) - mean**2)).sum()
+    variance = (slopes**2).sum()
+    skewness = (slopes**3).sum() / variance**1.5
+    effective = variance**2 / (slopes**4).sum()
+    quantile = student_t.ppf(0.975, 2 * effective - 1)
+    assert found.influential_rows == pytest.approx(effective, rel=1e-6)
+    for limit, sign in zip(found.interval, (1, -1), strict=True):
+        difference = weights.sum() * float(nll(rows, limit) - nll(rows, found.temperature))
+        r = sign * math.sqrt(2 * difference * curvature / variance * (n - 1) / n)
+        assert r + skewness * (r * r / 3 + 1 / 6) + skewness**2 * r**3 / 27 == pytest.approx(sign * quantile, rel=0.02)
+
+
+def test_an_interval_may_have_no_end(tmp_path: Path) -> None:
+    """Of four rows, or of one, which has no spread at all; at a bound there is none."""
+    for rows in (Rows(np.tile([2.0, 0.0], (4, 1)), np.array([0, 0, 0, 1])), Rows([[0.0, -1.0, -3.0]], [1])):
+        found = fit(rows)
+        assert found.interval[0] < 1
+        assert found.interval[1] == math.inf
+        found.save(tmp_path / "t.json")
+        assert cb.load_calibrator(tmp_path / "t.json").interval == found.interval
+    assert fit(draw(500, 3, 20.0), bounds=(0.5, 7.0), at_bound="clip").interval is None
+
+
 # Grids
 
 
@@ -232,10 +307,27 @@ def test_weights_that_are_no_whole_numbers() -> None:
     rows = rows._replace(weights=np.random.default_rng(19).exponential(size=300))
     found = fit(rows, weights="weight")
     assert excess(rows, found.temperature) <= 1e-12
-    unweighted = float(nll(rows._replace(weights=None), found.temperature))
-    assert found.fitted.nll_after == pytest.approx(unweighted, rel=1e-6)
     scaled = rows._replace(weights=rows.weights * 1e-6)
     assert fit(scaled, weights="weight").temperature == pytest.approx(found.temperature, rel=1e-9)
+
+
+def test_the_nll_of_a_weighted_fit_is_weighted() -> None:
+    """Rows that are rare and heavy are overconfident, the others not: T helps, though the plain mean says it harms."""
+    random = np.random.default_rng(20)
+    scale = np.where(np.arange(400) < 40, 6.0, 1.0)
+    rows = draw(400, 3, 1.0, seed=21)
+    weights = np.where(random.random(400) < 0.1, 0.0, np.where(scale > 1, 30.0, 0.1))
+    rows = Rows(rows.logits * scale[:, None], rows.labels, weights)
+    rows.logits[weights.argmin(), rows.labels[weights.argmin()]] = -np.inf  # of weight 0: its NLL does not count
+    for found in (fit(rows, weights="weight"), grid_fit(rows, weights="weight")):
+        counted = rows.take(weights > 0)
+        assert found.fitted.nll_before == pytest.approx(float(nll(counted, 1.0)), rel=1e-9)
+        assert found.fitted.nll_after == pytest.approx(float(nll(counted, found.temperature)), rel=1e-9)
+        assert found.fitted.nll_after < found.fitted.nll_before
+        plain = counted._replace(weights=None)
+        assert nll(plain, found.temperature) > nll(plain, 1.0)
+        assert found.summary()["weighted"]
+    assert not fit(rows.take(weights > 0)).fitted.weighted
 
 
 def test_weights_that_are_none_are_refused() -> None:

@@ -136,6 +136,28 @@ def test_options_reach_the_fit(files: Files, calibrant: Run) -> None:
         assert_same(found(test), wanted(test))
 
 
+def test_a_temperature_has_an_interval_and_a_warning_if_few_rows_decide(files: Files, calibrant: Run) -> None:
+    few = Predictions.from_logits([[2.0, 0.0]] * 200, [1, 1, *[0] * 198])
+    for rows, warned in ((draw(), False), (few, True)):
+        rows.save(files.val)
+        low, high = TemperatureScaling.fit(rows).interval or ()
+        out = calibrant("fit", files.val, "-o", "c.json").done()
+        assert f"interval {low:.4g} to {high:.4g} (95%)" in " ".join(out.split())
+        assert ("About 2 rows decide" in " ".join(out.split())) == warned
+        found = calibrant("fit", files.val, "-o", "c.json", "--json").record
+        assert found["interval"] == pytest.approx([low, high], rel=1e-6)
+
+
+def test_weighted_nlls_say_so(files: Files, calibrant: Run) -> None:
+    wanted = TemperatureScaling.fit(draw(), weights="weight").fitted
+    lines = calibrant("fit", files.val, "--weights", "weight", "-o", "c.json").done().splitlines()
+    for when, value in (("before", wanted.nll_before), ("after", wanted.nll_after)):
+        assert [f"weighted NLL {when} {value:.4f}"] == [
+            " ".join(line.split()) for line in lines if f"NLL {when} " in line
+        ][:1]
+    assert not any(line.lstrip().startswith("NLL ") for line in lines)
+
+
 def test_features_come_from_a_file(files: Files, calibrant: Run) -> None:
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     np.save("features.npy", features_of().numpy())

@@ -201,9 +201,11 @@ def what_was_fitted(name: str) -> None:
     record = calibrator.fitted
     assert record.fingerprint == validation.fingerprint
     assert record.n_rows == len(validation)
-    assert record.nll_before == pytest.approx(nll_per_row(validation).mean().item(), abs=1e-9)
     assert math.isfinite(record.nll_after)
-    if not calibrator.needs_features:  # a row of validation is its own neighbour in a call, not in the fit
+    assert record.weighted == calibrator.needs_target  # weights for the target
+    if not calibrator.needs_target:
+        assert record.nll_before == pytest.approx(nll_per_row(validation).mean().item(), abs=1e-9)
+    if not (calibrator.needs_target or calibrator.needs_features):  # in a call, a row is its own neighbour
         found = calibrator(validation, allow_same_rows=True)
         assert record.nll_after == pytest.approx(nll_per_row(found).mean().item(), abs=1e-6)
     assert record.shifts == (tuple(sorted(TYPES)) if calibrator.fits_shifts else ())
@@ -479,6 +481,29 @@ def exported_module(name: str) -> None:
         assert_module_agrees(module, calibrator, given)
 
 
+def dense_module(name: str) -> None:
+    """Images of 2 × k pixels with the classes along dim 1, if logits alone are needed; other shapes in one line."""
+    calibrator, k = fitted(name), class_count(name)
+    module = calibrator.module().eval()
+    with torch_may_deprecate():
+        scripted = torch.jit.script(module)
+    rows = fresh_rows(name).logits[: 6 * k]
+    dense = rows.reshape(3, 2, k, k).movedim(-1, 1)
+    refused = [rows[0], rows[:, 1:], rows[:, :1], dense[:, :, 0, 1:].mT]
+    if len(calibrator.inputs) == 1 and calibrator.row_by_row:
+        wanted = module(rows).reshape(3, 2, k, k).movedim(-1, 1)
+        with torch_may_deprecate():
+            exported = torch.export.export(module, (dense,)).module()
+        for run in (module, scripted, exported):
+            torch.testing.assert_close(run(dense), wanted, rtol=1e-12, atol=1e-12)
+    else:
+        refused.append(dense)
+    for logits, run in product(refused, (module, scripted)):
+        second = [torch.ones(len(logits), 6, dtype=torch.float64)] * (len(calibrator.inputs) - 1)
+        with pytest.raises((InvalidInputError, torch.jit.Error), match=rf"logits must be of shape \(n, {k}"):
+            run(logits, *second)
+
+
 # Aspects of the value itself
 
 
@@ -521,6 +546,7 @@ ASPECTS: dict[str, Aspect] = {
         eager_and_scripted_module,
         half_module,
         exported_module,
+        dense_module,
         frozen,
     )
 }

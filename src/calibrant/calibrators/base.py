@@ -20,6 +20,7 @@ from calibrant.calibrators.checks import (
 )
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.maps import scale_logits
+from calibrant.calibrators.modules import LogitsModule, PairModule
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
@@ -35,6 +36,7 @@ class FitRecord:
         nll_before: Mean NLL before calibration.
         nll_after: Mean NLL after it; None if unknown, as for a temperature adapted to rows without labels.
         shifts: The types of corruption among the rows.
+        weighted: Whether both NLLs are weighted means: a fit with row weights minimizes the weighted NLL.
     """
 
     rows: RowSketch
@@ -42,6 +44,7 @@ class FitRecord:
     nll_before: float
     nll_after: float | None
     shifts: tuple[str, ...] = ()
+    weighted: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -117,14 +120,26 @@ class Calibrator(ABC):
         return tuple(inspect.signature(cls.fit).parameters)[1:]
 
     @abstractmethod
+    def row_module(self) -> nn.Module:
+        """The map of rows, which `module` wraps.
+
+        Returns:
+            A module of the arguments that `inputs` names, for logits (n, k), that scripts and exports.
+        """
+
     def module(self) -> nn.Module:
         """The calibrator as a module of the arguments that `inputs` names, to run after the model.
 
-        It scripts and exports. It computes in float64; use ``.float()`` on a device without float64.
+        Logits are (n, k); or (n, k, …), such as those of a segmentation, if the calibrator needs the logits of a row
+        alone. Logits of any other shape raise an error. The module scripts and exports. It computes in float64; use
+        ``.float()`` on a device without float64.
 
         Returns:
             A module that returns calibrated logits.
         """
+        if len(self.inputs) > 1:
+            return PairModule(self.row_module(), self.n_classes)
+        return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row)
 
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
         """Calibrate predictions.
@@ -197,23 +212,31 @@ class Calibrator(ABC):
 
     @classmethod
     def from_parameters(
-        cls, validation: Predictions, *, shifts: tuple[str, ...] = (), nll_after: float | None = None, **parameters: Any
+        cls,
+        validation: Predictions,
+        *,
+        shifts: tuple[str, ...] = (),
+        row_weights: Tensor | None = None,
+        nll_after: float | None = None,
+        **parameters: Any,
     ) -> Self:
         """The calibrator of these parameters, fitted to these rows.
 
         Args:
             validation: The rows it was fitted to.
             shifts: The types of corruption among them.
+            row_weights: (n,) the weights of the rows in the fit, and in the mean NLL.
             nll_after: Their mean NLL after calibration; computed if None.
             parameters: The fields of the class.
 
         Returns:
             The calibrator with its `FitRecord`.
         """
-        fitted = FitRecord(RowSketch.of(validation), len(validation), mean_nll(validation), None, shifts)
+        before, weighted = mean_nll(validation, row_weights), row_weights is not None
+        fitted = FitRecord(RowSketch.of(validation), len(validation), before, None, shifts, weighted)
         names = validation.class_names
         calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
-        after = mean_nll(calibrator.calibrate(validation)) if nll_after is None else nll_after
+        after = mean_nll(calibrator.calibrate(validation), row_weights) if nll_after is None else nll_after
         return replace(calibrator, fitted=replace(fitted, nll_after=after))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -273,6 +296,11 @@ class Calibrator(ABC):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, float)}
 
+    @property
+    def shown_parameters(self) -> dict[str, str]:
+        """What `calibrant fit` and the representation show of the parameters, by name."""
+        return {name: f"{value:.6g}" for name, value in self.scalar_parameters.items()}
+
     def summary(self) -> dict[str, Any]:
         """The fit as a dictionary of JSON values: calibrator, rows, NLL before and after, scalar parameters.
 
@@ -287,6 +315,7 @@ class Calibrator(ABC):
             "keeps_argmax": self.keeps_argmax,
             "nll_before": fitted.nll_before,
             "nll_after": fitted.nll_after,
+            "weighted": fitted.weighted,
             "shifts": list(fitted.shifts),
             "fingerprint": fitted.fingerprint,
             "parameters": self.scalar_parameters,
@@ -294,9 +323,9 @@ class Calibrator(ABC):
 
     def __repr__(self) -> str:
         fitted = self.fitted
-        shown = [f"{name}={value:.6g}" for name, value in self.scalar_parameters.items()]
+        shown = [f"{name}={text}" for name, text in self.shown_parameters.items()]
         after = "?" if fitted.nll_after is None else f"{fitted.nll_after:.4f}"
-        nll = f"NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
+        nll = f"{'weighted ' * fitted.weighted}NLL {fitted.nll_before:.4f} → {after} on {fitted.n_rows:,} rows"
         return f"{type(self).__name__}({', '.join([*shown, nll])})"
 
 
@@ -316,10 +345,13 @@ def scale_rows(logits: Tensor, temperature: Tensor) -> Tensor:
     return found
 
 
-def mean_nll(predictions: Predictions) -> float:
-    """Mean of −log p_y, summed in float64."""
+def mean_nll(predictions: Predictions, weights: Tensor | None = None) -> float:
+    """Mean of −log p_y, summed in float64; a row of weight 0 does not count, whatever its NLL."""
     total = 0.0
     for rows in blocks(*predictions.logits.shape):
         logits, labels = predictions.logits[rows], predictions.labels[rows]
-        total += float(nn.functional.cross_entropy(logits, labels, reduction="none").sum(dtype=torch.float64))
-    return total / len(predictions)
+        nll = nn.functional.cross_entropy(logits, labels, reduction="none").double()
+        if weights is not None:
+            nll = torch.where(weights[rows] > 0, nll * weights[rows], 0.0)
+        total += float(nll.sum())
+    return total / (len(predictions) if weights is None else float(weights.sum()))

@@ -61,7 +61,7 @@ class PlattScaling(BinaryCalibrator):
         a, b = fit_logistic(features, validation.labels == 1, (1.0, 0.0), strength, n_nonnegative=0)
         return cls.from_parameters(validation, a=scale * a, b=b)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return LogOddsModule(self.a, self.a, self.b)
 
 
@@ -93,7 +93,7 @@ class BetaCalibration(BinaryCalibrator):
         a, b, c = fit_logistic(features, validation.labels == 1, (1.0, 1.0, 0.0), strength, n_nonnegative=2)
         return cls.from_parameters(validation, a=scale * a, b=scale * b, c=c)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return LogOddsModule(self.a, self.b, self.c)
 
 

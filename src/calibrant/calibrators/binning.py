@@ -51,7 +51,7 @@ class ProbabilityCalibrator(Calibrator):
         stacked_knots, stacked_values = torch.from_numpy(np.stack(knots)), torch.from_numpy(np.stack(values))
         return cls.from_parameters(validation, knots=stacked_knots, values=stacked_values)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return ProbabilityModule(self.knots, self.values, linear=self.linear, keeps_argmax=self.keeps_argmax)
 
 

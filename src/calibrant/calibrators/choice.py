@@ -18,6 +18,7 @@ from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedErro
 from calibrant.predictions import Predictions
 
 PROPER_SCORES = ("nll", "brier")
+N_STANDARD_ERRORS = 1.0  # a simpler calibrator whose score is worse by no more is chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class Candidate:
         standard_error: Of the score.
         difference: To the best score.
         difference_error: Standard error of the difference, paired by rows.
+        chosen: Whether it is the one that `choose` fitted.
         failure: Why the calibrator cannot be fitted.
     """
 
@@ -53,11 +55,17 @@ class Candidate:
     standard_error: float | None = None
     difference: float | None = None
     difference_error: float | None = None
+    chosen: bool = False
     failure: str | None = None
 
 
 def cross_fit(
-    predictions: Predictions, calibrator: str = "temperature", *, folds: int = 5, by: str | None = None, **options: Any
+    predictions: Predictions,
+    calibrator: str = "temperature",
+    *,
+    folds: int = 5,
+    cluster: str | None = None,
+    **options: Any,
 ) -> CrossFit:
     """Calibrate each fold by a fit to the others: no separate validation set is needed.
 
@@ -67,20 +75,20 @@ def cross_fit(
         predictions: Labelled rows that the model was not trained on.
         calibrator: A name in `CALIBRATORS`.
         folds: Number of folds.
-        by: A column whose groups (a patient, a camera) are not split.
+        cluster: A column; rows that share its value (a patient, a camera) share a fold.
         options: Keyword arguments of the calibrator's `fit`.
 
     Returns:
         The calibrated rows, and the calibrator fitted to all of them.
 
     Raises:
-        InvalidInputError: There are fewer rows, or groups, than folds, or an option is not one of the calibrator.
+        InvalidInputError: There are fewer rows, or clusters, than folds, or an option is not one of the calibrator.
         UnknownNameError: There is no such calibrator or column.
         NotConvergedError: A fold cannot be fitted.
     """
     cls = calibrator_class(calibrator, options)
     check_validation(predictions)
-    fold = row_folds(predictions, folds, by)
+    fold = row_folds(predictions, folds, cluster)
     logits = torch.empty_like(predictions.logits)
     for f in range(folds):
         fitted = cls.fit(predictions[fold != f], **options)
@@ -94,84 +102,109 @@ def choose(
     validation: Predictions,
     candidates: Sequence[str] | None = None,
     *,
-    by: str = "nll",
+    score: str = "nll",
     folds: int = 5,
+    cluster: str | None = None,
 ) -> tuple[Calibrator, list[Candidate]]:
-    """Fit the calibrator with the best cross-validated proper score.
+    """Fit the simplest calibrator whose cross-validated proper score is as good as the best.
+
+    As good is a difference of at most 1 standard error, paired by rows. The best score alone misleads: of ten
+    candidates, one is better than the others by chance. Simpler calibrators stand first in `CALIBRATORS`.
 
     Args:
         validation: Labelled rows that the model was not trained on.
         candidates: Names in `CALIBRATORS`; by default the classes with ``default_candidate``.
-        by: "nll" or "brier". A calibration error is not a proper score: it is 0 for a model that always predicts
+        score: "nll" or "brier". A calibration error is not a proper score: it is 0 for a model that always predicts
             the class frequencies.
         folds: Number of folds of the cross-validation.
+        cluster: A column; rows that share its value (a patient, a camera) share a fold and are not independent.
 
     Returns:
-        The calibrator fitted to all rows, and the candidates, best first; those that cannot be fitted are last.
+        The calibrator fitted to all rows, and the candidates, best score first; one is ``chosen``. Those that cannot be
+        fitted are last.
 
     Raises:
         NotConvergedError: No candidate can be fitted.
-        UnknownNameError: There is no such candidate or score.
-        InvalidInputError: There are no candidates, or fewer rows than folds.
+        UnknownNameError: There is no such candidate, score or column.
+        InvalidInputError: There are no candidates, or fewer rows or clusters than folds.
     """
     check_validation(validation)
-    check_choice("proper score", by, PROPER_SCORES)
+    check_choice("proper score", score, PROPER_SCORES)
     if candidates is None:
         fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
         candidates = [cls.name for cls in fits if cls.default_candidate]
     names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
     if not names:
         raise InvalidInputError("candidates must not be empty")
-    check_folds(folds, len(validation))
+    row_folds(validation, folds, cluster)  # raises an error before a candidate can fail
     scores: dict[str, Tensor] = {}
     failures: dict[str, str] = {}
     for name in names:
         try:
-            scores[name] = row_scores(cross_fit(validation, name, folds=folds).predictions, by)
+            scores[name] = row_scores(cross_fit(validation, name, folds=folds, cluster=cluster).predictions, score)
         except CalibrantError as error:
             failures[name] = str(error)
     if not scores:
         raise NotConvergedError(f"no candidate could be fitted: {'; '.join(f'{n}: {f}' for n, f in failures.items())}")
-    ranked = sorted(scores, key=lambda name: float(scores[name].mean()))
-    table = [_candidate(name, scores[name], scores[ranked[0]]) for name in ranked]
-    table += [Candidate(name, failure=failure) for name, failure in failures.items()]
-    return CALIBRATORS[ranked[0]].fit(validation), table
+    groups = torch.arange(len(validation)) if cluster is None else torch.from_numpy(validation.groups(cluster)[0])
+    best = min(scores.values(), key=lambda values: float(values.mean()))
+    table = {name: _candidate(name, values, best, groups) for name, values in scores.items()}
+    chosen = next(name for name in CALIBRATORS if name in table and _as_good_as_the_best(table[name]))
+    table[chosen] = replace(table[chosen], chosen=True)
+    ranked = sorted(table.values(), key=lambda row: row.difference or 0.0)
+    ranked += [Candidate(name, failure=failure) for name, failure in failures.items()]
+    return CALIBRATORS[chosen].fit(validation), ranked
 
 
-def _candidate(name: str, scores: Tensor, best: Tensor) -> Candidate:
-    difference, root = scores - best, math.sqrt(len(scores))
-    return Candidate(
-        name,
-        score=float(scores.mean()),
-        standard_error=float(scores.std(correction=0)) / root,
-        difference=float(difference.mean()),
-        difference_error=float(difference.std(correction=0)) / root,
-    )
+def _candidate(name: str, scores: Tensor, best: Tensor, groups: Tensor) -> Candidate:
+    score, standard_error = mean_and_error(scores, groups)
+    difference, difference_error = mean_and_error(torch.where(scores == best, 0.0, scores - best), groups)
+    return Candidate(name, score, standard_error, difference, difference_error)
 
 
-def row_scores(predictions: Predictions, by: str) -> Tensor:
+def _as_good_as_the_best(row: Candidate) -> bool:
+    assert row.difference is not None
+    assert row.difference_error is not None
+    return row.difference <= N_STANDARD_ERRORS * row.difference_error < math.inf
+
+
+def mean_and_error(values: Tensor, groups: Tensor) -> tuple[float, float]:
+    """The mean over rows, and its standard error where only the groups of rows, numbered from 0, are independent.
+
+    >>> mean_and_error(torch.tensor([1.0, 1.0, 3.0, 3.0]), torch.tensor([0, 0, 1, 1]))  # as of two rows, 1 and 3
+    (2.0, 1.0)
+    """
+    mean = values.mean()
+    if mean == math.inf:
+        return math.inf, math.inf
+    sums = torch.zeros(int(groups.max()) + 1, dtype=values.dtype).index_add_(0, groups, values - mean)
+    variance = float(sums @ sums) * len(sums) / (len(sums) - 1)
+    return float(mean), math.sqrt(variance) / len(values)
+
+
+def row_scores(predictions: Predictions, score: str) -> Tensor:
     """The NLL or the Brier score of each row, float64."""
-    if by == "nll":
+    if score == "nll":
         return torch.nn.functional.cross_entropy(predictions.logits.double(), predictions.labels, reduction="none")
     probs = predictions.logits.double().softmax(1)
     label = probs.gather(1, predictions.labels.unsqueeze(1)).squeeze(1)
     return probs.square().sum(1) - 2 * label + 1
 
 
-def row_folds(predictions: Predictions, folds: int, by: str | None) -> Tensor:
-    """The fold of each row, about as many rows in each: rows, or groups of them, ordered by their hashes."""
+def row_folds(predictions: Predictions, folds: int, cluster: str | None) -> Tensor:
+    """The fold of each row, about as many rows in each: rows, or clusters of them, ordered by their hashes."""
     check_folds(folds, len(predictions))
     hashes = predictions.row_hashes[0]
-    if by is None:
+    if cluster is None:
         _, unit = np.unique(hashes, return_inverse=True)
     else:
-        number, values = predictions.groups(by)
+        number, values = predictions.groups(cluster)
         keys = np.zeros(len(values), dtype=np.uint64)
-        np.add.at(keys, number, hashes)  # of all rows of the group, whatever their order
+        np.add.at(keys, number, hashes)  # of all rows of the cluster, whatever their order
         unit = np.argsort(np.argsort(keys, kind="stable"))[number]
     sizes = np.bincount(unit)
     if len(sizes) < folds:
-        what = "different rows" if by is None else f"values of {by!r}"
+        what = "different rows" if cluster is None else f"values of {cluster!r}"
         raise InvalidInputError(f"folds must be at most the {len(sizes)} {what}, got {folds}")
     return torch.from_numpy(_assign_folds(sizes, folds)[unit])
 

@@ -84,7 +84,7 @@ class ConditionalTemperature(Calibrator):
     def inputs(self) -> tuple[str, ...]:
         return ("logits",) if self.score in LOGIT_SCORES else ("logits", "score")
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return ScoreTemperatureModule(self.knots, self.scales, self.score)
 
     def _inputs(self, predictions: Predictions) -> tuple[Tensor, ...]:
@@ -152,7 +152,7 @@ class DensityAwareScaling(Calibrator):
     def n_features(self) -> int:
         return self.bank.shape[1]
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return DistanceTemperatureModule(self.bank, self.k, (self.w0, self.w1, self.min_distance, self.max_distance))
 
 

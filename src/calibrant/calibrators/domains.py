@@ -100,7 +100,7 @@ class DomainTemperature(Calibrator):
     def n_features(self) -> int:
         return 0 if self.weight is None else len(self.weight)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         if self.weight is None:
             raise InvalidInputError(
                 f"{self.name} was fitted without features, or to one domain: it has no temperature for other domains"

@@ -7,7 +7,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 from calibrant._arrays import blocks
@@ -26,6 +28,12 @@ MAX_LOG_STEP = math.log(8.0)  # no step multiplies or divides T by more
 COARSE_ROWS, COARSE_TOLERANCE = 1024, 0.05  # steps in log T, first on a subsample,
 SINGLE_TOLERANCE = 2e-3  # then in float32,
 DOUBLE_TOLERANCE = 1e-5  # then in float64; the error after a Newton step is of the order of its square
+
+LEVEL = 0.95  # of the interval of a temperature
+MIN_SKEWNESS = 1e-6  # at less, nothing needs a correction
+MAX_OFFSET = 20.0  # an interval that extends further in log T has no end
+LINEAR_OFFSET = 0.01  # so near to the optimum, r is linear in log T to about 1 %
+OFFSET_TOLERANCE = 0.01  # the error after a Newton step is of the order of its square
 
 
 class Likelihood:
@@ -96,12 +104,22 @@ class Likelihood:
                 part[rows] = values
         return found[0], found[1], found[2]
 
-    def sums(self, scale: float, dtype: torch.dtype = torch.float64) -> tuple[float, float, float, float]:
-        """Weighted sums of value, slope and curvature, and of the squares of the weighted slopes."""
+    def weighted_terms(self, scale: float, dtype: torch.dtype = torch.float64) -> Terms:
+        """Value, slope and curvature of each row, times its weight."""
         value, slope, curvature = self.terms(scale, dtype)
-        if self.weights is not None:
-            value, slope, curvature = value * self.weights, slope * self.weights, curvature * self.weights
-        return float(value.sum()), float(slope.sum()), float(curvature.sum()), float(slope @ slope)
+        if self.weights is None:
+            return value, slope, curvature
+        return value * self.weights, slope * self.weights, curvature * self.weights
+
+    def sums(self, scale: float, dtype: torch.dtype = torch.float64) -> tuple[float, float, float]:
+        """Weighted sums of value, slope and curvature."""
+        value, slope, curvature = self.weighted_terms(scale, dtype)
+        return float(value.sum()), float(slope.sum()), float(curvature.sum())
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights."""
+        return float(len(self.logits)) if self.weights is None else float(self.weights.sum())
 
     def subsample(self, n_rows: int) -> "Likelihood":
         """Every so many rows, about ``n_rows`` in all."""
@@ -133,8 +151,16 @@ class TemperatureSolution:
     temperature: float
     nll: float  # mean over rows
     slope: float  # of the mean NLL in log T
-    standard_error: float | None  # of T, by the sandwich estimator; None at a bound
+    information: float  # Σ c, c the curvature of a row's NLL in log T
+    variance: float  # Σ s² with the slope s of a row's NLL in log 1/T
+    skewness: float  # Σ s³ / (Σ s²)^(3/2), in [−1, 1]
+    influential_rows: float  # (Σ s²)² / Σ s⁴: how many rows the sum Σ s² rests on
     at_bound: bool = False
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of T, by the sandwich estimator; None at a bound."""
+        return None if self.at_bound else self.temperature * math.sqrt(self.variance) / self.information
 
 
 def solve_temperature(
@@ -144,16 +170,73 @@ def solve_temperature(
     low, high = -math.log(bounds[1]), -math.log(bounds[0])  # of log β
     position = high if rows.all_correct() else _minimize(rows, low, high)
     beta = math.exp(position)
-    value, slope, curvature, square = rows.sums(beta)
+    value, slopes, curvatures = rows.weighted_terms(beta)
+    slope, curvature = float(slopes.sum()), float(curvatures.sum())
     equal_logits = slope == 0 and curvature == 0 and bool((rows.logits == rows.logits[:, :1]).all())
     if equal_logits and not clip:
         raise NotConvergedError("no temperature is best: every row gives all of its classes equal logits")
     at_bound = position in (low, high) or not curvature > 0
     if at_bound and not clip:
         raise NotConvergedError(_bound_message(rows, position == high, bounds))
-    total = float(len(rows.logits)) if rows.weights is None else float(rows.weights.sum())
-    error = None if at_bound else math.sqrt(square) / curvature / beta**2
-    return TemperatureSolution(1 / beta, value / total, abs(beta * slope) / total, error, at_bound)
+    square = slopes.square()
+    variance = float(square.sum())
+    return TemperatureSolution(
+        temperature=1 / beta,
+        nll=float(value.sum()) / rows.total,
+        slope=abs(beta * slope) / rows.total,
+        information=beta**2 * curvature,
+        variance=beta**2 * variance,
+        skewness=float(slopes @ square) / variance**1.5 if variance > 0 else 0.0,
+        influential_rows=variance**2 / float(square @ square) if variance > 0 else 0.0,
+        at_bound=at_bound,
+    )
+
+
+def temperature_interval(rows: Likelihood, solution: TemperatureSolution) -> tuple[float, float]:
+    """The 95 % confidence interval of T, for independent rows, whatever the truth: temperature scaling is rarely it.
+
+    The signed root r = ±√(2 (L(T) − L(T̂)) Σ c / Σ s²) of the likelihood ratio is about Student's t, if the slopes s are
+    not skewed. The interval is −q ≤ r + a (r²/3 + 1/6) + a² r³/27 ≤ q: a transformation by the skewness a (Hall 1992,
+    for a mean) and the quantile q at 2 influential_rows − 1 degrees of freedom (Satterthwaite's rule for Σ s²).
+    """
+    quantile = float(stdtrit(max(1.0, 2 * solution.influential_rows - 1), (1 + LEVEL) / 2))
+    low, high = (_log_offset(rows, solution, _inverse_hall(q, solution.skewness)) for q in (-quantile, quantile))
+    return solution.temperature * math.exp(-high), solution.temperature * math.exp(-low)
+
+
+def _inverse_hall(value: float, a: float) -> float:
+    """The r of which ``value`` is the transformation: ((1 + a r/3)³ − 1)/a + a/6."""
+    return 3 / a * (float(np.cbrt(1 + a * (value - a / 6))) - 1) if abs(a) > MIN_SKEWNESS else value
+
+
+def _log_offset(rows: Likelihood, solution: TemperatureSolution, root: float) -> float:
+    """log(T̂/T) where the signed root of the likelihood ratio is ``root``; ±inf where it never is.
+
+    Newton's method, safeguarded by bisection: the root is nearly linear in log T.
+    """
+    n = len(rows.labels)
+    ratio = solution.variance / solution.information * (n / (n - 1) if n > 1 else math.inf)
+    wanted, sign = abs(root), math.copysign(1.0, root)
+    distance = wanted * math.sqrt(ratio / solution.information)  # if it were linear
+    if distance < LINEAR_OFFSET:
+        return sign * distance
+    near, far = 0.0, MAX_OFFSET
+    distance = min(distance, far)
+    for _ in range(MAX_SCALE_STEPS):
+        scale = math.exp(sign * distance) / solution.temperature
+        value, slope, _ = rows.sums(scale)
+        found = math.sqrt(max(0.0, 2 * (value - solution.nll * rows.total) / ratio))
+        near, far = (distance, far) if found < wanted else (near, distance)
+        if near == MAX_OFFSET:
+            return sign * math.inf
+        gradient = abs(slope) * scale / (ratio * found) if found > 0 else 0.0
+        target = distance + (wanted - found) / gradient if gradient > 0 else math.inf
+        if not near < target < far:
+            target = far if far == MAX_OFFSET else (near + far) / 2
+        move, distance = abs(target - distance), target
+        if move <= OFFSET_TOLERANCE * distance:
+            return sign * distance
+    raise NotConvergedError(f"no interval of the temperature was found in {MAX_SCALE_STEPS} steps")
 
 
 def natural_scale(logits: Tensor, labels: Tensor) -> float:
@@ -178,7 +261,7 @@ def _descend(rows: Likelihood, position: float, low: float, high: float, dtype: 
     ends, visited = (low, high), {position}
     for _ in range(MAX_SCALE_STEPS):
         beta = math.exp(position)
-        _, slope, curvature, _ = rows.sums(beta, dtype)
+        _, slope, curvature = rows.sums(beta, dtype)
         if slope == 0 or position == (ends[0] if slope > 0 else ends[1]):
             return position
         low, high = (low, position) if slope > 0 else (position, high)

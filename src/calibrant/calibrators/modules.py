@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators import maps
+from calibrant.errors import InvalidInputError
 
 MAX_ROW_RATIO = 3.0  # 1/T of a row, relative to that of all rows, lies within this factor
 MIN_LOG_PROB = -1e5  # in place of log 0
@@ -20,6 +21,37 @@ class BufferModule(nn.Module):
         super().__init__()
         for name, value in values.items():
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone())
+
+
+class LogitsModule(nn.Module):
+    """Checks the shape of logits (n, k); with ``dense``, logits (n, k, …) are rows of classes along dim 1."""
+
+    def __init__(self, rows: nn.Module, n_classes: int, *, dense: bool) -> None:
+        super().__init__()
+        self.rows, self.n_classes, self.dense = rows, n_classes, dense
+
+    def forward(self, logits: Tensor) -> Tensor:
+        if logits.dim() < 2 or logits.shape[1] != self.n_classes or not (logits.dim() == 2 or self.dense):
+            dense = f" or (n, {self.n_classes}, …)" if self.dense else ""
+            raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}){dense}, got {list(logits.shape)}")
+        moved = logits.movedim(1, -1)
+        calibrated: Tensor = self.rows(moved.reshape(-1, self.n_classes))
+        return calibrated.reshape(moved.shape).movedim(-1, 1)
+
+
+class PairModule(nn.Module):
+    """Checks the shape of logits (n, k), which come with features or a score for each row."""
+
+    def __init__(self, rows: nn.Module, n_classes: int) -> None:
+        super().__init__()
+        self.rows, self.n_classes = rows, n_classes
+
+    def forward(self, logits: Tensor, other: Tensor) -> Tensor:
+        if logits.dim() != 2 or logits.shape[1] != self.n_classes or logits.shape[0] != other.shape[0]:
+            got = f"{list(logits.shape)}, and {list(other.shape)} for the second argument"
+            raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}) with n rows beside them, got {got}")
+        calibrated: Tensor = self.rows(logits, other)
+        return calibrated
 
 
 class IdentityModule(nn.Module):

@@ -68,7 +68,7 @@ class AffineScaling(Calibrator):
         weight, bias = fit_affine(scale * inputs, validation.labels, identity, strength)
         return cls.from_parameters(validation, weight=scale * weight, bias=bias, floor=floor)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return AffineModule(self.weight, self.bias, log_probs=self.log_probs, floor=self.floor)
 
 

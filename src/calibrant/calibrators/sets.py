@@ -149,7 +149,7 @@ class SetTemperature(Calibrator):
     def n_features(self) -> int:
         return len(self.gaussian[0]) if self.gaussian else 0
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         """A module that takes the rows of a call as one set; call it with many rows, or use `adapt`."""
         base = (math.log(self.base_temperature), self.base_rows, self.row_variance)
         constants = (*base, self.intercept, self.min_log_t, self.max_log_t)

@@ -64,7 +64,7 @@ class SplineCalibration(Calibrator):
             scale=natural_scale(validation.logits, validation.labels),
         )
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return ConfidenceModule(self.knots, self.values, self.scale)
 
 

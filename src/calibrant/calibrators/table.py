@@ -17,27 +17,27 @@ from calibrant.calibrators.temperature import EnsembleTemperature, GridTemperatu
 from calibrant.calibrators.transcal import TransCal
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 
-CALIBRATORS: dict[str, type[Calibrator]] = {
+CALIBRATORS: dict[str, type[Calibrator]] = {  # from the simplest on: `choose` prefers the first of equals
     "identity": Identity,
     "temperature": TemperatureScaling,
     "temperature_grid": GridTemperature,
     "ensemble_temperature": EnsembleTemperature,
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "spline": SplineCalibration,
+    "conditional_temperature": ConditionalTemperature,
+    "isotonic_multiclass": MulticlassIsotonic,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
     "dirichlet": DirichletCalibration,
-    "platt": PlattScaling,
-    "beta": BetaCalibration,
     "histogram": HistogramBinning,
     "bbq": BayesianBinning,
     "isotonic": IsotonicCalibration,
-    "isotonic_multiclass": MulticlassIsotonic,
-    "spline": SplineCalibration,
     "perturbed_temperature": PerturbedTemperature,
     "domain_temperature": DomainTemperature,
     "set_temperature": SetTemperature,
     "transcal": TransCal,
     "density_aware": DensityAwareScaling,
-    "conditional_temperature": ConditionalTemperature,
 }
 
 

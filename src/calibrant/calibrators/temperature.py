@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -13,15 +13,16 @@ from calibrant._checks import check_number, check_positive
 from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
-from calibrant.calibrators.likelihood import BOUNDS, Likelihood, solve_temperature
+from calibrant.calibrators.likelihood import BOUNDS, LEVEL, Likelihood, solve_temperature, temperature_interval
 from calibrant.calibrators.modules import IdentityModule, MixtureModule, TemperatureModule
-from calibrant.errors import NotConvergedError
+from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.metrics.checks import check_nonzero_weights
 from calibrant.metrics.scorecard import row_weights
 from calibrant.predictions import Predictions
 
 PAPER_GRID = (1.25, 1.5, 1.75, 2.0)  # the paper's temperatures, tried on validation NLL
 KKT_TOLERANCE = 1e-7
+FEW_INFLUENTIAL_ROWS = 10.0  # with fewer, the interval itself is less certain
 
 
 @final
@@ -39,7 +40,7 @@ class Identity(Calibrator):
         check_validation(validation)
         return cls.from_parameters(validation)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return IdentityModule()
 
 
@@ -54,7 +55,7 @@ class OneTemperature(Calibrator):
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return TemperatureModule(temperature=self.temperature)
 
 
@@ -63,19 +64,42 @@ class OneTemperature(Calibrator):
 class TemperatureScaling(OneTemperature):
     """Divides the logits by the temperature that minimizes the NLL (Guo et al. 2017).
 
-    >>> logits = torch.tensor([[2.0, 0.0]] * 4)
-    >>> calibrator = TemperatureScaling.fit(Predictions.from_logits(logits, [0, 0, 0, 1]))
+    Args:
+        temperature: The temperature T.
+        interval: The 95 % confidence interval of T; None at a bound. It holds for independent rows, also if no
+            temperature makes the model calibrated, and its upper limit may be infinite.
+        influential_rows: The number of rows that the interval rests on; see `rests_on_few_rows`.
+        standard_error: The standard error of T. Show the interval instead: with few errors, or logits of heavy tails,
+            T ± 1.96 standard errors covers the truth too rarely.
+        slope: Of the mean NLL in log T: 0 at the optimum.
+        at_bound: Whether T is a bound.
+
+    >>> logits = torch.tensor([[2.0, 0.0]] * 40)
+    >>> calibrator = TemperatureScaling.fit(Predictions.from_logits(logits, [0, 0, 0, 1] * 10))
     >>> round(calibrator.temperature, 6)  # 2 / T = log 3, the odds of being correct
     1.820478
+    >>> [round(limit, 2) for limit in calibrator.interval]
+    [1.11, 7.6]
     """
 
     name: ClassVar[str] = "temperature"
     likelihood_fitted: ClassVar[bool] = True
     default_candidate: ClassVar[bool] = True
 
-    standard_error: float | None = None  # of the temperature, by the sandwich estimator: valid for any model
-    slope: float | None = None  # of the mean NLL in log T: 0 at the optimum
+    interval: tuple[float, float] | None = None
+    influential_rows: float | None = None
+    standard_error: float | None = None
+    slope: float | None = None
     at_bound: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.interval is not None:
+            low, high = self.interval
+            if not 0 <= low <= self.temperature <= high:
+                raise InvalidInputError(
+                    f"interval must contain the temperature {self.temperature:g}, got {low:g}, {high:g}"
+                )
 
     @classmethod
     def fit(
@@ -104,16 +128,35 @@ class TemperatureScaling(OneTemperature):
         """
         check_validation(validation)
         clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
-        rows = weighted_likelihood(validation, weights)
+        w = None if weights is None else row_weights(validation, weights)
+        rows = weighted_likelihood(validation, w)
         solution = solve_temperature(rows, check_bounds("bounds", bounds), clip=clip)
         return cls.from_parameters(
             validation,
-            nll_after=solution.nll if weights is None else None,
+            row_weights=w,
+            nll_after=solution.nll,
             temperature=solution.temperature,
+            interval=None if solution.at_bound else temperature_interval(rows, solution),
+            influential_rows=None if solution.at_bound else solution.influential_rows,
             standard_error=solution.standard_error,
             slope=solution.slope,
             at_bound=solution.at_bound,
         )
+
+    @property
+    def rests_on_few_rows(self) -> bool:
+        """Whether fewer than ten rows tell most of the temperature: a few errors, or logits that are far larger."""
+        return self.influential_rows is not None and self.influential_rows < FEW_INFLUENTIAL_ROWS
+
+    @property
+    def shown_parameters(self) -> dict[str, str]:
+        shown = {"temperature": f"{self.temperature:.6g}"}
+        if self.interval is not None:
+            shown["interval"] = f"{self.interval[0]:.4g} to {self.interval[1]:.4g} ({LEVEL:.0%})"
+        return shown
+
+    def summary(self) -> dict[str, Any]:
+        return super().summary() | {"interval": self.interval and list(self.interval)}
 
 
 @final
@@ -131,9 +174,10 @@ class GridTemperature(OneTemperature):
             weights: A column of row weights.
         """
         check_validation(validation)
-        rows = weighted_likelihood(validation, weights)
+        w = None if weights is None else row_weights(validation, weights)
+        rows = weighted_likelihood(validation, w)
         best = min(sorted(check_grid("grid", grid)), key=lambda temperature: rows.sums(1 / temperature)[0])
-        return cls.from_parameters(validation, temperature=best)
+        return cls.from_parameters(validation, row_weights=w, temperature=best)
 
 
 @final
@@ -165,17 +209,16 @@ class EnsembleTemperature(Calibrator):
         components = torch.stack([scaled, raw, torch.full_like(raw, 1 / validation.n_classes)], dim=1)
         return cls.from_parameters(validation, temperature=temperature, weights=mixture_weights(components))
 
-    def module(self) -> nn.Module:
+    def row_module(self) -> nn.Module:
         return MixtureModule(temperature=self.temperature, weights=self.weights)
 
 
-def weighted_likelihood(validation: Predictions, weights: str | None = None) -> Likelihood:
+def weighted_likelihood(validation: Predictions, weights: Tensor | None = None) -> Likelihood:
     """Of the rows with nonzero weight."""
     if weights is None:
         return Likelihood(validation.logits, validation.labels)
-    w = row_weights(validation, weights)
-    counts = check_nonzero_weights(w)
-    return Likelihood(validation.logits[counts], validation.labels[counts], w[counts])
+    counts = check_nonzero_weights(weights)
+    return Likelihood(validation.logits[counts], validation.labels[counts], weights[counts])
 
 
 def mixture_weights(components: Tensor) -> Tensor:

@@ -60,7 +60,13 @@ class TransCal(OneTemperature):
                 f"weight, which should be 1, is {float(raw.mean()):.3g}; no temperature can be transferred"
             )
         solution = solve_temperature(Likelihood(validation.logits, validation.labels, weights))
-        return cls.from_parameters(validation, temperature=solution.temperature, effective_rows=effective)
+        return cls.from_parameters(
+            validation,
+            row_weights=weights,
+            nll_after=solution.nll,
+            temperature=solution.temperature,
+            effective_rows=effective,
+        )
 
 
 def importance_weights(validation: Predictions, target: Predictions) -> Tensor:

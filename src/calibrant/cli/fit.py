@@ -25,7 +25,7 @@ class FitOptions(TypedDict, total=False):
         Literal["raise", "clip"], Parameter(help="temperature: what to do if the best lies beyond the bounds.")
     ]
     weights: Annotated[str, Parameter(help="temperature, temperature_grid: a column of row weights.")]
-    strength: Annotated[float, Parameter(help="vector, matrix, dirichlet, platt, beta: strength of the prior (1).")]
+    strength: Annotated[float, Parameter(help="platt, beta, vector, matrix, dirichlet: strength of the prior (1).")]
     n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
     equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]
     n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: number of knots.")]
@@ -53,9 +53,9 @@ def fit(
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 
-    Calibrators: temperature, temperature_grid, ensemble_temperature, vector, matrix, dirichlet, platt and beta (two
-    classes), histogram, bbq, isotonic, isotonic_multiclass, spline, conditional_temperature; for shifted data
-    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware; and identity.
+    Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt and beta (two classes), spline,
+    conditional_temperature, isotonic_multiclass, vector, matrix, dirichlet, histogram, bbq, isotonic; for shifted data
+    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware.
 
     Parameters
     ----------
@@ -92,13 +92,20 @@ def fit(
 
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     """The NLL before and after, and the scalar parameters."""
+    from calibrant.calibrators.temperature import TemperatureScaling
+
     fitted = calibrator.fitted
-    rows = [("NLL before", metric_text(fitted.nll_before)), ("NLL after", metric_text(fitted.nll_after))]
-    rows += [(name, f"{value:.6g}") for name, value in calibrator.scalar_parameters.items()]
+    nll = "weighted NLL" if fitted.weighted else "NLL"
+    rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
+    rows += list(calibrator.shown_parameters.items())
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
+    notes = [f"{nll} after is measured on the rows of the fit; score other rows."]
+    if isinstance(calibrator, TemperatureScaling) and calibrator.rests_on_few_rows:
+        few = f"About {calibrator.influential_rows:.1g} rows decide the temperature"
+        notes.append(f"{few}: errors, or rows of far larger logits than the others. Fit it on more rows.")
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
-        ["NLL after is measured on the rows of the fit; score other rows."],
+        notes,
     )

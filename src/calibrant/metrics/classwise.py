@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betainc, gammaincinv
+from scipy.special import betainc, gammainc
 from torch import Tensor
 
 from calibrant._arrays import blocks
@@ -12,7 +12,7 @@ from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_scored
 from calibrant.metrics.exact import binomial_pmf
-from calibrant.metrics.hypotheses import SIGNIFICANT, Bins, Limits, Quantiles, invert, limits_of, ray_gaps
+from calibrant.metrics.hypotheses import SIGNIFICANT, Bins, Limits, invert, limits_of, ray_gaps
 from calibrant.metrics.influence import ScoredPredictions
 from calibrant.metrics.intervals import ABSOLUTE_SUM, binned_interval
 from calibrant.metrics.sample_scores import sample_scores, softmax_rounding
@@ -58,7 +58,8 @@ def cece(classes: BinSums) -> Tensor:
 def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel: bool) -> Limits:
     """The classwise errors under all hypotheses of one ray that the observed one does not contradict.
 
-    As in `calibrant.metrics.intervals`, but the distribution of a sum over so many gaps is computed instead of drawn.
+    As in `calibrant.metrics.intervals`, but the distribution of a sum over so many gaps is taken to be a gamma
+    distribution instead of drawn.
     The classes of a row are not independent: their probabilities sum to 1. Of two classes, one is enough; of more, the
     covariance of gaps above ½ with those below is included. Classes of a multi-label model are assumed to be fully
     correlated, which gives the widest limits.
@@ -72,8 +73,12 @@ def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel:
     step = (1.0 if multilabel else 2 / len(classes.total)) / n_effective  # an error moves the gaps of two classes
     found: list[Float64Array] = []
     for gaps in ray_gaps(bins):
-        quantiles = [_distribution(bins, gap, number.numpy(), multilabel=multilabel) for gap in gaps]
-        found += invert(gaps, observed, quantiles, level, step)
+        mean, deviation = np.array([_moments(bins, gap, number.numpy(), multilabel=multilabel) for gap in gaps]).T
+        shape = (mean / np.maximum(deviation, 1e-6 * mean + 1e-300)) ** 2
+        below, above = (
+            gammainc(shape, np.maximum(x, 0) * shape / mean) for x in (observed - step / 2, observed + step)
+        )
+        found += invert(gaps, 1 - below, above, (mean - mean[0]) / max(4 * deviation[0], 1e-12), level)
     low, high = limits_of(found, lambda gap: float(np.abs(gap).sum()), observed)
     return min(low, observed), max(high, observed)
 
@@ -114,10 +119,10 @@ def _calibrated_deviation(classes: BinSums) -> Float64Array:
     return np.asarray(deviation * classes.total.numpy() / n / float(classes.total.sum()))
 
 
-def _distribution(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, multilabel: bool) -> Quantiles:
-    """Quantiles of the sum of absolute gaps where these are the true ones: those of a gamma distribution.
+def _moments(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, multilabel: bool) -> tuple[float, float]:
+    """Mean and standard deviation of the sum of absolute gaps where these are the true ones.
 
-    Mean and variance of each absolute gap are exact for a binomial count; ``number`` is the class of each bin.
+    Those of each absolute gap are exact for a binomial count; ``number`` is the class of each bin.
     """
     n, p, expected = bins.rows, bins.accuracy(gap), bins.rows * bins.confidence
     unit = bins.mass / n
@@ -126,11 +131,7 @@ def _distribution(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, m
     deviation = float(np.sqrt(np.bincount(number, variance)).sum())
     if not multilabel:
         deviation = float(np.sqrt(variance.sum() + _shared_variance(bins, gap, variance)))
-    mean = float((first * unit).sum())
-    if deviation <= 1e-6 * mean:
-        return lambda q: np.full(len(q), mean)
-    shape = (mean / deviation) ** 2
-    return lambda q: gammaincinv(shape, q) * (mean / shape)
+    return max(float((first * unit).sum()), 1e-12), deviation
 
 
 def mean_absolute_deviation(a: Float64Array, n: Float64Array, p: Float64Array) -> Float64Array:

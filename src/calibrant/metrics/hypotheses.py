@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 
@@ -144,33 +144,49 @@ def _steps(bins: Bins, shift: Float64Array, residual: Float64Array, sign: float,
     return np.unique(np.interp(levels, sizes, steps))
 
 
-Quantiles: TypeAlias = Callable[[Sequence[float]], Float64Array]  # of the distribution of an estimate
-
-
 def invert(
-    gaps: Sequence[Float64Array], observed: float, quantiles: Sequence[Quantiles], level: float, step: float = 0.0
+    gaps: Sequence[Float64Array], at_least: Float64Array, at_most: Float64Array, distance: Float64Array, level: float
 ) -> list[Float64Array]:
     """The first and the last gaps on a ray that the observed estimate does not contradict; empty where there are none.
 
-    The estimate contradicts gaps if it lies in a tail of the distribution that it has under them. Calibration has one
-    tail, so it is rejected with probability 0.8 (1 − level); with the distance from it, the tails become those of a two-sided
-    interval. An estimate that is unusually small even for a calibrated model does not make the interval shorter: for
-    the last gaps it counts as one standard deviation below what such a model has. ``step`` is the change of the
-    estimate by one outcome, where its distribution is taken to be continuous.
+    The estimate contradicts gaps if a tail of the distribution that it has under them begins with it: ``at_least`` and
+    ``at_most`` are the probabilities of the tails. Calibration has one tail, so it is rejected with probability
+    0.8 (1 − level); with the distance from it, the tails become those of a two-sided interval.
     """
     tail = TAIL_SHARE * (1 - level) / 2
-    wanted = [tail, USUAL, 0.5, 1 - 2 * tail, 1 - tail]
-    low, usual, middle, one_sided, high = np.array([of(wanted) for of in quantiles]).T
-    distance = (middle - middle[0]) / max(float(high[0] - low[0]), 1e-12)
-    upper = high - np.clip(1 - distance, 0.0, 1.0) * (high - one_sided)
-    first = _crossing(upper - observed + step / 2, gaps)
-    last = _crossing((max(observed + step, float(usual[0])) - low)[::-1], gaps[::-1])
+    upper = tail * (1 + np.clip(1 - distance, 0.0, 1.0))
+    first = _crossing(_normal(at_least) - ndtri(upper), gaps)
+    last = _crossing((_normal(at_most) - ndtri(tail))[::-1], gaps[::-1])
     return [] if first is None or last is None else [first, last]
+
+
+def _normal(probability: Float64Array) -> Float64Array:
+    """Normal quantiles: between hypotheses they are nearly linear."""
+    return np.asarray(ndtri(np.clip(probability, 0.2 / N_DRAWS, 1 - 0.2 / N_DRAWS)))
+
+
+def invert_drawn(ray: Sequence[Hypothesis], observed: float, estimate: Statistic, level: float) -> list[Float64Array]:
+    """`invert` where the distribution of the estimate is that of the drawn gaps.
+
+    An estimate that is unusually small even for a calibrated model does not make the interval shorter: for the last
+    gaps it counts as one standard deviation below what such a model has.
+    """
+    estimates = np.array([estimate(hypothesis.drawn) for hypothesis in ray])
+    slack = 1e-9 * (1 + abs(observed))
+    usual = max(observed, float(np.quantile(estimates[0], USUAL)))
+    means = estimates.mean(1)
+    return invert(
+        [hypothesis.gap for hypothesis in ray],
+        (estimates >= observed - slack).mean(1),
+        (estimates <= usual + slack).mean(1),
+        (means - means[0]) / max(4 * float(estimates[0].std()), 1e-12),
+        level,
+    )
 
 
 def _crossing(margin: Float64Array, gaps: Sequence[Float64Array]) -> Float64Array | None:
     """The gaps where the margin becomes positive, by linear interpolation."""
-    accepted = np.flatnonzero(margin >= -1e-9)
+    accepted = np.flatnonzero(margin >= 0)
     if len(accepted) == 0:
         return None
     i = int(accepted[0])

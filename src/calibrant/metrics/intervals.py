@@ -22,7 +22,7 @@ from calibrant.metrics.hypotheses import (
     Limits,
     Statistic,
     draw_gaps,
-    invert,
+    invert_drawn,
     limits_of,
     rays,
 )
@@ -75,8 +75,7 @@ def error_interval(
     observed = float(estimate(Bins.of(sums).gap))
     found: list[Float64Array] = []
     for ray in (*rays(sums, seed), *([_tilted_ray(sums, seed, sign)] if sign else [])):
-        quantiles = [partial(np.quantile, estimate(hypothesis.drawn)) for hypothesis in ray]
-        found += invert([hypothesis.gap for hypothesis in ray], observed, quantiles, level)
+        found += invert_drawn(ray, observed, estimate, level)
     return limits_of(found, truth, observed)
 
 
