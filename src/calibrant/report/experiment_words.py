@@ -74,19 +74,20 @@ def describe_runs(rows: pa.Table) -> str:
 
 
 def describe_chance(found: Mapping[ScoreKey, Score]) -> list[str]:
-    """A sentence per data set on the losses that are not compared, because a constant prediction is as accurate."""
-    own = [key for key, score in found.items() if key.metric == "accuracy" and is_baseline(key) and score.at_chance]
+    """A sentence per data set on the losses whose ECE is not compared, because a constant prediction is as accurate."""
+    own = [key for key, score in found.items() if key.metric == "ece" and is_baseline(key) and score.at_chance]
     sentences = []
     for data in data_headings(own, {}):
         accuracies = {
-            loss.label: min(found[key].per_seed.values())
+            loss.label: min(found[key._replace(metric="accuracy")].per_seed.values())
             for loss in loss_headings(own)
-            if (key := ScoreKey(**data.fields, **loss.fields, **BASELINE, metric="accuracy")) in own
+            if (key := ScoreKey(**data.fields, **loss.fields, **BASELINE, metric="ece")) in own
         }
         texts = join_words(f"{label} ({percent(accuracy)})" for label, accuracy in accuracies.items())
         sentences.append(
-            f"{data.label}: not compared, because the accuracy of a run is at chance, within three standard errors of "
-            f"that of always predicting the most frequent class: {texts}."
+            f"{data.label}: the ECE of these losses is not compared, because the accuracy of a run is at chance, "
+            "within three standard errors of that of always predicting the most frequent class, which can be well "
+            f"calibrated: {texts}."
         )
     return sentences
 

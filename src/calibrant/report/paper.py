@@ -27,7 +27,16 @@ from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
-from calibrant.report.scores import ON_ERRORS, Score, ScoreKey, chance_limits, mark_best, scores, shared_tests
+from calibrant.report.scores import (
+    ON_ERRORS,
+    Score,
+    ScoreKey,
+    chance_limits,
+    favours_constants,
+    mark_best,
+    scores,
+    shared_tests,
+)
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
 
@@ -152,7 +161,7 @@ def table_scores(
 
     def at_chance(key: ScoreKey) -> bool:
         accuracies = found.get(key._replace(metric="accuracy"), NO_SCORE).per_seed.values()
-        return any(accuracy <= limits.get(key[:2], 0.0) for accuracy in accuracies)
+        return favours_constants(key.metric) and any(value <= limits.get(key[:2], 0.0) for value in accuracies)
 
     return {
         key: replace(score, at_chance=at_chance(key))
@@ -351,8 +360,8 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
         )
     if "§" in marks:
         yield (
-            "§: not compared, because the accuracy of a run is at chance: within three standard errors of that of "
-            "always predicting the most frequent class."
+            "§: not compared, because the accuracy of a run is at chance, within three standard errors of that of "
+            "always predicting the most frequent class: such a prediction can be well calibrated."
         )
     if any(str(cell.facts.get("metric", "")).endswith(ON_ERRORS) for cell in cells):
         yield "(err.): over the errors of each run; runs of different accuracy are scored on different images."

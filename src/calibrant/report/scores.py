@@ -21,6 +21,7 @@ from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError, printable
 from calibrant.experiments.folder import RAW
+from calibrant.metrics.table import METRICS
 from calibrant.report.style import loss_sort_key
 
 ChartRecord = dict[str, Any]
@@ -60,7 +61,7 @@ class Score:
     n_tests: int
     per_seed: dict[int, float]  # the means that are defined
     jackknife: dict[int, tuple[float, ...]] = field(default_factory=dict)  # by seed: without each group of images
-    at_chance: bool = False  # whether a run of it is no more accurate than a constant prediction
+    at_chance: bool = False  # a run is no more accurate than a constant prediction, which the metric can favour
 
 
 def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -236,6 +237,12 @@ def mark_best(candidates: Sequence[Score | None], *, higher_is_better: bool = Fa
         better = (significantly_better(scored[at], other, higher_is_better=higher_is_better) for other in others)
         marks[at] = (True, len(ties) == 1 and all(better))
     return marks
+
+
+def favours_constants(metric: str) -> bool:
+    """Whether a constant prediction can have the best value: a calibration error, or a score of the errors alone."""
+    known = METRICS.get(metric)
+    return metric.endswith(ON_ERRORS) or (known is not None and known.floor is not None)
 
 
 def chance_limits(rows: pa.Table) -> dict[tuple[str, str], float]:
