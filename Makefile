@@ -62,6 +62,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/corruptions.py --cifar-c
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/experiments.py
+	$(BIN)/python benchmarks/table_marks.py
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

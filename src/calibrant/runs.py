@@ -73,10 +73,12 @@ ROWS = pa.schema(
     _RUN
     | _TEST
     | {
+        "majority": pa.float64(),  # the share of the most frequent label: the accuracy of a constant prediction
         "metric": pa.string(),
         "value": pa.float64(),  # null where it is undefined
         "low": pa.float64(),  # the 95 % interval, null where none was computed
         "high": pa.float64(),
+        "jackknife": pa.list_(pa.float32()),  # the value without each of 20 groups of images, null where undefined
     }
 )
 # reliability: of ten bins of confidence x its mean, y the accuracy, weight the count;

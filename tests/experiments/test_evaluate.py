@@ -18,12 +18,15 @@ from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.domains import PerturbedTemperature
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.experiments.config import PAPER_METRICS
+from calibrant.metrics.jackknife import jackknife, jackknife_groups
+from calibrant.training.results import score_rows
 from made.image_files import paint
 
 RUN = "digits-mlp-focal-0"
 GRID = {"loss": "focal"}
 TESTS = ("test", "fog-3", "fog-5", "brightness-2")  # fog is among the corruptions of validation, brightness is not
 CALIBRATION = ("fog", "spatter", "contrast")
+NORMS = ("feature_norm", "logit_norm")
 FITTED = ("temperature", "temperature_grid", "set_temperature", "perturbed_temperature")
 ASKED: dict[str, Any] = {
     "metrics": list(PAPER_METRICS),
@@ -81,6 +84,11 @@ def test_values_are_those_of_the_files(folder: Path, rows: dict[Any, Any], calib
         assert row["value"] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), metric
         interval = card.interval(metric) if metric in ("accuracy", "nll") else (None, None)
         assert (row["low"], row["high"]) == (pytest.approx(interval) if interval[0] is not None else interval)
+    predictions = calibrated(folder, calibrator, test)
+    without = jackknife(predictions, card, jackknife_groups(predictions))
+    for metric, values in without.items():
+        assert rows[test, calibrator, metric]["jackknife"] == pytest.approx(values, rel=1e-5, abs=1e-7)
+    assert rows[test, calibrator, "ece"]["majority"] == np.bincount(predictions.labels).max() / len(predictions)
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -117,9 +125,9 @@ def test_unseen_corruptions_are_left_out_and_others_are_not(folder: Path, rows: 
 def test_every_test_has_every_calibrator_and_metric(rows: dict[Any, Any]) -> None:
     measured = {*PAPER_METRICS, "confidence"}
     wanted = {(test, calibrator, metric) for test in TESTS for calibrator in ("none", *FITTED) for metric in measured}
-    norms = {(test, "none", norm) for test in TESTS for norm in ("feature_norm", "logit_norm")}
+    norms = {(test, "none", norm) for test in TESTS for norm in NORMS}
     assert wanted | norms <= rows.keys()
-    assert {metric for _, _, metric in rows} == measured | {"feature_norm", "logit_norm"}
+    assert {metric for _, _, metric in rows} == measured | set(NORMS)
 
 
 def test_rows_say_what_they_are_of(folder: Path, rows: dict[Any, Any]) -> None:
@@ -196,12 +204,20 @@ def test_fewer_measures_are_fewer_rows(folder: Path, tmp_path: Path) -> None:
     assert contents(other, *KEPT) == before
     found = read_rows(other)
     assert set(found.column("calibrator").to_pylist()) == {"none"}
-    assert set(found.column("metric").to_pylist()) == {"nll", "confidence", "feature_norm", "logit_norm"}
+    assert set(found.column("metric").to_pylist()) == {"nll", "accuracy", "confidence", *NORMS}
     assert found.column("low").null_count == found.column("high").null_count == found.num_rows
     assert len(set(read_curves(other).column("calibrator").to_pylist())) == 1
 
 
 # ImageFiles, and shifts in the wild
+
+
+def test_images_of_one_patient_are_left_out_together() -> None:
+    patients = [row % 3 for row in range(60)]
+    predictions = Predictions.from_logits(torch.randn(60, 2), torch.arange(60) % 2, columns={"patient": patients})
+    (row,) = score_rows(predictions, ["accuracy"])
+    rest = [score(predictions[torch.tensor(patients) != patient]).accuracy for patient in range(3)]
+    assert sorted(row["jackknife"]) == pytest.approx(sorted(rest))
 
 
 def test_shifts_in_the_wild(tmp_path: Path) -> None:
@@ -227,6 +243,6 @@ def test_columns_are_those_of_the_contract(folder: Path) -> None:
     names = (
         "run data model loss variant label_smoothing seed split corruption severity shifted origin calibrator n_rows"
     )
-    assert read_rows(folder).column_names == [*names.split(), "metric", "value", "low", "high"]
+    assert read_rows(folder).column_names == [*names.split(), "majority", "metric", "value", "low", "high", "jackknife"]
     assert read_curves(folder).column_names == [*names.split(), "curve", "point", "x", "y", "weight"]
     assert read_rows(folder).schema.field("shifted").type == pa.bool_()

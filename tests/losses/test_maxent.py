@@ -178,10 +178,32 @@ def test_signed_penalty_with_paper_multipliers_must_be_named() -> None:
 
 
 def test_printed_signs_collapse_to_class_zero() -> None:
-    """Row 3, why: among one-hot predictions the signed constraint with paper multipliers always prefers class 0."""
-    criterion = MaxEntLoss(UNIFORM, penalty="signed_as_printed")
+    """Row 3, why: among one-hot predictions the signed constraint with paper multipliers always prefers class 0.
+
+    The whole loss of a known label from 4 on is least where class 0 is predicted.
+    """
+    criterion = MaxEntLoss(UNIFORM, penalty="signed_as_printed", reduction="none")
     constraint = criterion.constraint(torch.eye(10), torch.full((10,), 7), torch.full((10,), 7))
     assert constraint.argmin() == 0
+    of_label = torch.linspace(0.01, 1, 100)  # the rest of the probability is that of class 0
+    for label in range(1, 10):
+        probs = torch.zeros(100, 10)
+        probs[:, 0], probs[:, label] = 1 - of_label, of_label
+        best = of_label[criterion(probs.clamp(min=1e-9).log(), torch.full((100,), label)).argmin()]
+        assert (best < 0.5) == (label >= 4)
+
+
+def test_signs_of_the_multipliers() -> None:
+    """Row 2: where λ is negative."""
+
+    def negative(prior: list[float], form: str) -> bool:
+        return bool((MaxEntLoss(prior, form).multipliers < 0).any())
+
+    uniform = {k: [1 / k] * k for k in (4, 5, 10)}
+    assert [negative(uniform[k], "mean") for k in (4, 5, 10)] == [True, False, False]
+    assert [negative(uniform[k], "variance") for k in (4, 5, 10)] == [True, False, False]
+    assert [negative(uniform[k], "mean_variance") for k in (4, 5, 10)] == [True, True, True]
+    assert negative([0.025] * 4 + [0.9], "mean")
 
 
 def test_mean_variance_moments_are_centered_per_class() -> None:

@@ -62,7 +62,8 @@ class Experiment:
             "feature_norm": norm,
         }
         for metric in self.metrics:
-            self.rows.append({**run, **test, "metric": metric, "value": float(found[metric])})
+            value = float(found[metric])
+            self.rows.append({**run, **test, "metric": metric, "value": value, "jackknife": [value] * 20})
         self._add_curves({**run, **test}, accuracy, gap)
 
     def _add_curves(self, head: dict[str, Any], accuracy: float, gap: float) -> None:
@@ -120,7 +121,7 @@ def _runs(
 def run_rows(
     values: dict[str, float | None], *, seed: int = 0, metric: str = "ece", **about: Any
 ) -> list[dict[str, Any]]:
-    """The rows of a metric of a run, by split; "test" is the unshifted test."""
+    """The rows of a metric of a run, by split; "test" is the unshifted test. The rows of the tests have no noise."""
     run = {"data": "cifar10", "model": "resnet18", "loss": "focal", "variant": "", "label_smoothing": 0.0} | about
     name = "-".join(str(run[part]) for part in ("data", "model", "loss", "variant", "label_smoothing"))
     rows = []
@@ -128,5 +129,6 @@ def run_rows(
         shift, _, severity = split.partition("-")
         test = {"split": split, "corruption": shift, "severity": int(severity or 0), "shifted": split != "test"}
         row = {"run": f"{name}-{seed}", "seed": seed, "origin": "generated", "calibrator": "none", "n_rows": 10}
-        rows.append({"metric": metric, "value": value} | row | test | run)
+        jackknife = None if value is None else [value] * 20
+        rows.append({"metric": metric, "value": value, "jackknife": jackknife} | row | test | run)
     return rows

@@ -149,3 +149,14 @@ def test_adding_groups() -> None:
     assert calibrant.score(a, by="site")["y"].n_rows == 1
     assert_same(total["a"], calibrant.score(b[1:]))
     assert_same(total["y"], calibrant.score(Predictions.concat([a[1:], b[:1]])))
+
+
+def test_sums_over_classes_are_float64() -> None:
+    """Of equal rows: a sum of 50,000 float32 thirds would be off by 1e-8 of itself."""
+    card = calibrant.score(
+        Predictions.from_logits(torch.zeros(50_000, 3), torch.zeros(50_000).long()), metrics=["cece"]
+    )
+    one = calibrant.score(Predictions.from_logits(torch.zeros(1, 3), [0]), metrics=["cece"]).class_bins.confidence.sum(
+        1
+    )
+    torch.testing.assert_close(card.class_bins.confidence.sum(1), 50_000 * one, rtol=1e-12, atol=0.0)

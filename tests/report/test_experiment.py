@@ -241,7 +241,7 @@ def test_different_environments_are_noted(tmp_path: Path) -> None:
 
 def test_one_run_of_one_seed(tmp_path: Path) -> None:
     page = write_page(small(tmp_path))
-    assert "Focal is the only loss with a score" in page.text
+    assert "The ECE of Focal on the shifted test set is " in page.text
     assert "data-switch" not in {name for _, attributes in page.tags for name in attributes}  # of one metric, none
     assert "number best" not in page.values("class")
     assert str(tmp_path / "runs") in page.text  # in place of a title

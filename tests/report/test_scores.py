@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from calibrant.errors import InvalidInputError
-from calibrant.report.figures import heat_map, severity
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.report.figures import feature_norm, heat_map, severity
 from calibrant.report.paper import make_table
 from calibrant.report.scores import (
     Score,
@@ -23,6 +24,7 @@ from calibrant.report.scores import (
     scores,
     shared_tests,
     significantly_better,
+    why_untested,
 )
 from made.rows import Experiment, rows_table, run_rows
 
@@ -38,7 +40,9 @@ def found(*runs: Iterable[dict[str, Any]]) -> dict[ScoreKey, Score]:
 
 
 def score_of(*values: float, first_seed: int = 0) -> Score:
-    return Score(*mean_and_standard_error(values), len(values), 5, dict(enumerate(values, first_seed)))
+    by_seed = dict(enumerate(values, first_seed))
+    without = {seed: (value,) * 20 for seed, value in by_seed.items()}  # the test rows have no noise
+    return Score(*mean_and_standard_error(values), len(values), 5, by_seed, without)
 
 
 def test_means_are_over_tests_and_then_over_seeds() -> None:
@@ -115,7 +119,7 @@ def test_a_score_that_lacks_a_shared_test_is_undefined() -> None:
 def test_a_tables_mean_is_a_charts_mean() -> None:
     """Also where some runs lack tests, and the chart is of some losses alone."""
     made = Experiment(losses=("cross_entropy", "focal", "poly"), severities=(1, 3), metrics=("ece",))
-    rows = rows_table(row for row in made.rows if (row["loss"], row["split"]) != ("poly", "fog-3"))
+    rows = rows_table(row for row in made.rows if (row["loss"], row["corruption"]) != ("poly", "fog"))
     facts = [cell.facts for row in make_table(rows, "1").rows for cell in row]
     table = {fact["loss"]: fact["mean"] for fact in facts if fact.get("metric") == "ece"}
     shared, _ = shared_tests(rows)
@@ -123,8 +127,23 @@ def test_a_tables_mean_is_a_charts_mean() -> None:
     assert 100 * cells["focal"]["mean"] == table["focal"]
     at_1 = {r["loss"]: r["mean"] for r in severity.prepare(shared, metrics=("ece",)) if r["severity"] == 1}
     at_3 = {r["loss"]: r["mean"] for r in severity.prepare(shared, metrics=("ece",)) if r["severity"] == 3}
-    # of the four tests, fog-3 is left out
-    assert table == pytest.approx({loss: 100 * (2 * at_1[loss] + at_3[loss]) / 3 for loss in at_1})
+    # of the four tests, those of fog are left out
+    assert table == pytest.approx({loss: 50 * (at_1[loss] + at_3[loss]) for loss in at_1})
+
+
+def test_severities_are_compared_over_the_same_corruptions() -> None:
+    """Of fog, snow and a natural shift, only fog has both severities."""
+    rows = rows_table(run_rows({"test": 0.0, "fog-1": 0.25, "fog-3": 0.5, "snow-1": 0.75, "wild": 0.875}))
+    assert {r["severity"]: r["mean"] for r in severity.prepare(rows, metrics=("ece",))} == {0: 0.0, 1: 0.25, 3: 0.5}
+    norms = [{**row, "metric": metric} for row in rows.to_pylist() for metric in ("ece", "feature_norm")]
+    assert [(p["shift_level"], p["ece"]) for p in feature_norm.prepare(rows_table(norms))] == [
+        (0, 0.0),
+        (1, 0.25),
+        (3, 0.5),
+    ]
+    apart = rows_table(run_rows({"test": 0.0, "fog-1": 0.25, "snow-5": 0.5}))
+    with pytest.raises(NoDataError, match="cannot draw severity: no corruption has test sets at every severity"):
+        severity.prepare(apart, metrics=("ece",))
 
 
 def test_models_calibrators_and_smoothing_are_apart() -> None:
@@ -161,6 +180,66 @@ def test_significance_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]])
         return
     p_value = stats.ttest_rel(b, a).pvalue
     assert significantly_better(score_of(*a), score_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
+
+
+def row_scores(values: np.ndarray) -> Score:
+    """Of values (seed, row) of a mean over rows, twenty of which are left out at a time."""
+    n = values.shape[1]
+    groups = values[:, : n - n % 20].reshape(len(values), 20, -1)
+    without = (groups.sum((1, 2))[:, None] - groups.sum(2)) / (groups[0].size - groups[0, 0].size)
+    means = dict(enumerate(groups.mean((1, 2)).tolist()))
+    return Score(
+        *mean_and_standard_error(list(means.values())), len(means), 1, means, dict(enumerate(without.tolist()))
+    )
+
+
+def test_the_noise_of_the_rows_counts_too() -> None:
+    """Margins 4.3027 · sd(d)/√3 of three seeds and 2.0930 · √v of twenty groups, as the sides of a right triangle."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(1, 400))  # the same difference of every seed
+    seeds = 0.01 * random.normal(size=(3, 1))
+    differences = rows + seeds - rows.mean()
+    of_seeds = stats.t.ppf(0.975, 2) * differences.mean(1).std(ddof=1) / math.sqrt(3)
+    of_rows = stats.t.ppf(0.975, 19) * rows.reshape(20, 20).mean(1).std(ddof=1) / math.sqrt(20)
+    bound = math.hypot(of_seeds, of_rows)
+    assert of_seeds < bound < 1.2 * of_rows
+    for ahead, significant in ((0.98 * bound, False), (1.02 * bound, True)):
+        other = row_scores(differences - differences.mean() + ahead)
+        assert significantly_better(row_scores(np.zeros((3, 400))), other) == significant
+    unknown = replace(row_scores(np.zeros((3, 400))), jackknife={})
+    assert why_untested(unknown, row_scores(differences)) == "the noise of the test rows is unknown"
+    assert not significantly_better(unknown, row_scores(differences + 9))
+
+
+@pytest.mark.parametrize(("of_loss", "of_seed"), [(1.0, 0.3), (0.0, 1.0), (0.3, 0.0)])
+def test_losses_of_equal_expectation_are_rarely_significant(of_loss: float, of_seed: float) -> None:
+    """Two losses, three seeds, shared test rows; at full size in benchmarks/table_marks.py."""
+    random = np.random.default_rng(1)
+    n_tables, by_seeds = 400, 0
+    found = 0
+    for _ in range(n_tables):
+        pair = []
+        for _ in range(2):
+            images = of_loss * random.normal(size=(1, 100)) + of_seed * random.normal(size=(3, 100))
+            pair.append(images + 0.05 * random.normal(size=(3, 1)))
+        scored = [row_scores(values) for values in pair]
+        by_seeds += stats.ttest_rel(*(values.mean(1) for values in pair)).pvalue < 0.05
+        found += any(significant for _, significant in mark_best(scored))
+    assert found <= 0.06 * n_tables
+    if of_loss == 1:
+        assert by_seeds > 0.15 * n_tables
+
+
+def test_the_jackknife_of_a_score_is_the_mean_over_tests() -> None:
+    def without(values: dict[str, float], *added: float) -> Rows:
+        return [{**row, "jackknife": [row["value"] + more for more in added]} for row in run_rows(dict(values))]
+
+    rows = without({"fog-1": 0.125, "fog-2": 0.375}, 0.0, 0.5)
+    assert found(rows)[KEY].jackknife == {0: (0.25, 0.75)}
+    assert found(rows[:1], without({"fog-2": 0.375}, 0.0, 0.0, 0.0))[KEY].jackknife == {0: ()}  # of other groups
+    assert found(rows[:1], [rows[1] | {"jackknife": None}])[KEY].jackknife == {0: ()}
+    errors = [[row | {"metric": "nll_on_errors"} for row in rows], run_rows({"fog-3": None}, metric="nll_on_errors")]
+    assert found(*errors)[KEY._replace(metric="nll_on_errors")].jackknife == {0: (0.25, 0.75)}
 
 
 def test_the_best_is_significant_only_against_every_other() -> None:

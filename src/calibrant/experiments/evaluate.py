@@ -27,7 +27,7 @@ from calibrant.training.settings import Settings
 
 RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
-FORMAT = 4  # of the files: raise it when their content changes
+FORMAT = 5  # of the files: raise it when their content changes
 DIGEST = b"evaluation"  # the key of the digest in the metadata of the files
 
 
@@ -119,7 +119,7 @@ def _calibrate(fits: LeaveOneShiftOut, name: str, test: Predictions, failures: d
 
 
 def _values(test: Predictions | None, config: EvaluationConfig, *, raw: bool) -> list[dict[str, Any]]:
-    metrics = dict.fromkeys((*config.metrics, "confidence"))
+    metrics = dict.fromkeys((*config.metrics, "accuracy", "confidence"))
     if test is None:
         return [{"metric": name, "value": None} for name in metrics]
     norms = [name for name in ("feature_norm", "logit_norm") if raw and name in test.columns.column_names]

@@ -92,9 +92,8 @@ class MaxEntLoss(CurveLoss):
         check_choice("penalty", penalty, PENALTIES)
         if penalty == "signed" and gibbs == "paper":
             raise InvalidInputError(
-                'penalty "signed" with gibbs "paper" drives every sample to class 0 where the multipliers are all '
-                'positive, as with five classes or more: use gibbs "normalized", or penalty "signed_as_printed" to '
-                "have the printed equations"
+                'penalty "signed" with gibbs "paper" rewards a lower moment whatever the label, where the multiplier '
+                'is positive: use gibbs "normalized", or penalty "signed_as_printed" to have the printed equations'
             )
         check_bool("local", local)
         prior = check_prior(prior)

@@ -173,7 +173,7 @@ class _ClassBins:
         cell = label * self.n_bins + bin_numbers(values, self.n_bins, slack)
         slot = 2 * cell + (self.labels[rows][row] == label)
         if self.weights is None:
-            self.all_probs += probs.sum(1 if transposed else 0)
+            self.all_probs += probs.sum(1 if transposed else 0, dtype=torch.float64)
             self.pending.append((slot, cell, values, None))
         else:
             weights = self.weights[rows]

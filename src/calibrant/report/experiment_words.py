@@ -6,33 +6,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.report.numbers import change_text, count, duration, format_range, join_words
+from calibrant.report.numbers import MISSING, count, duration, format_range, join_words, percent
 from calibrant.report.paper import (
     BASELINE,
+    NO_SCORE,
     data_headings,
     is_baseline,
     loss_headings,
     score_text,
+    table_scores,
 )
 from calibrant.report.scores import (
-    ChartRecord,
     Score,
     ScoreKey,
-    add_shift_levels,
-    by_panel,
     mark_best,
-    mean_records,
+    scores,
     select_rows,
     significantly_better,
+    why_untested,
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 
 SUMMARY_METRICS = ("ece", "accuracy")
+REFERENCE = loss_label("cross_entropy")  # whose scores stand beside those of the best loss
 MAX_NAMES = 5  # more seeds or data sets are only counted
 
 
 def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[str] = ()) -> list[str]:
-    """The runs, the best loss and whether the difference is significant, and the effect of the shift.
+    """The runs, the best loss, what it costs and whether the difference is significant, and the effect of the shift.
 
     Args:
         rows: The rows of the test sets that all runs have.
@@ -41,10 +42,11 @@ def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[st
     """
     if not rows.num_rows:
         return ["No run is done yet."]
-    sentences = [describe_runs(rows), *notes]
     shifted = bool(pc.any(rows["shifted"]).as_py())
+    unshifted = table_scores(rows, SUMMARY_METRICS, shifted=False) if shifted else {}
+    sentences = [describe_runs(rows), *notes, *describe_chance(found)]
     for metric in SUMMARY_METRICS:
-        sentences += describe_best(metric, found, "shifted" if shifted else "unshifted")
+        sentences += describe_best(metric, found, unshifted, "shifted" if shifted else "unshifted")
     if not shifted:
         sentences.append("No test set is shifted: the experiment does not measure the effect of shift.")
     return [*sentences, *describe_shift(rows)]
@@ -63,29 +65,65 @@ def describe_runs(rows: pa.Table) -> str:
     sizes = pc.unique(rows["n_rows"].drop_null()).to_pylist()
     size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows" if sizes else ""
     what = f"{count(n_runs, 'run')}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
+    errors = " ± is the standard error over seeds." if len(seeds) > 1 else ""
     if len(tests) == 1:
-        return f"{what}. 1 test set{size_text}, {'shifted' if n_shifted else 'unshifted'}."
+        return f"{what}. 1 test set{size_text}, {'shifted' if n_shifted else 'unshifted'}.{errors}"
     shifted = "all" if n_shifted == len(tests) else n_shifted or "none"
     each = " each" if size_text else ""
-    return f"{what}. {count(len(tests), 'test set')}{size_text}{each}, {shifted} of them shifted."
+    return f"{what}. {count(len(tests), 'test set')}{size_text}{each}, {shifted} of them shifted.{errors}"
 
 
-def describe_best(metric: str, found: Mapping[ScoreKey, Score], tests: str) -> list[str]:
-    """A sentence per data set on its best loss, the one that Table 1 marks."""
-    own = [key for key in found if key.metric == metric and is_baseline(key)]
+def describe_chance(found: Mapping[ScoreKey, Score]) -> list[str]:
+    """A sentence per data set on the losses whose ECE is not compared, because a constant prediction is as accurate."""
+    own = [key for key, score in found.items() if key.metric == "ece" and is_baseline(key) and score.at_chance]
+    sentences = []
+    for data in data_headings(own, {}):
+        accuracies = {
+            loss.label: min(found[key._replace(metric="accuracy")].per_seed.values())
+            for loss in loss_headings(own)
+            if (key := ScoreKey(**data.fields, **loss.fields, **BASELINE, metric="ece")) in own
+        }
+        texts = join_words(f"{label} ({percent(accuracy)})" for label, accuracy in accuracies.items())
+        sentences.append(
+            f"{data.label}: the ECE of these losses is not compared, because the accuracy of a run is at chance, "
+            "within three standard errors of that of always predicting the most frequent class, which can be well "
+            f"calibrated: {texts}."
+        )
+    return sentences
+
+
+def describe_best(
+    metric: str, found: Mapping[ScoreKey, Score], unshifted: Mapping[ScoreKey, Score], tests: str
+) -> list[str]:
+    """A sentence per data set on its best loss, the one that Table 1 marks.
+
+    Args:
+        metric: "ece" or "accuracy".
+        found: The scores to compare.
+        unshifted: The scores on the unshifted test set, where ``found`` has those on shifted ones.
+        tests: "shifted" or "unshifted".
+    """
+    own = [key for key in found if key.metric == metric and is_baseline(key) and not found[key].at_chance]
     data_sets, losses = data_headings(own, {}), loss_headings(own)
     sentences = []
     for data in data_sets:
         keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **BASELINE, metric=metric) for loss in losses}
-        scored = {label: found[key] for label, key in keys.items() if key in found and found[key].mean is not None}
-        if scored:
-            sentence = _describe_best_loss(metric, scored, tests)
+        keys = {label: key for label, key in keys.items() if key in own and found[key].mean is not None}
+        if keys:
+            sentence = _describe_best_loss(metric, keys, found, unshifted, tests)
             sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
     return sentences
 
 
-def _describe_best_loss(metric: str, scored: Mapping[str, Score], tests: str) -> str:
-    """The sentence on one data set. scored: by the label of the loss."""
+def _describe_best_loss(
+    metric: str,
+    keys: Mapping[str, ScoreKey],
+    found: Mapping[ScoreKey, Score],
+    unshifted: Mapping[ScoreKey, Score],
+    tests: str,
+) -> str:
+    """The sentence on one data set. keys: of the losses to compare, by label."""
+    scored = {label: found[key] for label, key in keys.items()}
     higher = quantity_of(metric).higher_is_better
     marks = mark_best(list(scored.values()), higher_is_better=higher)
     best = [label for label, (is_best, _) in zip(scored, marks, strict=True) if is_best]
@@ -95,35 +133,48 @@ def _describe_best_loss(metric: str, scored: Mapping[str, Score], tests: str) ->
     name = f"mean {_name(metric)}" if n_tests > 1 else _name(metric)
     extreme = f"{'highest' if higher else 'lowest'} {name}"
     if not best:
-        return f"{first} is the only loss with a score: its {name} {over} is {_score(scored[first], metric)}."
+        return f"The {name} of {first} {over} is {_score(scored[first], metric)}."
     if len(best) > 1:
         return f"{join_words(best)} have the {extreme} {over} ({_score(scored[first], metric)})."
+    reference = REFERENCE if REFERENCE in others else others[0]
+    pair = keys[first], keys[reference]
+    accuracy = "" if metric == "accuracy" else _pair_text(found, pair, "accuracy", reference)
+    before = _pair_text(unshifted, pair, metric, reference)
+    costs = [f"an accuracy of {accuracy}"] if accuracy else []
+    costs += [f"an {_name(metric)} of {before} on the unshifted test set"] if before else []
+    with_costs = f", with {join_words(costs)}" if costs else ""
     second = f"{others[0]} is next ({_score(scored[others[0]], metric)})"
     significance = _describe_significance(scored[first], {label: scored[label] for label in others}, higher)
-    return f"{first} has the {extreme} {over} ({_score(scored[first], metric)}); {second}. {significance}"
+    return f"{first} has the {extreme} {over} ({_score(scored[first], metric)}){with_costs}; {second}. {significance}"
+
+
+def _pair_text(found: Mapping[ScoreKey, Score], pair: Sequence[ScoreKey], metric: str, reference: str) -> str:
+    """Another score of the best loss and of the reference, as "82.3 % (CE: 82.5 %)"; empty where one has none."""
+    texts = [_score(found.get(key._replace(metric=metric), NO_SCORE), metric) for key in pair]
+    return "" if any(text.startswith(MISSING) for text in texts) else f"{texts[0]} ({reference}: {texts[1]})"
 
 
 def _describe_significance(best: Score, others: Mapping[str, Score], higher_is_better: bool) -> str:
-    """The result of the paired t-tests of the best score against the others."""
-    common = {label: len(best.per_seed.keys() & other.per_seed.keys()) for label, other in others.items()}
-    tested = [label for label in others if common[label] >= 2]
-    untested = [label for label in others if common[label] < 2]
+    """The result of the tests of the best score against the others."""
+    reasons = {label: why_untested(best, other) for label, other in others.items()}
+    tested = [label for label in others if not reasons[label]]
+    untested = [label for label in others if reasons[label]]
+    why = join_words(dict.fromkeys(filter(None, reasons.values()))) if untested else ""
     if not tested:
-        seeds = "only one" if any(common.values()) else "no"
-        return f"With {seeds} common seed, the difference cannot be tested for significance."
+        return f"Whether the difference is significant cannot be tested: {why}."
     noise = [
         label for label in tested if not significantly_better(best, others[label], higher_is_better=higher_is_better)
     ]
-    labels, result = (noise, "not significant, within seed noise") if noise else (tested, "significant")
+    labels, result = (noise, "not significant") if noise else (tested, "significant")
     if len(labels) == len(others) > 1:
         subject = "The difference from every other loss is"
     else:
         subject = (
             f"The difference{'s' * (len(labels) > 1)} from {join_words(labels)} {'are' if len(labels) > 1 else 'is'}"
         )
-    seeds = format_range([common[label] for label in tested])
-    text = f"{subject} {result} (paired t-test over {seeds} seeds, 5 % level)."
-    return text + (f" {join_words(untested)}: not tested, fewer than two common seeds." if untested else "")
+    seeds = format_range([len(best.per_seed.keys() & others[label].per_seed.keys()) for label in tested])
+    text = f"{subject} {result} (5 % level, noise of {seeds} seeds and of the test rows)."
+    return text + (f" {join_words(untested)}: not tested, {why}." if untested else "")
 
 
 def _name(metric: str) -> str:
@@ -139,33 +190,39 @@ def _score(score: Score, metric: str) -> str:
 
 def describe_shift(rows: pa.Table) -> list[str]:
     """Accuracy and ECE of cross-entropy, or else of the first loss, on the unshifted and the most shifted test sets."""
-    kept = add_shift_levels(select_rows(rows, metric=("accuracy", "ece")))
-    with_severities = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
-    means = mean_records(kept, "panel", "loss", "shift_level", "metric")
-    panels = by_panel(means)
+    kept = select_rows(rows, metric=SUMMARY_METRICS)
+    panels = sorted(pc.unique(kept["panel"]).to_pylist())
     sentences = []
-    for panel, own in panels.items():
-        loss = min((record["loss"] for record in own), key=loss_sort_key)
-        values = {(record["shift_level"], record["metric"]): record for record in own if record["loss"] == loss}
-        sentence = _describe_change(loss_label(loss), values, has_severities=panel in with_severities)
+    for panel in panels:
+        own = kept.filter(pc.equal(kept["panel"], panel))
+        loss = min(pc.unique(own["loss"]).to_pylist(), key=loss_sort_key)
+        own = own.filter(pc.equal(own["loss"], loss))
+        shifted = own.filter(pc.and_(own["shifted"], pc.equal(own["severity"], pc.max(own["severity"]))))
+        sentence = _describe_change(loss_label(loss), own.filter(pc.invert(own["shifted"])), shifted)
         if sentence:
             sentences.append(f"{panel}: {sentence}" if len(panels) > 1 else sentence)
     return sentences
 
 
-def _describe_change(label: str, means: Mapping[tuple[int, str], ChartRecord], *, has_severities: bool) -> str:
-    """The sentence on one data set. means: by shift level and metric."""
-    last = max(level for level, _ in means)
-    metrics = [metric for metric in ("accuracy", "ece") if (0, metric) in means and (last, metric) in means]
-    if last == 0 or not metrics:
+def _describe_change(label: str, unshifted: pa.Table, shifted: pa.Table) -> str:
+    """The sentence on one data set, from the rows of one loss."""
+    before, after = ({key[0]: score for key, score in scores(part, "metric").items()} for part in (unshifted, shifted))
+    texts = [
+        f"{_name(metric)} {_score(before[metric], metric)} and {_score(after[metric], metric)}"
+        for metric in ("accuracy", "ece")
+        if metric in before and metric in after and None not in (before[metric].mean, after[metric].mean)
+    ]
+    if not texts:
         return ""
-    subjects = [f"the {_name(metrics[0])} of {label}", *(f"its {_name(metric)}" for metric in metrics[1:])]
-    changes = [change_text(means[0, metric]["mean"], means[last, metric]["mean"]) for metric in metrics]
-    end = f"severity {last}" if has_severities else "the shifted test set"
-    n_seeds = format_range([means[level, metric]["n_seeds"] for level in (0, last) for metric in metrics])
-    seeds = "one seed" if n_seeds == "1" else f"mean over {n_seeds} seeds"
-    effect = join_words(map(" ".join, zip(subjects, changes, strict=True)))
-    return f"From the unshifted test set to {end}, {effect} ({seeds})."
+    severity = shifted["severity"][0].as_py()
+    corruptions = [name.replace("_", " ") for name in pc.unique(shifted["corruption"]).to_pylist()]
+    mean = "on average " if len(corruptions) > 1 else ""
+    if severity:
+        names = join_words(corruptions) if len(corruptions) <= MAX_NAMES else count(len(corruptions), "corruption")
+        where = f"{mean}under {names} at severity {severity}"
+    else:
+        where = f"{mean}on the {count(len(corruptions), 'shifted test set')}" if mean else "on the shifted test set"
+    return f"{label} on the unshifted test set and {where}: {', '.join(texts)}."
 
 
 def describe_progress(n_runs: int, n_done: int, n_started: int, seconds: float) -> str:

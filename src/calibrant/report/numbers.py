@@ -142,16 +142,6 @@ def standard_error_text(value: float) -> str:
     return f"{value:.1f}" if value >= 0.1 or value == 0 else f"{value:.1g}"
 
 
-def change_text(before: float, after: float) -> str:
-    """
-    >>> change_text(0.852, 0.79), change_text(0.05, 0.05000001)
-    ('falls from 85.2 % to 79.0 %', 'stays at 5.00 %')
-    """
-    if percent(before) == percent(after):
-        return f"stays at {percent(after)}"
-    return f"{'rises' if after > before else 'falls'} from {percent(before)} to {percent(after)}"
-
-
 def count(n: int, noun: str, plural: str = "") -> str:
     """
     >>> count(1, "run"), count(2000, "run"), count(9, "loss", "losses")

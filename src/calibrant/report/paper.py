@@ -27,7 +27,16 @@ from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
-from calibrant.report.scores import Score, ScoreKey, mark_best, scores, shared_tests
+from calibrant.report.scores import (
+    ON_ERRORS,
+    Score,
+    ScoreKey,
+    chance_limits,
+    favours_constants,
+    mark_best,
+    scores,
+    shared_tests,
+)
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
 
@@ -145,9 +154,20 @@ def table_scores(
 ) -> dict[ScoreKey, Score]:
     """The scores over the shifted test sets, or over the unshifted ones. rows: of the test sets that all runs have."""
     rows = rows.filter(pc.equal(rows["shifted"], shifted))
+    limits = chance_limits(rows)
     if metrics is not None:
-        rows = rows.filter(pc.is_in(rows["metric"], pa.array(metrics, pa.string())))
-    return {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
+        rows = rows.filter(pc.is_in(rows["metric"], pa.array([*metrics, "accuracy"], pa.string())))
+    found = {ScoreKey(*key): score for key, score in scores(rows, *ScoreKey._fields).items()}
+
+    def at_chance(key: ScoreKey) -> bool:
+        accuracies = found.get(key._replace(metric="accuracy"), NO_SCORE).per_seed.values()
+        return favours_constants(key.metric) and any(value <= limits.get(key[:2], 0.0) for value in accuracies)
+
+    return {
+        key: replace(score, at_chance=at_chance(key))
+        for key, score in found.items()
+        if metrics is None or key.metric in metrics
+    }
 
 
 def _table_by_data(
@@ -299,9 +319,11 @@ def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[s
     mean, error = (None if value is None else scale * value for value in (score.mean, score.standard_error))
     facts = {"table": table, **key._asdict(), "mean": mean, "standard_error": error}
     facts |= {"n_seeds": score.n_seeds, "n_tests": score.n_tests, "best": best, "significant": significant}
+    facts |= {"at_chance": score.at_chance}
     facts |= {"published_mean": paper and float(paper[0]), "published_standard_error": paper and float(paper[1])}
     value = None if score.mean is None else round(score.mean, 8)
-    return Cell(score_text(score, key.metric), value, BEST if best else "", "‡" * improved + "†" * significant, facts)
+    signs = "‡" * improved + "†" * significant + "§" * score.at_chance
+    return Cell(score_text(score, key.metric), value, BEST if best else "", signs, facts)
 
 
 def score_text(score: Score, metric: str) -> str:
@@ -333,9 +355,16 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
         yield "‡: lower than for the same loss without a calibrator or label smoothing."
     if "†" in marks:
         yield (
-            "†: significantly better than every other score it is compared with (paired t-tests over seeds, 5 % level "
-            "each, unadjusted)."
+            "†: significantly better than every other score it is compared with, beyond the noise of seeds and test "
+            "rows (5 % level for each comparison, unadjusted; training and validation images are taken as given)."
         )
+    if "§" in marks:
+        yield (
+            "§: not compared, because the accuracy of a run is at chance, within three standard errors of that of "
+            "always predicting the most frequent class: such a prediction can be well calibrated."
+        )
+    if any(str(cell.facts.get("metric", "")).endswith(ON_ERRORS) for cell in cells):
+        yield "(err.): over the errors of each run; runs of different accuracy are scored on different images."
     if any(cell.text == MISSING and cell.facts for cell in cells):
         yield f"{MISSING}: no such run, or the score is undefined."
 

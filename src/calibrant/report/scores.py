@@ -8,10 +8,11 @@ the same data set and model have, which makes them comparable.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from dataclasses import dataclass, field
+from statistics import fmean, stdev, variance
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
@@ -20,12 +21,14 @@ from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError, printable
 from calibrant.experiments.folder import RAW
+from calibrant.metrics.table import METRICS
 from calibrant.report.style import loss_sort_key
 
 ChartRecord = dict[str, Any]
 
 ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test set without errors, which is then skipped
 SIGNIFICANCE = 0.05
+CHANCE_MARGIN = 3  # standard errors above the share of the most frequent class
 MAX_SEVERITY = 5
 RUN_COLUMNS = (
     "loss",
@@ -57,6 +60,8 @@ class Score:
     n_seeds: int
     n_tests: int
     per_seed: dict[int, float]  # the means that are defined
+    jackknife: dict[int, tuple[float, ...]] = field(default_factory=dict)  # by seed: without each group of images
+    at_chance: bool = False  # a run is no more accurate than a constant prediction, which the metric can favour
 
 
 def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -103,26 +108,40 @@ def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
 
 
 def _run_means(rows: pa.Table, by: Sequence[str]) -> list[ChartRecord]:
-    """The mean of each run over its test sets."""
+    """The mean of each run over its test sets; also without each group of images, where these are the same groups."""
     columns = list(dict.fromkeys([*by, "run", "seed", "metric"]))
-    value = rows["value"]
-    rows = rows.select(list(dict.fromkeys([*columns, "split"]))).append_column(
-        "value", pc.if_else(pc.is_nan(value), pa.scalar(None, pa.float64()), value)
-    )
+    value, n_groups = rows["value"], pc.list_value_length(rows["jackknife"])
+    without = _split_lists(rows["jackknife"], pc.max(n_groups).as_py() or 0)
+    table = rows.select(list(dict.fromkeys([*columns, "split"])))
+    added = {"value": pc.if_else(pc.is_nan(value), pa.scalar(None, pa.float64()), value), "groups": n_groups, **without}
+    for name, column in added.items():
+        table = table.append_column(name, column)
     aggregates = [("value", "mean"), ("value", "count"), ("split", "count"), ("split", "count_distinct")]
-    found: list[ChartRecord] = rows.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
+    aggregates += [("groups", "min"), ("groups", "max"), ("groups", "count"), *((name, "mean") for name in without)]
+    found: list[ChartRecord] = table.group_by(columns, use_threads=False).aggregate(aggregates).to_pylist()
     for row in found:
         if row["split_count"] > row["split_count_distinct"]:
             raise InvalidInputError(
                 f"rows must have one {row['metric']} of {row['run']} on each test set, got two on some"
             )
+        same_groups = row["groups_min"] == row["groups_max"] and row["groups_count"] == row["value_count"]
+        names = list(without)[: row["groups_max"] or 0] if same_groups else []
+        row["jackknife"] = tuple(row[f"{name}_mean"] for name in names)
     return found
+
+
+def _split_lists(lists: pa.ChunkedArray, size: int) -> dict[str, pa.ChunkedArray]:
+    """A column for each position of lists, null where a list is shorter."""
+    if not size:
+        return {}
+    padded = pc.list_slice(lists, 0, size, return_fixed_size_list=True)
+    return {f"without_{at}": pc.list_element(padded, at) for at in range(size)}
 
 
 def _score(runs: dict[int, ChartRecord], n_tests: int) -> Score:
     means = {seed: runs[seed]["value_mean"] for seed in sorted(runs) if _is_defined(runs[seed], n_tests)}
     mean, error = mean_and_standard_error(list(means.values())) if len(means) == len(runs) else (None, None)
-    return Score(mean, error, len(runs), n_tests, means)
+    return Score(mean, error, len(runs), n_tests, means, {seed: runs[seed]["jackknife"] for seed in means})
 
 
 def _is_defined(run: ChartRecord, n_tests: int) -> bool:
@@ -163,26 +182,50 @@ def mean_records(rows: pa.Table, *by: str) -> list[ChartRecord]:
 
 
 def significantly_better(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
-    """Whether one score is better than the other: a two-sided paired t-test over the common seeds, level 5 %.
+    """Whether one score is better than the other beyond the noise of seeds and test rows, two-sided, level 5 %.
 
-    With the differences d on n ≥ 2 seeds: mean(d) > t(0.975, n − 1) · sd(d)/√n.
+    The mean difference d over the n ≥ 2 common seeds must exceed √(m_s² + m_r²), with two margins of Student's t:
+
+    - m_s of the seeds: t(0.975, n − 1) · sd(d)/√n, a paired t-test;
+    - m_r of the test rows: t(0.975, J − 1) · √v, v the jackknife variance of d over J groups of images, which are left
+      out of all runs and test sets together.
+
+    A difference that is significant here is so in either test alone. One t-test of the summed variances with
+    Satterthwaite's degrees of freedom finds too many with two or three seeds: benchmarks/table_marks.py.
     """
-    seeds = best.per_seed.keys() & other.per_seed.keys()
-    sign = 1.0 if higher_is_better else -1.0
-    differences = [sign * (best.per_seed[seed] - other.per_seed[seed]) for seed in seeds]
-    if len(seeds) < 2 or not all(map(math.isfinite, differences)):
+    if why_untested(best, other):
         return False
-    bound = stdtrit(len(seeds) - 1, 1 - SIGNIFICANCE / 2) * stdev(differences) / math.sqrt(len(seeds))
-    return bool(fmean(differences) > bound)
+    sign = 1.0 if higher_is_better else -1.0
+    seeds = best.per_seed.keys() & other.per_seed.keys()
+    differences = [sign * (best.per_seed[seed] - other.per_seed[seed]) for seed in seeds]
+    without = np.mean([np.subtract(best.jackknife[seed], other.jackknife[seed]) for seed in seeds], axis=0)
+    freedom, n_groups = len(seeds) - 1, len(without)
+    of_seeds, of_rows = stdtrit([freedom, n_groups - 1], 1 - SIGNIFICANCE / 2) ** 2
+    bound = of_seeds * variance(differences) / len(seeds) + of_rows * (n_groups - 1) * without.var()
+    return bool(fmean(differences) > math.sqrt(bound))
+
+
+def why_untested(best: Score, other: Score) -> str:
+    """Why the difference of two scores cannot be tested; empty where it can."""
+    seeds = best.per_seed.keys() & other.per_seed.keys()
+    if len(seeds) < 2:
+        return "fewer than two common seeds"
+    if not all(math.isfinite(score.per_seed[seed]) for score in (best, other) for seed in seeds):
+        return "not finite"
+    n_groups = {len(score.jackknife.get(seed, ())) for score in (best, other) for seed in seeds}
+    return "" if len(n_groups) == 1 and min(n_groups) > 1 else "the noise of the test rows is unknown"
 
 
 def mark_best(candidates: Sequence[Score | None], *, higher_is_better: bool = False) -> list[tuple[bool, bool]]:
     """For each score whether it is the best, and whether it is significantly better than every other.
 
     Ties are all best and none is significant. A single score is not called the best. The test includes every other
-    score, not only the second best, because one with a larger standard error may not differ significantly.
+    score, not only the second best, because one with a larger standard error may not differ significantly. Scores at
+    chance are not compared: a constant prediction can be well calibrated.
     """
-    scored = {at: score for at, score in enumerate(candidates) if score and score.mean is not None}
+    scored = {
+        at: score for at, score in enumerate(candidates) if score and score.mean is not None and not score.at_chance
+    }
     means = {at: score.mean for at, score in scored.items() if score.mean is not None}
     marks = [(False, False)] * len(candidates)
     if len(means) < 2:
@@ -194,6 +237,28 @@ def mark_best(candidates: Sequence[Score | None], *, higher_is_better: bool = Fa
         better = (significantly_better(scored[at], other, higher_is_better=higher_is_better) for other in others)
         marks[at] = (True, len(ties) == 1 and all(better))
     return marks
+
+
+def favours_constants(metric: str) -> bool:
+    """Whether a constant prediction can have the best value: a calibration error, or a score of the errors alone."""
+    known = METRICS.get(metric)
+    return metric.endswith(ON_ERRORS) or (known is not None and known.floor is not None)
+
+
+def chance_limits(rows: pa.Table) -> dict[tuple[str, str], float]:
+    """By data set and model, the largest accuracy that a constant prediction may have by chance.
+
+    Of each test set this is p + 3 √(p (1 − p)/n), where p is the share of its most frequent class; the result is the
+    mean over test sets. Data without such shares are left out.
+    """
+    columns = ["data", "model", "split", "majority", "n_rows"]
+    tests = rows.select(columns).group_by(columns, use_threads=False).aggregate([]).to_pylist()
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for test in tests:
+        p, n = test["majority"], test["n_rows"]
+        if p is not None:
+            found[test["data"], test["model"]].append(p + CHANCE_MARGIN * math.sqrt(p * (1 - p) / n))
+    return {pair: fmean(limits) for pair, limits in found.items()}
 
 
 def panel_titles(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -256,6 +321,27 @@ def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
         return table.filter(table["shifted"])
     check_integer("severity", severity, 0, MAX_SEVERITY)
     return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
+
+
+def same_corruptions(table: pa.Table) -> pa.Table:
+    """The rows of each panel that compare severities: unshifted, and of the corruptions that have every severity.
+
+    A panel without severities keeps all rows; one with severities loses its natural shifts.
+    """
+    columns = ["panel", "corruption", "severity", "shifted"]
+    tests = table.group_by(columns, use_threads=False).aggregate([]).to_pylist()
+    found: dict[str, set[int]] = defaultdict(set)  # the severities of each panel, and of its corruptions
+    own: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for test in tests:
+        if test["severity"]:
+            found[test["panel"]].add(test["severity"])
+            own[test["panel"], test["corruption"]].add(test["severity"])
+    keep = [
+        not (row["shifted"] and row["panel"] in found)
+        or own.get((row["panel"], row["corruption"])) == found[row["panel"]]
+        for row in table.select(columns).to_pylist()
+    ]
+    return table.filter(pa.array(keep, pa.bool_()))
 
 
 def add_shift_levels(table: pa.Table) -> pa.Table:

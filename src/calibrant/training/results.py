@@ -6,12 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from calibrant._parquet import read_table, write_table
 from calibrant.data import DataSet
 from calibrant.metrics import score
+from calibrant.metrics.jackknife import jackknife, jackknife_groups
 from calibrant.predictions import Predictions
 from calibrant.runs import RAW, ROWS, UNSHIFTED, RunFolder, RunKey
+
+CLUSTERS = ("patient", "location")  # columns of WILDS: images of one patient or camera are not independent
 
 
 def write_metrics(run: RunFolder, names: Iterable[str], data: DataSet, key: RunKey) -> None:
@@ -43,18 +47,21 @@ def split_columns(name: str, test: Predictions, data: DataSet) -> dict[str, Any]
         "shifted": shifted,
         "origin": origin,
         "n_rows": len(test),
+        "majority": float(torch.bincount(test.labels).max()) / len(test),
     }
 
 
 def score_rows(
     test: Predictions, metrics: Iterable[str] | None = None, intervals: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The columns metric, value, low and high for each metric, by default all; an undefined value is None."""
+    """The columns metric, value, low, high and jackknife for each metric, by default all; None where undefined."""
     card = score(test, metrics=metrics)
+    cluster = next((name for name in CLUSTERS if name in test.columns.column_names), None)
+    without = jackknife(test, card, jackknife_groups(test, cluster))
     rows = []
     for name, value in card.values().items():
         low, high = card.interval(name) if name in intervals and value is not None else (None, None)
-        rows.append({"metric": name, "value": value, "low": low, "high": high})
+        rows.append({"metric": name, "value": value, "low": low, "high": high, "jackknife": without.get(name)})
     return rows
 
 

@@ -57,8 +57,8 @@ FIGURES: dict[str, Figure] = {
         severity,
         "rows",
         SELECTION,
-        "Error and calibration error against severity; 0 is the unshifted test set. Means over the corruptions of each "
-        "severity, then over seeds; bands are ± 1 standard error.",
+        "Error and calibration error against severity; 0 is the unshifted test set. Means over the corruptions that "
+        "have every severity, then over seeds; bands are ± 1 standard error over seeds.",
     ),
     "samples": Figure(samples, "images", ("data", "severity"), "Unshifted and shifted test images."),
     "reliability": Figure(
@@ -99,7 +99,7 @@ FIGURES: dict[str, Figure] = {
         heat_map,
         "rows",
         (*SELECTION, "severity"),
-        "ECE in percent by loss and corruption, means over severities and seeds.",
+        "ECE in percent by loss and corruption, means over the severities of each corruption and over seeds.",
     ),
     "calibrated": Figure(
         calibrated,

@@ -9,13 +9,20 @@ import pyarrow.compute as pc
 
 from calibrant.report import charts
 from calibrant.report.numbers import percent
-from calibrant.report.scores import ChartRecord, add_shift_levels, mean_records, select_rows, unique_losses
+from calibrant.report.scores import (
+    ChartRecord,
+    add_shift_levels,
+    mean_records,
+    same_corruptions,
+    select_rows,
+    unique_losses,
+)
 from calibrant.report.style import FONT_SIZE, PERCENT_FORMAT, Style, line_style, loss_label
 
 
 def prepare(rows: pa.Table, **selection: Any) -> list[ChartRecord]:
     """Mean feature norm and ECE at each severity, or at 0 and 1 of a natural shift. Raises: NoDataError."""
-    kept = add_shift_levels(select_rows(rows, **selection, metric=("ece", "feature_norm")))
+    kept = add_shift_levels(same_corruptions(select_rows(rows, **selection, metric=("ece", "feature_norm"))))
     with_severities = pc.unique(kept.filter(pc.greater(kept["severity"], 0))["panel"]).to_pylist()
     points: dict[tuple[str, str, int], ChartRecord] = {}
     for record in mean_records(kept, "panel", "loss", "shift_level", "metric"):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from calibrant.errors import NoDataError
 from calibrant.report import charts
 from calibrant.report.numbers import mean_text, percent
-from calibrant.report.scores import ChartRecord, by_panel, mean_records, select_rows, unique_losses
+from calibrant.report.scores import ChartRecord, by_panel, mean_records, same_corruptions, select_rows, unique_losses
 from calibrant.report.style import PAGE_WIDTH, PERCENT_FORMAT, Style, line_style, loss_label, quantity_of
 
 Y_TITLES = {"error": "Error", "ece": "ECE", "kse": "KSE"}
@@ -20,7 +20,7 @@ SEVERITY_HINT = "Use a data set with corrupted test sets, for example digits or 
 
 
 def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **selection: Any) -> list[ChartRecord]:
-    """Means over the corruptions of each severity, then over seeds; accuracy becomes the error. Raises: NoDataError."""
+    """Means over corruptions at each severity, then over seeds; accuracy becomes the error. Raises: NoDataError."""
     kept = select_rows(rows, **selection, metric=metrics)
     charts.require_data(
         kept, "severity", f"rows of the metrics {', '.join(metrics)}", "Add them to the experiment's metrics"
@@ -29,15 +29,18 @@ def prepare(rows: pa.Table, *, metrics: Sequence[str] = SEVERITY_METRICS, **sele
 
 
 def severity_records(rows: pa.Table, figure: str) -> list[ChartRecord]:
-    """Means at each severity; data sets without severities are left out.
+    """Means at each severity over the corruptions that have them all; data sets without severities are left out.
 
     Raises:
-        NoDataError: No data set has test sets of two severities.
+        NoDataError: No data set has test sets of two severities, or no corruption has all of them.
     """
     panels = pc.unique(rows.filter(pc.greater(rows["severity"], 0))["panel"])
     charts.require_data(panels, figure, "test sets at several severities", SEVERITY_HINT)
-    has_severity = pc.or_(pc.greater(rows["severity"], 0), pc.invert(rows["shifted"]))
-    rows = rows.filter(pc.and_(pc.is_in(rows["panel"], panels), has_severity))
+    rows = same_corruptions(rows.filter(pc.is_in(rows["panel"], panels)))
+    shared = pc.unique(rows.filter(rows["shifted"])["panel"])
+    if not len(shared):
+        raise NoDataError(f"cannot draw {figure}: no corruption has test sets at every severity")
+    rows = rows.filter(pc.is_in(rows["panel"], shared))
     severities = pc.unique(rows["severity"]).to_pylist()
     if len(severities) < 2:
         raise NoDataError(f"cannot draw {figure}: all test sets of the experiment have severity {severities[0]}")

@@ -1,0 +1,80 @@
+"""Delete-a-group jackknife: every metric without each twentieth of the rows, for the noise that the rows cause."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant.metrics.bin_sums import Float64Array
+from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
+from calibrant.metrics.sample_scores import sample_scores
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.table import METRICS
+from calibrant.predictions import Predictions
+
+N_GROUPS = 20
+
+
+def jackknife_groups(predictions: Predictions, cluster: str | None = None) -> NDArray[np.int64]:
+    """The group of each row: a random twentieth of the rows, or of the values of a column.
+
+    The groups depend on the number of rows alone. Row i is in the same group in every corruption of a test set and
+    for every model, so a group that is left out is the same images everywhere.
+
+    Args:
+        predictions: The rows.
+        cluster: A column; rows that share its value are in the same group.
+
+    Returns:
+        (n,) numbers from 0; fewer than 20 groups where there are fewer rows or values.
+    """
+    number = np.arange(len(predictions)) if cluster is None else predictions.groups(cluster)[0]
+    order = np.random.default_rng(0).permutation(int(number.max()) + 1)
+    return np.asarray(order[number] % N_GROUPS)
+
+
+def jackknife(predictions: Predictions, card: Scorecard, groups: NDArray[np.int64]) -> dict[str, Float64Array]:
+    r"""Every metric of a scorecard without the rows of each group.
+
+    The variance of a metric, of a difference of metrics on the same rows, or of a mean of either, is
+
+    .. math:: \frac{J - 1}{J} \sum_j (m_j - \overline{m})^2
+
+    where :math:`m_j` is its value without group j of J. Means and the ECE are exact; of the other metrics, the
+    bins and the weights of the rows stay those of all rows.
+
+    Args:
+        predictions: Labelled predictions.
+        card: Their scorecard.
+        groups: (n,) the group of each row, from 0.
+
+    Returns:
+        (J,) values for each metric that is finite and that `calibrant.compare` compares; none with one group.
+    """
+    n, n_groups = len(predictions), int(groups.max()) + 1
+    if n_groups == 1:
+        return {}
+    remaining = n - np.bincount(groups)
+    scores, _ = sample_scores(predictions.logits, predictions.labels)
+    rows = ScoredPredictions(predictions, scores, torch.ones(n, dtype=torch.float64))
+    found = {}
+    for name, value in card.values().items():
+        metric = METRICS[name]
+        if value is None or not math.isfinite(value):
+            continue
+        if metric.gaps is not None:
+            found[name] = value + _norm_changes(metric.gaps(rows, card.n_bins), groups, remaining)
+        elif metric.influence is not None:
+            influence = metric.influence(rows, card).numpy()
+            found[name] = value - np.bincount(groups, influence, n_groups) / remaining
+    return found
+
+
+def _norm_changes(gaps: BinnedResiduals, groups: NDArray[np.int64], remaining: NDArray[np.int64]) -> Float64Array:
+    """The change of a norm of gaps without each group."""
+    cells = groups * gaps.n_bins + gaps.number.numpy()
+    sums = np.bincount(cells, gaps.residual.numpy(), len(remaining) * gaps.n_bins).reshape(len(remaining), -1)
+    total = sums.sum(0)
+    without = gaps.norm(gaps.linear((total - sums) / remaining[:, None]))
+    return gaps.response * (without - gaps.norm(gaps.linear(total / gaps.total)))
