@@ -185,6 +185,21 @@ def print_tables(cells: list[CoverageCell], console: Console) -> None:
     console.print(table)
 
 
+def markdown(cells: list[CoverageCell]) -> str:
+    """The table of docs/truth.md: for each metric and number of classes the range over sources and numbers of rows."""
+    classes = sorted({cell.n_classes for cell in cells})
+    lines = ["| metric | " + " | ".join(f"K = {k}" for k in classes) + " |", "|---" * (len(classes) + 1) + "|"]
+    for metric in dict.fromkeys(cell.metric for cell in cells):
+        texts = []
+        for k in classes:
+            some = [cell for cell in cells if cell.n_classes == k and cell.metric == metric]
+            widths = [cell.width for cell in some if math.isfinite(cell.width)]
+            coverages = [cell.coverage for cell in some]
+            texts.append(f"{min(coverages):.2f}-{max(coverages):.2f}, {max(widths):.1f}" if some else "")
+        lines.append(f"| `{metric}` | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
@@ -194,7 +209,11 @@ def main() -> None:
     parser.add_argument("--metrics", nargs="+")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the cells to this file")
+    parser.add_argument("--markdown", type=Path, nargs="+", help="print the table of cells in these files instead")
     options = parser.parse_args()
+    if options.markdown:
+        print(markdown([CoverageCell(**cell) for file in options.markdown for cell in json.loads(file.read_text())]))
+        return
     tasks = [(source, k, n) for k in options.classes for source in options.sources for n in options.rows]
     metrics = tuple(options.metrics) if options.metrics else None
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -18,6 +18,7 @@ from calibrant.metrics.intervals import ABSOLUTE_SUM, binned_interval
 from calibrant.metrics.sample_scores import sample_scores, softmax_rounding
 
 INFLUENCE_BLOCK = 2**20  # numbers at a time
+FEW_ERRORS = 10.0  # with fewer, a gamma distribution must be corrected for counts
 
 
 def classwise_calibration_error(

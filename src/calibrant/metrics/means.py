@@ -47,6 +47,8 @@ class Means:
         mean, which = self.value(column, errors=errors), int(errors)
         if not math.isfinite(mean):
             return mean, mean
+        if not math.isfinite(mean * mean):  # logits of 1e300 have no variance in float64
+            return 0.0, math.inf
         effective = float(self.weight[which] ** 2 / self.squared[which])
         if column == "correct":
             return clopper_pearson(mean * effective, effective, level)
