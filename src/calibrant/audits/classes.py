@@ -7,8 +7,8 @@ from torch import Tensor
 
 from calibrant.audits.groups import MIN_RELEVANT_GAP
 from calibrant.audits.statistics import RowStatistics
-from calibrant.audits.verdict import gap_p_value, significance_level
-from calibrant.metrics.exact import holm
+from calibrant.audits.verdict import significance_level
+from calibrant.metrics.exact import gap_p_value, holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
     labelled, predicted = (
         [sums[k] for k in range(len(classwise_ece))] for sums in (statistics.labelled, statistics.predicted)
     )
-    p_holm = holm([gap_p_value(sums) if sums.total > 0 else 1.0 for sums in predicted])
+    p_holm = holm(
+        [gap_p_value(statistics.predicted[k : k + 1]) if sums.total > 0 else 1.0 for k, sums in enumerate(predicted)]
+    )
     rows = [
         ClassRow(
             name=statistics.class_name(k),

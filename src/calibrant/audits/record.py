@@ -17,7 +17,7 @@ from calibrant.metrics.table import METRICS
 if TYPE_CHECKING:
     from calibrant.audits import Audit
 
-VERDICT_PROPERTIES = ("gap", "gap_interval", "p_value", "miscalibrated")  # in the record besides the fields
+VERDICT_PROPERTIES = ("gap", "p_value", "miscalibrated")  # in the record besides the fields
 
 
 def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.exact import binomial_p_value, clopper_pearson, combined_p_value, ece_p_value
+from calibrant.metrics.exact import clopper_pearson, combined_p_value, ece_p_value, gap_limits, gap_p_value
 from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
@@ -32,6 +32,7 @@ class Verdict:
         accuracy: Share of correct predictions.
         accuracy_interval: Its Clopper-Pearson interval.
         confidence: Mean confidence.
+        gap_interval: The interval of ``gap`` for fixed confidences; it excludes 0 where ``p_gap`` is at most 1 − level.
         ece: Expected calibration error.
         ece_interval: Its interval.
         decision_interval: Its interval at a level of at least 95 %, which decisions are based on.
@@ -51,6 +52,7 @@ class Verdict:
     accuracy: float
     accuracy_interval: tuple[float, float]
     confidence: float
+    gap_interval: tuple[float, float]
     ece: float
     ece_interval: tuple[float, float]
     decision_interval: tuple[float, float]
@@ -67,12 +69,6 @@ class Verdict:
     def gap(self) -> float:
         """Mean confidence − accuracy: positive when overconfident."""
         return self.confidence - self.accuracy
-
-    @property
-    def gap_interval(self) -> tuple[float, float]:
-        """The interval of ``gap`` for fixed confidences."""
-        low, high = self.accuracy_interval
-        return self.confidence - high, self.confidence - low
 
     @property
     def p_value(self) -> float:
@@ -137,8 +133,9 @@ def calibration_verdict(
         n_rows=card.n_rows,
         n_effective=float(total.effective),
         accuracy=float(total.accuracy),
-        accuracy_interval=accuracy_interval(total, level),
+        accuracy_interval=card.interval("accuracy", level=level),
         confidence=float(total.mean_confidence),
+        gap_interval=gap_limits(card.top_histogram, level),
         ece=card["ece"],
         ece_interval=card.interval("ece", level=level, seed=seed),
         decision_interval=card.interval("ece", level=decision_level(level), seed=seed),
@@ -166,14 +163,7 @@ def accuracy_interval(sums: BinSums, level: float) -> tuple[float, float]:
 
 def calibration_p_values(card: Scorecard) -> tuple[float, float]:
     """The p-values of the ECE and of confidence − accuracy, for the hypothesis that the model is calibrated."""
-    return ece_p_value(card.top_bins), gap_p_value(sum_bins(card.top_bins))
-
-
-def gap_p_value(sums: BinSums) -> float:
-    """The two-sided p-value of confidence − accuracy of one bin."""
-    n_effective = float(sums.effective)
-    confidence = min(max(float(sums.mean_confidence), 0.0), 1.0)
-    return binomial_p_value(float(sums.accuracy) * n_effective, n_effective, confidence)
+    return ece_p_value(card.top_bins), gap_p_value(card.top_histogram)
 
 
 def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
