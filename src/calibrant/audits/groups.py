@@ -7,9 +7,10 @@ from calibrant.audits.verdict import (
     Verdict,
     calibration_p_values,
     calibration_verdict,
+    gap_interval,
     significance_level,
 )
-from calibrant.metrics.exact import combined_p_value, gap_limits, holm
+from calibrant.metrics.exact import combined_p_value, holm
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups
 
@@ -110,7 +111,7 @@ def _most_different(cards: Groups, limit: float) -> tuple[Any, Any] | None:
     gaps, lows, highs = {}, {}, {}
     for value, card in cards.items():
         gaps[value] = float(card.top_bins.gap.sum())
-        lows[value], highs[value] = gap_limits(card.top_histogram, level)
+        lows[value], highs[value] = gap_interval(card, level)
     largest, smallest = max(lows, key=lows.__getitem__), min(highs, key=highs.__getitem__)
     if lows[largest] <= highs[smallest] or gaps[largest] - gaps[smallest] < MIN_RELEVANT_GAP:
         return None

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.exact import clopper_pearson, combined_p_value, ece_p_value, gap_limits, gap_p_value
+from calibrant.metrics.clusters import clustered_ece_p_value
+from calibrant.metrics.exact import (
+    GapDirection,
+    clopper_pearson,
+    combined_p_value,
+    ece_p_value,
+    gap_limits,
+    gap_p_value,
+)
 from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
@@ -28,7 +36,8 @@ class Verdict:
         kind: "overconfident" or "underconfident"; "mixed": each at other confidences; "no_direction": miscalibrated in
             no consistent direction; "no_evidence" of miscalibration; "too_few_rows" for evidence.
         n_rows: Rows of positive weight.
-        n_effective: Effective sample size (Σw)² / Σw²; equals ``n_rows`` without weights.
+        n_effective: Effective sample size: (Σw)² / Σw², and with clusters the number of independent rows that they are
+            worth; equals ``n_rows`` without either.
         accuracy: Share of correct predictions.
         accuracy_interval: Its Clopper-Pearson interval.
         confidence: Mean confidence.
@@ -123,19 +132,19 @@ def calibration_verdict(
         The verdict.
     """
     p_ece, p_gap = p_values or calibration_p_values(card)
-    total = sum_bins(card.top_bins)
-    kind: VerdictKind = "too_few_rows" if total.effective < MIN_EFFECTIVE_ROWS else "no_evidence"
+    total, n_effective = sum_bins(card.top_bins), card.n_effective
+    kind: VerdictKind = "too_few_rows" if n_effective < MIN_EFFECTIVE_ROWS else "no_evidence"
     if combined_p_value(p_ece, p_gap) <= significance_level(level):
         kind = _direction(card, p_gap, level)
     crossing, overconfident_above = _crossing(card.top_bins) if kind == "mixed" else (None, False)
     return Verdict(
         kind=kind,
         n_rows=card.n_rows,
-        n_effective=float(total.effective),
+        n_effective=n_effective,
         accuracy=float(total.accuracy),
         accuracy_interval=card.interval("accuracy", level=level),
         confidence=float(total.mean_confidence),
-        gap_interval=gap_limits(card.top_histogram, level),
+        gap_interval=gap_interval(card, level),
         ece=card["ece"],
         ece_interval=card.interval("ece", level=level, seed=seed),
         decision_interval=card.interval("ece", level=decision_level(level), seed=seed),
@@ -163,7 +172,19 @@ def accuracy_interval(sums: BinSums, level: float) -> tuple[float, float]:
 
 def calibration_p_values(card: Scorecard) -> tuple[float, float]:
     """The p-values of the ECE and of confidence − accuracy, for the hypothesis that the model is calibrated."""
-    return ece_p_value(card.top_bins), gap_p_value(card.top_histogram)
+    return _ece_p_value(card, "both"), gap_p_value(*card.gap_rows())
+
+
+def _ece_p_value(card: Scorecard, direction: GapDirection) -> float:
+    if card.clusters is None:
+        return ece_p_value(card.top_bins, direction)
+    return clustered_ece_p_value(card.clusters, card.top_bins, direction)
+
+
+def gap_interval(card: Scorecard, level: float) -> tuple[float, float]:
+    """The limits of confidence − accuracy over all rows."""
+    histogram, freedom = card.gap_rows()
+    return gap_limits(histogram, level, freedom)
 
 
 def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
@@ -171,7 +192,8 @@ def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
     limit = significance_level(level) / 2
     over, under = card["overconfidence"], card["underconfidence"]
     single_direction = max(over, under) >= SINGLE_DIRECTION_SHARE * (over + under)
-    both = all(ece_p_value(card.top_bins, part) <= limit for part in ("over", "under"))
+    parts: tuple[GapDirection, GapDirection] = ("over", "under")
+    both = all(_ece_p_value(card, part) <= limit for part in parts)
     if both and not (p_gap <= limit and single_direction):
         return "mixed"
     if p_gap > limit:

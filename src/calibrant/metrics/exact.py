@@ -91,8 +91,7 @@ def gap_p_value(histogram: BinSums, freedom: float = math.inf) -> float:
     variance in ``histogram.squared`` has so many degrees of freedom, Student's t replaces the normal deviate.
     """
     at_least, at_most, _ = _tails_of_correct_rows(histogram)
-    p_value = min(1.0, 2 * min(at_least(0.0), at_most(0.0)))
-    return p_value if math.isinf(freedom) else 2 * float(stdtr(freedom, ndtri(p_value / 2)))
+    return student_p_value(min(1.0, 2 * min(at_least(0.0), at_most(0.0))), freedom)
 
 
 def gap_limits(histogram: BinSums, level: float, freedom: float = math.inf) -> tuple[float, float]:
@@ -104,10 +103,21 @@ def gap_limits(histogram: BinSums, level: float, freedom: float = math.inf) -> t
     at_least, at_most, mean = _tails_of_correct_rows(histogram)
     outside = (1 - level) / 2
     if not math.isinf(freedom):
-        outside = float(ndtr(stdtrit(freedom, outside)))
+        outside = float(ndtr(stdtrit(freedom, outside))) if freedom > 0 else 0.0
     fewest, most = (mean(_shift(tail, outside, sign)) for tail, sign in ((at_least, 1), (at_most, -1)))
     confidence = float(histogram.confidence.sum() / histogram.total.sum())
     return confidence - most, confidence - fewest
+
+
+def student_p_value(p_value: float, freedom: float) -> float:
+    """The two-sided p-value of a normal deviate whose variance was estimated with so many degrees of freedom.
+
+    >>> round(student_p_value(0.05, 3.0), 3)
+    0.145
+    """
+    if math.isinf(freedom):
+        return p_value
+    return 2 * float(stdtr(freedom, ndtri(p_value / 2))) if freedom > 0 else 1.0
 
 
 Tail = Callable[[float], float]  # a probability as a function of the shift of the log-odds
@@ -166,7 +176,7 @@ def _upper_tail(log_odds: Float64Array, rows: Float64Array, unit: Float64Array, 
 
 def _shift(tail: Tail, probability: float, sign: int) -> float:
     """The shift at which a tail has a probability; an infinite one where it never has. sign: that of its slope."""
-    if tail(-sign * 1e6) > probability:
+    if probability <= 0 or tail(-sign * 1e6) > probability:
         return -sign * math.inf
 
     def excess(shift: float) -> float:
