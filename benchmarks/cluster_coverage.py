@@ -5,30 +5,34 @@ variable (a Gaussian copula) makes the outcomes of a cluster depend on each othe
 
     python benchmarks/cluster_coverage.py --draws 400
 
-prints, for each number of clusters, sizes, correlation and source: the coverage of the 95 % intervals, and the share of
-draws in which the verdict is false and in which some hospital is marked, with and without the clusters.
+prints, for each number of clusters, sizes, correlation and source: the coverage of the 95 % intervals; the share of draws
+in which a verdict is miscalibrated, and in which some of ten hospitals is marked (of a calibrated source: false ones);
+the mean noise floor over the mean ECE, 1 for a calibrated source. 400 draws take half an hour of one core; --independent
+adds the same without naming the clusters.
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 
 import calibrant as cb
-from calibrant.audits.groups import group_findings
 from calibrant.audits.verdict import calibration_p_values
-from calibrant.metrics.exact import combined_p_value
+from calibrant.metrics import Scorecard
+from calibrant.metrics.exact import combined_p_value, holm
 
 METRICS = ("accuracy", "ece", "nll", "brier", "smece", "kse", "cece", "aurc")
 N_ROWS, N_HOSPITALS = 1000, 10
 N_TRUTH = 400_000
+SIGNIFICANCE = 0.05
 
 
 def draw_rows(
     n_clusters: int, n_rows: int, *, unequal: bool, correlation: float, overconfident: bool, seed: int
 ) -> cb.Predictions:
-    """Rows of two to four classes in clusters, each cluster in one hospital."""
+    """Rows of three classes in clusters, each cluster in one hospital."""
     draw = np.random.default_rng(seed)
     shares = draw.pareto(1.5, n_clusters) + 0.2 if unequal else np.ones(n_clusters)
     cluster = np.repeat(np.arange(n_clusters), np.maximum(1, np.rint(shares / shares.sum() * n_rows).astype(int)))
@@ -53,29 +57,27 @@ def true_values(**source: bool) -> dict[str, float]:
     return {name: 0.0 if name in zero and not source["overconfident"] else card[name] for name in METRICS}
 
 
-def measure(n_draws: int, truth: dict[str, float], cluster: str | None, **source: float) -> dict[str, float]:
+def measure(n_draws: int, truth: dict[str, float], cluster: str | None, **source: Any) -> dict[str, float]:
+    """The shares of draws: intervals that cover, verdicts that are not calibrated, some hospital that is marked."""
     covered = dict.fromkeys(METRICS, 0)
-    false, marked, floors, eces = 0, 0, [], []
+    found, marked, floors, errors = 0, 0, 0.0, 0.0
     for seed in range(n_draws):
-        rows = draw_rows(n_rows=N_ROWS, seed=seed, **source)  # type: ignore[arg-type]
-        card = cb.score(rows, cluster=cluster)
+        rows = draw_rows(n_rows=N_ROWS, seed=seed, **source)
+        card = cb.score(rows, metrics=METRICS, cluster=cluster)
         for name in METRICS:
             low, high = card.interval(name)
             covered[name] += low - 1e-9 <= truth[name] <= high + 1e-9
-        false += combined_p_value(*calibration_p_values(card)) <= 0.05
-        floors.append(card.noise_floor("ece"))
-        eces.append(card.ece)
-        if source["n_clusters"] >= 2 * N_HOSPITALS:
-            marked += (
-                group_findings(cb.score(rows, by="hospital", cluster=cluster), level=0.95, seed=0).n_miscalibrated > 0
-            )
+        found += p_value(card) <= SIGNIFICANCE
+        floors, errors = floors + card.noise_floor("ece"), errors + card.ece
+        if not source["overconfident"] and source["n_clusters"] >= 2 * N_HOSPITALS:
+            groups = cb.score(rows, by="hospital", metrics=("ece", "kse"), cluster=cluster)
+            marked += min(holm([p_value(group) for group in groups.values()])) <= SIGNIFICANCE
     shares = {name: n / n_draws for name, n in covered.items()}
-    return {
-        **shares,
-        "verdict": false / n_draws,
-        "Holm": marked / n_draws,
-        "floor/ECE": np.mean(floors) / np.mean(eces),
-    }
+    return {**shares, "verdict": found / n_draws, "Holm": marked / n_draws, "floor/ECE": floors / errors}
+
+
+def p_value(card: Scorecard) -> float:
+    return combined_p_value(*calibration_p_values(card))
 
 
 def main() -> None:
