@@ -5,10 +5,10 @@ variable (a Gaussian copula) makes the outcomes of a cluster depend on each othe
 
     python benchmarks/cluster_coverage.py --draws 400
 
-prints, for each number of clusters, sizes, correlation and source: the coverage of the 95 % intervals; the share of draws
-in which a verdict is miscalibrated, and in which some of ten hospitals is marked (of a calibrated source: false ones);
-the mean noise floor over the mean ECE, 1 for a calibrated source. 400 draws take half an hour of one core; --independent
-adds the same without naming the clusters.
+prints, for each number of clusters, sizes, correlation and source: the coverage of the 95 % intervals; the share of
+draws in which a verdict is miscalibrated, and in which some of ten hospitals is marked, both false for a calibrated
+source; the mean noise floor over the mean ECE, 1 for a calibrated source. 400 draws take half an hour of one core;
+--independent adds the same without naming the clusters.
 """
 
 import argparse

@@ -130,7 +130,7 @@ def test_accuracy_confidence_and_gap(weights: str | None) -> None:
     correct = accuracy * effective
     limits = stats.beta.ppf([0.05, 0.95], [correct, correct + 1], [effective - correct + 1, effective - correct])
     assert verdict.accuracy_interval == pytest.approx(limits.tolist(), abs=1e-6)
-    assert confidence - limits[1] < verdict.gap_interval[0] < verdict.gap < verdict.gap_interval[1]
+    assert verdict.gap_interval == pytest.approx((confidence - limits[1], confidence - limits[0]), abs=1e-6)
     assert verdict.few_outcomes == (min(accuracy, 1 - accuracy) * effective < 20)
 
 

@@ -1,5 +1,6 @@
 """Rows in clusters: whole clusters in bounded memory, values that stay, and intervals and tests that hold."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.metrics import Scorecard, score
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums
 from calibrant.metrics.exact import combined_p_value
+from calibrant.metrics.table import METRICS
 from calibrant.predictions import Predictions
 from made.audits import make_rows
 
@@ -122,6 +124,17 @@ def test_rows_that_are_their_own_clusters_are_independent() -> None:
         low, high = card.interval(name)
         plain_low, plain_high = plain.interval(name)
         assert high - low < 1.35 * (plain_high - plain_low), name
+
+
+def test_a_metric_of_the_user_has_the_largest_design_effect_of_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(card: Scorecard, level: float, _seed: int) -> tuple[float, float]:
+        return card.means.interval("nll", level)
+
+    own_metric = replace(METRICS["nll"], key="own", interval=own)
+    monkeypatch.setitem(METRICS, "own", own_metric)
+    card = score(patients(40), metrics=["own", "nll"], cluster="patient")
+    (low, high), (nll_low, nll_high) = card.interval("own"), card.interval("nll")
+    assert low <= nll_low < nll_high <= high
 
 
 def test_without_errors_a_cluster_counts_as_one_row() -> None:

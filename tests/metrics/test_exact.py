@@ -150,7 +150,15 @@ def test_limits_of_the_gap_exclude_0_where_the_p_value_is_small(freedom: float) 
 def test_limits_of_the_gap_of_one_confidence_are_clopper_and_pearsons() -> None:
     for correct, n in ((0, 7), (7, 7), (3, 40), (999, 1000)):
         low, high = clopper_pearson(correct, n, 0.9)
-        assert gap_limits(sums_of([(n, 0.8, correct)]), 0.9) == pytest.approx((0.8 - high, 0.8 - low), abs=2e-3)
+        assert gap_limits(sums_of([(n, 0.8, correct)]), 0.9) == pytest.approx((0.8 - high, 0.8 - low))
+
+
+def test_limits_of_the_gap_hold_far_from_the_confidences() -> None:
+    """Rows of a confidence of almost 1 that are wrong one time in ten: shifted log-odds would explain no such error."""
+    rows = sums_of([(400, 1 - 1e-9, 360), (50, 0.9, 45)])
+    low, high = clopper_pearson(405, 450, 0.95)
+    confidence = (400 * (1 - 1e-9) + 45) / 450
+    assert gap_limits(rows, 0.95) == pytest.approx((confidence - high, confidence - low))
 
 
 def test_rows_that_differ_in_confidence_make_the_test_of_the_gap_sharper() -> None:

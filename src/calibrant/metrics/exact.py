@@ -97,16 +97,24 @@ def gap_p_value(histogram: BinSums, freedom: float = math.inf) -> float:
 def gap_limits(histogram: BinSums, level: float, freedom: float = math.inf) -> tuple[float, float]:
     """Limits of confidence − accuracy that exclude 0 where `gap_p_value` is at most 1 − level.
 
-    Those of Clopper and Pearson, for rows that differ: the log-odds of all rows are shifted until the observed number
-    of correct ones is in a tail of the distribution. For rows of one confidence, they are those of the accuracy.
+    Clopper and Pearson's of the accuracy, which hold for any probabilities of the rows. They are too wide where
+    confidences differ: a limit on the other side of 0 than the test says is that of shifted log-odds, at which the
+    observed number of correct rows is in a tail of its distribution.
     """
     at_least, at_most, mean = _tails_of_correct_rows(histogram)
     outside = (1 - level) / 2
     if not math.isinf(freedom):
         outside = float(ndtr(stdtrit(freedom, outside))) if freedom > 0 else 0.0
+    total = float(histogram.total.sum())
+    effective, accuracy = total**2 / float(histogram.squared.sum()), float(histogram.weight[:, 1].sum()) / total
+    confidence = float(histogram.confidence.sum()) / total
+    high, low = (confidence - limit for limit in clopper_pearson(accuracy * effective, effective, 1 - 2 * outside))
     fewest, most = (mean(_shift(tail, outside, sign)) for tail, sign in ((at_least, 1), (at_most, -1)))
-    confidence = float(histogram.confidence.sum() / histogram.total.sum())
-    return confidence - most, confidence - fewest
+    shifted_low, shifted_high = confidence - most, confidence - fewest
+    return (
+        low if (low > 0) == (shifted_low > 0) else shifted_low,
+        high if (high < 0) == (shifted_high < 0) else shifted_high,
+    )
 
 
 def student_p_value(p_value: float, freedom: float) -> float:

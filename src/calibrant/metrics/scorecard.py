@@ -26,14 +26,16 @@ from calibrant.metrics.clusters import (
     mean_effect,
     spread_classes,
 )
-from calibrant.metrics.histogram import TIE_BITS, fine_histogram
-from calibrant.metrics.means import Means, means
+from calibrant.metrics.histogram import TIE_BITS, fine_histogram, strata
+from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
+BINLESS = ("kse", "smece")  # calibration errors over the order of confidences
+ROWS_PER_STRATUM = 2  # independent rows of clusters in a stratum of neighbouring confidences
 POSITIVE = "positive_"  # begins the parts that describe the probability of class 1
 
 
@@ -261,9 +263,13 @@ class Scorecard:
             return self
         effect, freedom, n_effective = self._design_effect(metric, floor=level is None)
         effect = max(effect, 1.0) if level is None else adjust_effect(effect, freedom, n_effective, level)
-        return replace(
-            self, clusters=None, sums={p: inflate(s, min(effect, n_effective)) for p, s in self.sums.items()}
-        )
+        effect = min(effect, n_effective)
+        sums = {part: inflate(part_sums, effect) for part, part_sums in self.sums.items()}
+        if metric.key.removesuffix("_positive") in BINLESS:  # the noise of a stratum is drawn from at least one row
+            n_strata = max(self.n_bins, int(n_effective / effect / ROWS_PER_STRATUM))
+            for part in {"histogram", f"{POSITIVE}histogram"} & sums.keys():
+                sums[part] = replace(sums[part], sums=strata(sums[part].sums, n_strata))
+        return replace(self, clusters=None, sums=sums)
 
     def _design_effect(self, metric: Metric, *, floor: bool) -> tuple[float, float, float]:
         """The design effect of a metric, its degrees of freedom, and the effective sample size without it."""
@@ -273,7 +279,9 @@ class Scorecard:
             errors = column != metric.key
             which, column = int(errors), {"accuracy": "correct"}.get(column, column)
             n_effective = float(self.means.weight[which] ** 2 / self.means.squared[which])
-            return *mean_effect(self.clusters, self.means, column, errors=errors), n_effective
+            columns = (column,) if column in MEAN_COLUMNS else MEAN_COLUMNS  # another metric than those of the table
+            effects = [mean_effect(self.clusters, self.means, name, errors=errors) for name in columns]
+            return *max(effects), n_effective
         part, bins = "bins", self.top_bins
         if metric.binary:
             part, bins = "positive_bins", self.positive_class.top_bins
