@@ -200,3 +200,24 @@ def _splitmix64(x: Hashes) -> Hashes:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def value_hashes(name: str, column: pa.ChunkedArray) -> Hashes:
+    """A 64-bit hash of each value of a column, of its text: 7 and 7.0 are equal, and so are all nulls and NaN.
+
+    Raises:
+        InvalidInputError: The column has a type without text, such as lists.
+    """
+    binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    try:
+        texts = column.cast(pa.large_binary() if binary else pa.large_string()).combine_chunks()
+    except pa.ArrowNotImplementedError:
+        raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
+    texts = texts.fill_null(b"nan" if binary else "nan")
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    letters = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint64) + np.uint64(1)
+    place = np.arange(len(letters)) - np.repeat(ends[:-1] - ends[0], np.diff(ends))
+    factors = _splitmix64(np.arange(1, int(place.max(initial=0)) + 2, dtype=np.uint64)) | np.uint64(1)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(letters * factors[place], dtype=np.uint64)])
+    return _splitmix64(np.diff(sums[ends - ends[0]]))

@@ -13,7 +13,7 @@ import calibrant as cb
 from calibrant.audits import Audit, Gate, audit
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.predictions import Predictions
-from calibrant.report.audit_words import ADVICE_SENTENCES
+from calibrant.report.audit_words import ADVICE_SENTENCES, advice_sentence, summary
 from made.audits import make_groups, make_rows, save_parts
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -40,7 +40,7 @@ def keys_of(value: Any, path: str = "") -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     """An audit of files with groups, weights, another model and gates."""
-    rows = make_rows(n=600, names=True)
+    rows = make_rows(n=600, names=True, patient_id=[i // 2 for i in range(600)])
     scan = Predictions.scan(save_parts(rows, tmp_path_factory.mktemp("rows")))
     other = Predictions.from_logits(rows.logits / 2, rows.labels, class_names=rows.class_names)
     gates = [Gate("ece", ">", 0.05), "accuracy < 0.1"]
@@ -139,6 +139,77 @@ def test_torch_has_one_thread_and_its_own_after() -> None:
         torch.set_num_threads(1)
 
 
+# Rows that are not independent
+
+
+def copies(rows: Predictions, times: int) -> Predictions:
+    """Each row so many times, with the column patient_id that tells which."""
+    index = torch.arange(len(rows)).repeat_interleave(times)
+    columns = {"patient_id": index, "site": rows.column("site").take(index.numpy())}
+    return Predictions.from_logits(rows.logits[index], rows.labels[index], columns=columns)
+
+
+def test_clusters_of_equal_rows_count_once() -> None:
+    """In all that an audit finds: the verdict, groups, classes, curves and the effect of a temperature."""
+    rows = make_rows(n=60, n_classes=3, scale=2.0)
+    once, clustered = audit(rows, by="site"), audit(copies(rows, 10), by="site", cluster="patient_id")
+    independent = audit(copies(rows, 10), by="site")
+    assert clustered.scorecard.values() == pytest.approx(independent.scorecard.values())
+    assert clustered.verdict.n_effective == pytest.approx(60, rel=0.05)
+    assert clustered.verdict.p_value > 0.5 * once.verdict.p_value > 100 * independent.verdict.p_value
+    width, wanted, narrow = (
+        found.verdict.gap_interval[1] - found.verdict.gap_interval[0] for found in (clustered, once, independent)
+    )
+    assert width == pytest.approx(wanted, rel=0.1)
+    assert narrow < 0.5 * wanted
+    pairs = zip(*({row.name: row.p_holm for row in found.classes}.items() for found in (clustered, once)), strict=False)
+    assert all(mine[1] > 0.5 * wanted[1] for mine, wanted in sorted(pairs))
+    assert min(row.p_holm for row in independent.classes) < 0.01
+    groups, wanted_groups = clustered.groups["site"], once.groups["site"]
+    assert groups.n_miscalibrated <= wanted_groups.n_miscalibrated
+    for name in ("reliability", "risk"):
+        for mine, single in zip(clustered.to_dict()[name], once.to_dict()[name], strict=True):
+            (low, high), (expected_low, expected_high) = mine["interval"], single["interval"]
+            assert high - low > 0.85 * (expected_high - expected_low)
+    assert clustered.temperature.failure == "" or "folds" in clustered.temperature.failure
+
+
+def test_one_cluster_gives_no_verdict() -> None:
+    found = audit(make_rows(n=300, patient=["P"] * 300), cluster="patient")
+    assert (found.verdict.kind, found.verdict.n_effective) == ("too_few_rows", pytest.approx(1.0))
+    assert found.verdict.p_value == 1.0
+    assert found.verdict.gap_interval == pytest.approx((found.verdict.confidence - 1, found.verdict.confidence))
+    assert found.verdict.accuracy_interval[1] - found.verdict.accuracy_interval[0] > 0.9
+    [advice] = found.advice
+    assert "effective sample size 1.0: rows of one patient are not independent" in advice_sentence(advice)
+
+
+def test_a_repeating_id_is_warned_of_unless_it_is_named() -> None:
+    patients = {"patient_id": [i // 6 for i in range(300)], "model_id": ["m"] * 300}
+    rows = make_rows(**patients)
+    found = audit(rows)
+    assert found.repeated_ids == {"patient_id": 50}
+    warning = summary(found, ["ece"])[2]
+    assert warning.startswith("Rows may not be independent: patient_id has 50 values in 300 rows.")
+    assert warning.endswith("audit with --cluster patient_id.")
+    assert found.to_dict()["repeated_ids"] == [{"column": "patient_id", "n_values": 50}]
+    for named in (audit(rows, cluster="patient_id"), audit(rows, by="patient_id")):
+        assert named.repeated_ids == {}
+    rows = make_rows(image=[i // 2 for i in range(300)], patient_id=[i // 6 for i in range(300)])
+    assert audit(rows, cluster="patient_id").repeated_ids == {}  # images are parts of patients
+    assert audit(rows, cluster="image").repeated_ids == {"patient_id": 50}
+
+
+def test_shifted_tests_of_the_same_images_are_clustered_by_image(tmp_path: Path) -> None:
+    for severity in (1, 2):
+        make_rows(n=200, corruption=["fog"] * 200, image=range(200)).save(tmp_path / f"fog-{severity}.parquet")
+    found, alone = audit(tmp_path), audit(tmp_path / "fog-1.parquet")
+    assert (found.cluster, alone.cluster) == ("case_id", None)
+    assert found.verdict.n_effective == pytest.approx(200, rel=0.4)
+    assert (found.repeated_ids, alone.repeated_ids) == ({}, {})
+    assert not found.pooled_shifts
+
+
 # Recommendations
 
 
@@ -160,7 +231,7 @@ def test_advice() -> None:
         ({"level": 2.0}, InvalidInputError, "level must lie between 0 and 1, got 2.0"),
         ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
         ({"n_bins": 0}, InvalidInputError, "n_bins must be an integer of at least 1, got 0"),
-        ({"cluster": "site"}, InvalidInputError, "cluster needs another model"),
+        ({"cluster": "sight"}, UnknownNameError, "unknown column 'sight'; did you mean 'site'?"),
         ({"gates": ["ece"]}, InvalidInputError, "must be a condition such as"),
         ({"gates": ["ece_positive > 1"]}, InvalidInputError, "ece_positive is for two classes"),
         ({"other": make_rows(seed=1)}, InvalidInputError, "must be predictions of the same rows in the same order"),

@@ -23,7 +23,7 @@ from calibrant.scan import Scan
 from made.audits import make_rows, plain_rows, save_parts
 
 WEIGHTS = pytest.mark.parametrize("weights", [None, "w"])
-FIELDS = ("n_rows", "hashes", "class_names", "labelled", "predicted", "histogram", "errors")
+FIELDS = ("n_rows", "hashes", "class_names", "labelled", "predicted", "histogram", "errors", "values")
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -41,10 +41,12 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def assert_same_bits(found: RowStatistics, wanted: RowStatistics, names: tuple[str, ...] = (*FIELDS, "scores")) -> None:
+def assert_same_bits(
+    found: RowStatistics, wanted: RowStatistics, names: tuple[str, ...] = (*FIELDS, "scores", "predicted_clusters")
+) -> None:
     values = [{name: getattr(value, name) for name in names} for value in (found, wanted)]
     for record, statistics in zip(values, (found, wanted), strict=True):
-        record["sample"] = statistics.sample.predictions(weighted=True)
+        record["sample"] = statistics.sample.predictions()
     pairs = list(zip(*map(flatten, values), strict=True))
     assert len(pairs) > 40
     for (path, value), (wanted_path, expected) in pairs:
@@ -124,7 +126,7 @@ def test_batches_of_any_size_give_the_same_bits(tmp_path: Path, weights: str | N
     for other in others:
         assert_same_bits(other, first, FIELDS)
         assert other.card.values() == pytest.approx(first.card.values(), abs=1e-6)
-    assert len(first.sample.predictions(weighted=False)) == 50
+    assert len(first.sample.predictions()) == 50
     assert {e.file for e in first.errors} == set(paths)
     assert max(e.row for e in first.errors) < 100  # row numbers within a file
 
@@ -144,7 +146,7 @@ def test_parts_add_up_to_the_whole(tmp_path: Path, weights: str | None) -> None:
         for field in fields(BinSums):
             mine, theirs = (getattr(getattr(value, name), field.name) for value in (found, whole))
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
-    mine, theirs = (value.sample.predictions(weighted=True) for value in (found, whole))
+    mine, theirs = (value.sample.predictions() for value in (found, whole))
     assert torch.equal(mine.logits, theirs.logits)
     assert mine.columns.equals(theirs.columns)
 
@@ -159,7 +161,7 @@ def test_local_processes_give_the_same_bits(tmp_path: Path) -> None:
     first = save_parts(rows[:1000], tmp_path, n_files=1, row_group=900)
     scan = Predictions.scan([*first, *save_parts(rows[1000:], tmp_path / "rest")])
     assert len(scan.parts) > 8
-    options: dict[str, Any] = {"by": ["site"], "weights": "w"}
+    options: dict[str, Any] = {"by": ["site"], "weights": "w", "cluster": "case_id"}
     one = collect_statistics(scan, **options)
     assert_same_bits(collect_statistics(scan, jobs=2, **options), one)
     reverse = collect_statistics(Predictions.scan(scan.files[::-1]), **options)  # the order matters
@@ -208,7 +210,7 @@ def test_different_class_names_are_not_used(tmp_path: Path) -> None:
 
 def test_no_error_one_row_and_rows_without_weight(tmp_path: Path) -> None:
     found = collect_statistics(Predictions.from_logits([[3.0, 0.0]], [0]))
-    assert (found.errors, found.card.n_rows, len(found.sample.predictions(weighted=False))) == ((), 1, 1)
+    assert (found.errors, found.card.n_rows, len(found.sample.predictions())) == ((), 1, 1)
     weight = torch.ones(120, dtype=torch.float64)
     weight[40:80] = 0  # a whole part
     rows = make_rows(n=120, w=weight)

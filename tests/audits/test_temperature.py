@@ -14,17 +14,21 @@ from calibrant.predictions import Predictions
 from made.audits import make_rows
 
 
+@pytest.mark.parametrize("cluster", [None, "patient"])
 @pytest.mark.parametrize("weights", [None, "w"])
-def test_the_effect_is_that_of_cross_fitting(weights: str | None) -> None:
-    weighted = weights is not None
-    sample = collect_statistics(make_rows(), weights=weights).sample.predictions(weighted=weighted)
-    effect = temperature_effect(sample, 999, weighted=weighted, n_bins=10, level=0.9, seed=1)
-    column = "weights" if weighted else None
-    fit = cross_fit(sample, "temperature", weights=column)
+def test_the_effect_is_that_of_cross_fitting(weights: str | None, cluster: str | None) -> None:
+    weighted, clustered = weights is not None, cluster is not None
+    rows = make_rows(patient=[i // 6 for i in range(300)])
+    sample = collect_statistics(rows, weights=weights, cluster=cluster).sample.predictions()
+    options = {"n_bins": 10, "level": 0.9, "seed": 1}
+    effect = temperature_effect(sample, 999, weighted=weighted, clustered=clustered, **options)  # type: ignore[arg-type]
+    column, clusters = "weights" if weighted else None, "cluster" if clustered else None
+    assert len(sample.groups("cluster")[1]) == (50 if clustered else 1)
+    fit = cross_fit(sample, "temperature", weights=column, by=clusters)
     assert effect.temperature == fit.calibrator.temperature  # type: ignore[attr-defined]
     assert effect.standard_error == fit.calibrator.standard_error  # type: ignore[attr-defined]
     assert (effect.n_sample, effect.n_rows, effect.failure) == (len(sample), 999, "")
-    options = {"metrics": ["nll", "ece"], "weights": column, "n_bins": 10}
+    options = {"metrics": ["nll", "ece"], "weights": column, "cluster": clusters, "n_bins": 10}
     card = score(sample, **options)  # type: ignore[call-overload]
     for row in compare(fit.predictions, sample, level=0.9, seed=1, **options):  # type: ignore[arg-type]
         change = effect.changes[row.metric]
@@ -37,7 +41,9 @@ def test_the_effect_is_that_of_cross_fitting(weights: str | None) -> None:
 
 
 def test_improved_and_worsened_are_significant() -> None:
-    effect = temperature_effect(make_rows().select([]), 300, weighted=False, n_bins=15, level=0.95, seed=0)
+    effect = temperature_effect(
+        make_rows().select([]), 300, weighted=False, clustered=False, n_bins=15, level=0.95, seed=0
+    )
     cases = (-0.2, True, [], True), (-0.2, False, [], False), (0.2, True, ["nll"], False)
     for moved, significant, worsened, helps in cases:
         change = replace(effect.changes["nll"], difference=moved, significant=significant)
@@ -53,7 +59,8 @@ def test_a_lower_level_changes_no_decision() -> None:
     for seed in range(6):
         rows = make_rows(n=300, seed=seed, scale=1.0).select([])
         low, default = (
-            temperature_effect(rows, 300, weighted=False, n_bins=15, level=level, seed=0) for level in (0.5, 0.95)
+            temperature_effect(rows, 300, weighted=False, clustered=False, n_bins=15, level=level, seed=0)
+            for level in (0.5, 0.95)
         )
         for name in ("nll", "ece"):
             change, other = low.changes[name], default.changes[name]
@@ -82,6 +89,6 @@ def backwards() -> Predictions:
     ],
 )
 def test_why_there_is_no_temperature(rows: Predictions, reason: str) -> None:
-    effect = temperature_effect(rows, 50, weighted=False, n_bins=15, level=0.95, seed=0)
+    effect = temperature_effect(rows, 50, weighted=False, clustered=False, n_bins=15, level=0.95, seed=0)
     assert reason in effect.failure
     assert (effect.temperature, effect.changes) == (None, {})

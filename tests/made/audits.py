@@ -66,6 +66,7 @@ def make_verdict(kind: VerdictKind = "overconfident", **changes: Any) -> Verdict
         "accuracy": 0.88,
         "accuracy_interval": (0.87, 0.93),
         "confidence": 0.92,
+        "gap_interval": (-0.01, 0.05),
         "ece": 0.041,
         "ece_interval": (0.032, 0.05),
         "noise_floor": 0.009,

@@ -170,9 +170,9 @@ def test_advice(found: tuple[Any, ...], wanted: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "wanted"),
     [
-        ("overconfident", {"accuracy_interval": (0.87, 0.89)},
+        ("overconfident", {"gap_interval": (0.03, 0.05)},
          "Overconfident: mean confidence exceeds accuracy by 4.0 percentage points (95 % CI 3.0 to 5.0)."),
-        ("underconfident", {"accuracy": 0.96, "accuracy_interval": (0.95, 0.98)},
+        ("underconfident", {"accuracy": 0.96, "gap_interval": (-0.06, -0.03)},
          "Underconfident: accuracy exceeds mean confidence by 4.0 percentage points (95 % CI 3.0 to 6.0)."),
         ("no_direction", {}, "Miscalibrated, in no consistent direction."),
         ("no_evidence", {}, "No evidence of miscalibration (p = 0.400)."),

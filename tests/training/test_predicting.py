@@ -13,6 +13,8 @@ from calibrant.data import open_dataset
 from calibrant.errors import NoDataError
 from calibrant.models import build_model
 from calibrant.training import predict, predict_run, train
+from calibrant.training.engine import new_fabric
+from calibrant.training.predicting import Predictor
 from made.training import quick, results_of
 
 
@@ -50,6 +52,17 @@ def test_what_was_not_predicted_then(run: Path, tmp_path: Path) -> None:
     assert predictions.metadata["model"] == "mlp"
     whole = train(quick(shifts=("contrast-5",)), tmp_path / "whole")
     assert Path(path).read_bytes() == (whole / "predictions" / "contrast-5.parquet").read_bytes()
+
+
+def test_the_column_image_is_the_row_in_the_split_also_of_a_sample() -> None:
+    model, digits = build_model("mlp", 10, image_size=8, channels=1), open_dataset("digits")
+    whole = predict(model, digits, "fog-3", device="cpu")
+    sample = Predictor(model, digits, new_fabric("cpu"), sample=50).predict("fog-3")
+    assert whole.column("image").to_pylist() == list(range(600))
+    numbers = sample.column("image").to_pylist()
+    assert len(numbers) == 50
+    assert numbers != list(range(50))
+    torch.testing.assert_close(sample.logits, whole[numbers].logits)
 
 
 def test_a_corruption_is_its_five_severities(run: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The package is called audits because `calibrant.audit` is the function; a packag
 as one of its modules is imported.
 """
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Audit:
         other_files: The files of the model compared with.
         columns: The columns of the predictions besides labels and logits.
         weights: The column of row weights.
+        cluster: The column of clusters, whose rows are not independent.
         level: Confidence level of the intervals.
         seed: Seed of the draws and of the sample.
         statistics: What one pass over the rows kept.
@@ -73,6 +75,7 @@ class Audit:
     other_files: tuple[str, ...]
     columns: tuple[str, ...]
     weights: str | None
+    cluster: str | None
     level: float
     seed: int
     statistics: RowStatistics
@@ -101,9 +104,22 @@ class Audit:
         return id_columns(self.columns, self.weights)
 
     @property
+    def repeated_ids(self) -> dict[str, int]:
+        """Columns that identify something of which several rows come, such as a patient: their numbers of values.
+
+        Judged by their names, and by whether their values repeat. The rows of one value may not be independent. Columns
+        whose groups are audited are left out, and so are those with more values than the clusters have.
+        """
+        values = self.statistics.values
+        most = values[self.cluster].n_values - 1 if self.cluster in values else math.inf
+        named = (*self.groups, self.cluster)
+        repeated = {name: found.n_values for name, found in values.items() if found.repeats and name not in named}
+        return {name: n_values for name, n_values in repeated.items() if n_values <= most}
+
+    @property
     def pooled_shifts(self) -> bool:
-        """Whether the files are several shifted tests, which may contain the same images."""
-        return len(self.files) > 1 and SHIFT_COLUMN in self.columns
+        """Whether the files are several shifted tests, which may contain the same images, and no column tells."""
+        return self.cluster is None and len(self.files) > 1 and SHIFT_COLUMN in self.columns
 
     def names(self, metrics: Iterable[str] | None = None) -> tuple[str, ...]:
         """The metrics to show.
@@ -176,8 +192,8 @@ def audit(
     *,
     by: str | Iterable[str] = (),
     weights: str | None = None,
-    other: Predictions | Scan | Paths | None = None,
     cluster: str | None = None,
+    other: Predictions | Scan | Paths | None = None,
     compare_metrics: Iterable[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
@@ -193,8 +209,10 @@ def audit(
         source: Predictions, a scan of files, or what `Predictions.scan` takes.
         by: Columns whose groups are audited too.
         weights: A column of row weights.
+        cluster: A column; rows that share its value (a patient, an image) are not independent. Every interval, noise
+            floor and test then follows the variance between clusters. By default the first ID column where the files
+            are several shifted tests, which contain the same images.
         other: Predictions of another model for the same rows in the same order. Both are then held in memory.
-        cluster: With ``other``: a column; rows with the same value are not independent.
         compare_metrics: With ``other``: the metrics to compare, by default all, which is slow for many rows.
         n_bins: Number of bins of the binned metrics.
         level: Confidence level of the intervals. Below 95 % it narrows them and changes no decision.
@@ -220,36 +238,38 @@ def audit(
     check_level(level)
     check_integer("seed", seed, 0)
     check_integer("n_bins", n_bins, 1)
-    if cluster is not None and other is None:
-        raise InvalidInputError("cluster needs another model: the intervals of one model take rows as independent")
     parsed_gates = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
     columns = (by,) if isinstance(by, str) else tuple(by)
     rows, other_rows = _open_source(source), None if other is None else _open_source(other)
-    common: dict[str, Any] = {"weights": weights, "n_bins": n_bins, "seed": seed}
+    if cluster is None and _several_shifts(rows):
+        cluster = next(iter(id_columns(column_names(rows), weights)), None)
+    common: dict[str, Any] = {"weights": weights, "cluster": cluster, "n_bins": n_bins, "seed": seed}
     statistics = collect_statistics(rows, by=columns, jobs=jobs, ray=ray, progress=progress, **common)
     with one_thread():  # thousands of small steps, which several threads would slow down
         comparison = {}
         if other_rows is not None:
-            options = {"cluster": cluster, "level": level, **common}
-            comparison = _compare_models(rows, other_rows, columns, compare_metrics, **options)
+            comparison = _compare_models(rows, other_rows, columns, compare_metrics, level=level, **common)
         verdict = calibration_verdict(statistics.card, level=level, seed=seed)
         groups = {cards.by: group_findings(cards, level=level, seed=seed) for cards in statistics.groups}
         classes = class_rows(statistics)
-        weighted = weights is not None
         effect = temperature_effect(
-            statistics.sample.predictions(weighted=weighted),
+            statistics.sample.predictions(),
             statistics.card.n_rows,
-            weighted=weighted,
+            weighted=weights is not None,
+            clustered=cluster is not None,
             n_bins=n_bins,
             level=level,
             seed=seed,
         )
-    high_confidence = high_confidence_accuracy(statistics.histogram, decision_level(level))
+    high_confidence = high_confidence_accuracy(
+        statistics.effective_histogram(decision_level(level)), decision_level(level)
+    )
     return Audit(
         files=_file_names(rows),
         other_files=_file_names(other_rows),
         columns=tuple(column_names(rows)),
         weights=weights,
+        cluster=cluster,
         level=level,
         seed=seed,
         statistics=statistics,
@@ -257,7 +277,7 @@ def audit(
         groups=groups,
         classes=classes,
         temperature=effect,
-        advice=advise(verdict, effect, list(groups.values()), classes, high_confidence),
+        advice=advise(verdict, effect, list(groups.values()), classes, high_confidence, cluster),
         comparison=comparison,
         gates=parsed_gates,
         failed=tuple(gate for gate in parsed_gates if gate.fails(statistics.card)),
@@ -268,6 +288,10 @@ def _open_source(source: Predictions | Scan | Paths) -> Predictions | Scan:
     if isinstance(source, Predictions):
         return source
     return (source if isinstance(source, Scan) else Predictions.scan(source)).check_labels()
+
+
+def _several_shifts(source: Predictions | Scan) -> bool:
+    return isinstance(source, Scan) and len(source.files) > 1 and SHIFT_COLUMN in source.column_names
 
 
 def _file_names(source: Predictions | Scan | None) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The classes of an audit: precision, recall and calibration of each."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,8 +8,9 @@ from torch import Tensor
 
 from calibrant.audits.groups import MIN_RELEVANT_GAP
 from calibrant.audits.statistics import RowStatistics
-from calibrant.audits.verdict import gap_p_value, significance_level
-from calibrant.metrics.exact import holm
+from calibrant.audits.verdict import significance_level
+from calibrant.metrics.clusters import column_effects, inflate
+from calibrant.metrics.exact import gap_p_value, holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
     labelled, predicted = (
         [sums[k] for k in range(len(classwise_ece))] for sums in (statistics.labelled, statistics.predicted)
     )
-    p_holm = holm([gap_p_value(sums) if sums.total > 0 else 1.0 for sums in predicted])
+    p_holm = holm(_p_values(statistics))
     rows = [
         ClassRow(
             name=statistics.class_name(k),
@@ -65,6 +67,18 @@ def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
         for k, ece in enumerate(classwise_ece)
     ]
     return tuple(sorted(rows, key=lambda row: -row.ece))
+
+
+def _p_values(statistics: RowStatistics) -> list[float]:
+    """Of confidence − precision of each class."""
+    predicted, freedom = statistics.predicted, [math.inf] * len(statistics.predicted.total)
+    if statistics.predicted_clusters is not None:
+        effects, freedom = column_effects(statistics.predicted_clusters, "predicted", predicted)
+        predicted = inflate(predicted, effects)
+    return [
+        gap_p_value(predicted[k : k + 1], freedom[k]) if total > 0 else 1.0
+        for k, total in enumerate(predicted.total.tolist())
+    ]
 
 
 def _share(value: Tensor) -> float | None:

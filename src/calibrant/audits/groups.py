@@ -5,11 +5,10 @@ from typing import Any
 
 from calibrant.audits.verdict import (
     Verdict,
-    accuracy_interval,
     calibration_p_values,
     calibration_verdict,
+    gap_interval,
     significance_level,
-    sum_bins,
 )
 from calibrant.metrics.exact import combined_p_value, holm
 from calibrant.metrics.scorecard import Scorecard
@@ -111,11 +110,8 @@ def _most_different(cards: Groups, limit: float) -> tuple[Any, Any] | None:
     level = 1 - limit / len(cards) / 2
     gaps, lows, highs = {}, {}, {}
     for value, card in cards.items():
-        total = sum_bins(card.top_bins)
-        confidence = float(total.mean_confidence)
-        low, high = accuracy_interval(total, level)
-        gaps[value] = confidence - float(total.accuracy)
-        lows[value], highs[value] = confidence - high, confidence - low
+        gaps[value] = float(card.top_bins.gap.sum())
+        lows[value], highs[value] = gap_interval(card, level)
     largest, smallest = max(lows, key=lows.__getitem__), min(highs, key=highs.__getitem__)
     if lows[largest] <= highs[smallest] or gaps[largest] - gaps[smallest] < MIN_RELEVANT_GAP:
         return None

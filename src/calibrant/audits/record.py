@@ -17,7 +17,7 @@ from calibrant.metrics.table import METRICS
 if TYPE_CHECKING:
     from calibrant.audits import Audit
 
-VERDICT_PROPERTIES = ("gap", "gap_interval", "p_value", "miscalibrated")  # in the record besides the fields
+VERDICT_PROPERTIES = ("gap", "p_value", "miscalibrated")  # in the record besides the fields
 
 
 def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
@@ -30,10 +30,12 @@ def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
             **_card_record(audit, audit.scorecard, names),
             "seed": audit.seed,
             "weights": audit.weights,
+            "cluster": audit.cluster,
+            "repeated_ids": [{"column": name, "n_values": n} for name, n in audit.repeated_ids.items()],
             "n_zero_weight": audit.n_zero_weight,
             "fingerprint": statistics.fingerprint,
-            "reliability": curves.reliability_records(audit.scorecard.top_bins, audit.level),
-            "risk": curves.risk_records(audit.scorecard.top_histogram, audit.level),
+            "reliability": curves.reliability_records(audit.scorecard.effective_bins(audit.level), audit.level),
+            "risk": curves.risk_records(audit.scorecard.effective_histogram(audit.level), audit.level),
             "verdict": _with_properties(audit.verdict, *VERDICT_PROPERTIES),
             "advice": [{"action": advice.action, **advice.facts} for advice in audit.advice],
             "groups": {by: _groups_record(audit, found, names) for by, found in audit.groups.items()},

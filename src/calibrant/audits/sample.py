@@ -14,9 +14,10 @@ from calibrant.predictions import Predictions
 MAX_SAMPLE_ROWS = 20_000
 MAX_SAMPLE_LOGITS = 2**22  # 16 MB of float32
 MIN_SAMPLE_ROWS = 2_000  # for any number of classes
-SAMPLE_WEIGHTS = "weights"  # the column of the weights
+SAMPLE_WEIGHTS, SAMPLE_CLUSTER = "weights", "cluster"  # the columns of the weights and of the hashes of the clusters
 
-SampleBlock: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.float64], Tensor, Tensor]  # keys, weights, logits, labels
+# keys, weights, clusters, logits, labels
+SampleBlock: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.float64], NDArray[np.int64], Tensor, Tensor]
 
 
 def sample_size(n_classes: int) -> int:
@@ -39,13 +40,20 @@ class Sample:
         return cls(sample_size(n_classes))
 
     @classmethod
-    def from_rows(cls, rows: Predictions, weight: NDArray[np.float64], hashes: NDArray[np.uint64], seed: int) -> Self:
+    def from_rows(
+        cls,
+        rows: Predictions,
+        weight: NDArray[np.float64],
+        cluster: NDArray[np.int64],
+        hashes: NDArray[np.uint64],
+        seed: int,
+    ) -> Self:
         salt, factor = np.random.SeedSequence(seed).generate_state(2, np.uint64)
         keys = (hashes ^ salt) * (factor | np.uint64(1))
         keys ^= keys >> np.uint64(32)
         size = sample_size(rows.n_classes)
         max_key = np.partition(keys, size - 1)[size - 1] if len(keys) > size else None
-        return cls(size, (_drop_larger(max_key, (keys, weight, rows.logits, rows.labels)),), max_key)
+        return cls(size, (_drop_larger(max_key, (keys, weight, cluster, rows.logits, rows.labels)),), max_key)
 
     def __add__(self, other: Self) -> Self:
         max_key = min((key for key in (self.max_key, other.max_key) if key is not None), default=None)
@@ -57,18 +65,18 @@ class Sample:
         """One block of the smallest keys, in order; among equal rows, which have equal keys, the lightest first."""
         if not self.blocks:
             return self
-        keys, weight, logits, labels = zip(*self.blocks, strict=True)
-        all_keys, all_weight = np.concatenate(keys), np.concatenate(weight)
-        order = np.lexsort((all_weight, all_keys))[: self.size]
+        *columns, logits, labels = zip(*self.blocks, strict=True)
+        keys, weight, cluster = map(np.concatenate, columns)
+        order = np.lexsort((cluster, weight, keys))[: self.size]
         index = torch.from_numpy(order)
-        block = all_keys[order], all_weight[order], torch.cat(logits)[index], torch.cat(labels)[index]
+        block = keys[order], weight[order], cluster[order], torch.cat(logits)[index], torch.cat(labels)[index]
         max_key = block[0][-1] if len(order) == self.size else None
         return replace(self, blocks=(block,), max_key=max_key)
 
-    def predictions(self, *, weighted: bool) -> Predictions:
-        [(_, weight, logits, labels)] = self.truncate().blocks
-        columns = pa.table({SAMPLE_WEIGHTS: weight})
-        return Predictions(logits, labels, columns if weighted else columns.select([]))
+    def predictions(self) -> Predictions:
+        """The rows, with the columns of their weights and of the hashes of their clusters."""
+        [(_, weight, cluster, logits, labels)] = self.truncate().blocks
+        return Predictions(logits, labels, pa.table({SAMPLE_WEIGHTS: weight, SAMPLE_CLUSTER: cluster}))
 
 
 def _drop_larger(max_key: np.uint64 | None, block: SampleBlock) -> SampleBlock:
@@ -77,4 +85,4 @@ def _drop_larger(max_key: np.uint64 | None, block: SampleBlock) -> SampleBlock:
         return block
     kept = np.flatnonzero(block[0] <= max_key)
     index = torch.from_numpy(kept)
-    return block[0][kept], block[1][kept], block[2][index], block[3][index]
+    return block[0][kept], block[1][kept], block[2][kept], block[3][index], block[4][index]

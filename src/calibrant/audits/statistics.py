@@ -7,23 +7,26 @@ made row by row, which makes them independent of the batch size. Rows of weight 
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled
 from calibrant._files import without_secrets
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
+from calibrant.audits.repeats import ValueCounts
 from calibrant.audits.sample import Sample
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, cluster_keys, sum_by_cluster
 from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
@@ -63,17 +66,21 @@ class RowStatistics:
         by: Sequence[str],
         ids: Sequence[str],
         weights: str | None,
+        cluster: str | None,
         n_bins: int,
         seed: int,
     ) -> None:
-        self.stream, self.by, self.ids, self.weights, self.n_bins, self.seed = stream, by, ids, weights, n_bins, seed
+        self.stream, self.by, self.ids, self.n_bins, self.seed = stream, by, ids, n_bins, seed
+        self.weights, self.cluster = weights, cluster
         self.n_rows = 0  # with those of weight 0
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
         self.class_names: frozenset[tuple[str, ...] | None] = frozenset()  # one entry where all files agree
         self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
         self.labelled = _empty_sums(n_classes)  # rows by label
         self.predicted = _empty_sums(n_classes)  # rows by predicted class
+        self.predicted_clusters: ClusterSums | None = None  # the same by groups of clusters
         self.histogram = _empty_sums(N_HISTOGRAM_BINS)  # rows by confidence
+        self.values: dict[str, ValueCounts] = {}  # of the ID columns and of the cluster
         self.errors: tuple[ErrorRow, ...] = ()  # the most confident first
         self.sample = Sample.empty(n_classes)
 
@@ -92,6 +99,11 @@ class RowStatistics:
         low, high = self.hashes.tolist()
         return f"{self.n_rows:010x}{low:016x}{high:016x}"
 
+    def effective_histogram(self, level: float) -> BinSums:
+        """The histogram with the number of independent rows, for intervals of this level."""
+        ratio = self.card.effective_histogram(level).squared.sum() / self.card.top_histogram.squared.sum()
+        return replace(self.histogram, squared=self.histogram.squared * ratio)
+
     def class_name(self, index: int) -> str:
         """The name of a class; its index where the files give no names, or different ones."""
         names = next(iter(self.class_names)) if len(self.class_names) == 1 else None
@@ -103,6 +115,8 @@ class RowStatistics:
             setattr(total, name, getattr(self, name) + getattr(other, name))
         total.class_names = self.class_names | other.class_names
         total.scores = _sum_scores(self.scores, other.scores)
+        total.predicted_clusters = _sum(self.predicted_clusters, other.predicted_clusters)
+        total.values = _sum_values(self.values, other.values)
         total.errors = _most_confident((*self.errors, *other.errors))
         return total
 
@@ -127,17 +141,35 @@ class RowStatistics:
         predicted = rows.labels.numpy().copy()
         predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
         self._add_sums(rows.labels.numpy(), predicted, scored[0], weight)
+        clusters = self._add_clusters(rows, torch.from_numpy(predicted), scored[0], weights)
         complement = scored[0].complement.numpy()
         kept = wrong[np.argsort(complement[wrong], kind="stable")[:N_ERRORS]]
         self._add_errors(rows[kept], file, number[kept], predicted[kept], complement[kept])
-        self.sample += Sample.from_rows(rows, np.ones(len(rows)) if weight is None else weight, keys, self.seed)
+        weight = np.ones(len(rows)) if weight is None else weight
+        self.sample += Sample.from_rows(rows, weight, clusters, keys, self.seed)
 
     def _add_scores(self, rows: Predictions, scored: tuple[SampleScores, BinSums | None]) -> None:
-        options: dict[str, Any] = {"n_bins": self.n_bins, "weights": self.weights}
+        options: dict[str, Any] = {"n_bins": self.n_bins, "weights": self.weights, "cluster": self.cluster}
         max_bins = MAX_HISTOGRAM_BINS if self.stream else None
         card = Scorecard.of(rows, max_histogram_bins=max_bins, scored=scored, **options)
         groups = [score_batch(rows, by=by, metrics=None, stream=self.stream, overall=card, **options) for by in self.by]
         self.scores = _sum_scores(self.scores, (card, *groups))
+
+    def _add_clusters(
+        self, rows: Predictions, predicted: Tensor, scored: SampleScores, weights: Tensor | None
+    ) -> Int64Array:
+        """The hash of the cluster of each row; 0 without clusters."""
+        names = dict.fromkeys([*self.ids, *([] if self.cluster is None else [self.cluster])])
+        self.values = _sum_values(self.values, {name: ValueCounts.of(name, rows.column(name)) for name in names})
+        if self.cluster is None:
+            return np.zeros(len(rows), np.int64)
+        keys = cluster_keys(rows, self.cluster)
+        w = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
+        residual = scored.confidence.double() - scored.correct.double()
+        part = {"predicted": (predicted, rows.n_classes, residual)}
+        found = sum_by_cluster(keys, MAX_CLUSTER_GROUPS, part, w)
+        self.predicted_clusters = _sum(self.predicted_clusters, found)
+        return keys.numpy()
 
     def _add_sums(
         self, labels: Int64Array, predicted: Int64Array, scored: SampleScores, weight: Float64Array | None
@@ -179,6 +211,14 @@ def _sum_scores(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x + y for x, y in zip(a, b, strict=True)) if a and b else a or b
 
 
+def _sum(a: ClusterSums | None, b: ClusterSums | None) -> ClusterSums | None:
+    return a + b if a is not None and b is not None else a or b
+
+
+def _sum_values(a: dict[str, ValueCounts], b: dict[str, ValueCounts]) -> dict[str, ValueCounts]:
+    return {name: a[name] + b[name] for name in a} if a and b else a or b
+
+
 def _most_confident(errors: Sequence[ErrorRow]) -> tuple[ErrorRow, ...]:
     """Of equally confident ones the first."""
     return tuple(sorted(errors, key=lambda row: row.complement)[:N_ERRORS])
@@ -199,6 +239,7 @@ def collect_statistics(
     *,
     by: Sequence[str] = (),
     weights: str | None = None,
+    cluster: str | None = None,
     n_bins: int = 15,
     seed: int = 0,
     jobs: int = 1,
@@ -211,11 +252,12 @@ def collect_statistics(
         InvalidInputError: A row has no label, or no row counts.
         CorruptFileError: A file cannot be read to its end.
     """
-    columns = list(dict.fromkeys([*by, *([] if weights is None else [weights])]))
+    columns = list(dict.fromkeys([*by, *(name for name in (weights, cluster) if name is not None)]))
     for name in columns:
         _check_column(source, name)
     ids = id_columns(column_names(source), weights)
-    options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "n_bins": n_bins, "seed": seed}
+    options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "cluster": cluster}
+    options |= {"n_bins": n_bins, "seed": seed}
     total: RowStatistics | None = None
     if isinstance(source, Predictions):
         total = RowStatistics(source.n_classes, stream=False, **options)

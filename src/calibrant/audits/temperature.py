@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
-from calibrant.audits.sample import SAMPLE_WEIGHTS
+from calibrant.audits.sample import SAMPLE_CLUSTER, SAMPLE_WEIGHTS
 from calibrant.audits.verdict import decision_level, significance_level
 from calibrant.calibrators.choice import cross_fit
 from calibrant.calibrators.temperature import TemperatureScaling
@@ -92,20 +93,21 @@ class TemperatureEffect:
 
 
 def temperature_effect(
-    sample: Predictions, n_rows: int, *, weighted: bool, n_bins: int, level: float, seed: int
+    sample: Predictions, n_rows: int, *, weighted: bool, clustered: bool, n_bins: int, level: float, seed: int
 ) -> TemperatureEffect:
-    """The effect measured on a sample of ``n_rows`` rows."""
-    weights = SAMPLE_WEIGHTS if weighted else None
+    """The effect measured on a sample of ``n_rows`` rows; no cluster is in several folds."""
+    weights, cluster = SAMPLE_WEIGHTS if weighted else None, SAMPLE_CLUSTER if clustered else None
     if reason := reason_not_to_fit(sample, weights):
         return TemperatureEffect(len(sample), n_rows, failure=reason)
     try:
-        fitted = cross_fit(sample, "temperature", folds=TEMPERATURE_FOLDS, weights=weights)
+        fitted = cross_fit(sample, "temperature", folds=TEMPERATURE_FOLDS, cluster=cluster, weights=weights)
     except CalibrantError as error:
         return _effect_not_measured(sample, n_rows, weights, str(error))
     calibrator = fitted.calibrator
     assert isinstance(calibrator, TemperatureScaling)
     pair = fitted.predictions, sample
-    after, before = (score(rows, metrics=CHANGED_METRICS, n_bins=n_bins, weights=weights) for rows in pair)
+    options: dict[str, Any] = {"metrics": CHANGED_METRICS, "n_bins": n_bins, "weights": weights, "cluster": cluster}
+    after, before = (score(rows, **options) for rows in pair)
     changes = {
         row.metric: MetricChange(
             before=row.b,
@@ -118,7 +120,7 @@ def temperature_effect(
             significant=row.p_value <= significance_level(level),
             after_lower_limit=after.interval(row.metric, level=decision_level(level), seed=seed)[0],
         )
-        for row in compare(*pair, metrics=CHANGED_METRICS, weights=weights, n_bins=n_bins, level=level, seed=seed)
+        for row in compare(*pair, **options, level=level, seed=seed)
     }
     return TemperatureEffect(len(sample), n_rows, calibrator.temperature, calibrator.standard_error, changes)
 

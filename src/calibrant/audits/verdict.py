@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.exact import binomial_p_value, clopper_pearson, combined_p_value, ece_p_value
+from calibrant.metrics.clusters import clustered_ece_p_value
+from calibrant.metrics.exact import (
+    GapDirection,
+    clopper_pearson,
+    combined_p_value,
+    ece_p_value,
+    gap_limits,
+    gap_p_value,
+)
 from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
@@ -28,10 +36,12 @@ class Verdict:
         kind: "overconfident" or "underconfident"; "mixed": each at other confidences; "no_direction": miscalibrated in
             no consistent direction; "no_evidence" of miscalibration; "too_few_rows" for evidence.
         n_rows: Rows of positive weight.
-        n_effective: Effective sample size (Σw)² / Σw²; equals ``n_rows`` without weights.
+        n_effective: Effective sample size: (Σw)² / Σw², and with clusters the number of independent rows that they are
+            worth; equals ``n_rows`` without either.
         accuracy: Share of correct predictions.
         accuracy_interval: Its Clopper-Pearson interval.
         confidence: Mean confidence.
+        gap_interval: The interval of ``gap`` for fixed confidences; it excludes 0 where ``p_gap`` is at most 1 − level.
         ece: Expected calibration error.
         ece_interval: Its interval.
         decision_interval: Its interval at a level of at least 95 %, which decisions are based on.
@@ -51,6 +61,7 @@ class Verdict:
     accuracy: float
     accuracy_interval: tuple[float, float]
     confidence: float
+    gap_interval: tuple[float, float]
     ece: float
     ece_interval: tuple[float, float]
     decision_interval: tuple[float, float]
@@ -67,12 +78,6 @@ class Verdict:
     def gap(self) -> float:
         """Mean confidence − accuracy: positive when overconfident."""
         return self.confidence - self.accuracy
-
-    @property
-    def gap_interval(self) -> tuple[float, float]:
-        """The interval of ``gap`` for fixed confidences."""
-        low, high = self.accuracy_interval
-        return self.confidence - high, self.confidence - low
 
     @property
     def p_value(self) -> float:
@@ -127,18 +132,19 @@ def calibration_verdict(
         The verdict.
     """
     p_ece, p_gap = p_values or calibration_p_values(card)
-    total = sum_bins(card.top_bins)
-    kind: VerdictKind = "too_few_rows" if total.effective < MIN_EFFECTIVE_ROWS else "no_evidence"
+    total, n_effective = sum_bins(card.top_bins), card.n_effective
+    kind: VerdictKind = "too_few_rows" if n_effective < MIN_EFFECTIVE_ROWS else "no_evidence"
     if combined_p_value(p_ece, p_gap) <= significance_level(level):
         kind = _direction(card, p_gap, level)
     crossing, overconfident_above = _crossing(card.top_bins) if kind == "mixed" else (None, False)
     return Verdict(
         kind=kind,
         n_rows=card.n_rows,
-        n_effective=float(total.effective),
+        n_effective=n_effective,
         accuracy=float(total.accuracy),
-        accuracy_interval=accuracy_interval(total, level),
+        accuracy_interval=card.interval("accuracy", level=level),
         confidence=float(total.mean_confidence),
+        gap_interval=gap_interval(card, level),
         ece=card["ece"],
         ece_interval=card.interval("ece", level=level, seed=seed),
         decision_interval=card.interval("ece", level=decision_level(level), seed=seed),
@@ -166,14 +172,19 @@ def accuracy_interval(sums: BinSums, level: float) -> tuple[float, float]:
 
 def calibration_p_values(card: Scorecard) -> tuple[float, float]:
     """The p-values of the ECE and of confidence − accuracy, for the hypothesis that the model is calibrated."""
-    return ece_p_value(card.top_bins), gap_p_value(sum_bins(card.top_bins))
+    return _ece_p_value(card, "both"), gap_p_value(*card.gap_rows())
 
 
-def gap_p_value(sums: BinSums) -> float:
-    """The two-sided p-value of confidence − accuracy of one bin."""
-    n_effective = float(sums.effective)
-    confidence = min(max(float(sums.mean_confidence), 0.0), 1.0)
-    return binomial_p_value(float(sums.accuracy) * n_effective, n_effective, confidence)
+def _ece_p_value(card: Scorecard, direction: GapDirection) -> float:
+    if card.clusters is None:
+        return ece_p_value(card.top_bins, direction)
+    return clustered_ece_p_value(card.clusters, card.top_bins, direction)
+
+
+def gap_interval(card: Scorecard, level: float) -> tuple[float, float]:
+    """The limits of confidence − accuracy over all rows."""
+    histogram, freedom = card.gap_rows()
+    return gap_limits(histogram, level, freedom)
 
 
 def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
@@ -181,7 +192,8 @@ def _direction(card: Scorecard, p_gap: float, level: float) -> VerdictKind:
     limit = significance_level(level) / 2
     over, under = card["overconfidence"], card["underconfidence"]
     single_direction = max(over, under) >= SINGLE_DIRECTION_SHARE * (over + under)
-    both = all(ece_p_value(card.top_bins, part) <= limit for part in ("over", "under"))
+    parts: tuple[GapDirection, GapDirection] = ("over", "under")
+    both = all(_ece_p_value(card, part) <= limit for part in parts)
     if both and not (p_gap <= limit and single_direction):
         return "mixed"
     if p_gap > limit:

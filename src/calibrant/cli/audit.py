@@ -12,8 +12,8 @@ GATE_FAILED = 3
 def audit(
     *paths: File,
     by: Words = (),
-    compare: Files = (),
     cluster: str | None = None,
+    compare: Files = (),
     metrics: Words = (),
     n_bins: int = 15,
     weights: str | None = None,
@@ -35,11 +35,12 @@ def audit(
         Parquet files, folders, globs or fsspec URLs of predictions (columns label and logits, probs or log_probs).
     by
         Columns whose groups are audited too, the worst first.
+    cluster
+        A column; rows with the same value are not independent (a patient, a camera, an image under several
+        corruptions). All intervals and tests follow the variance between clusters.
     compare
         Predictions of another model for the same rows in the same order: adds the differences, with intervals and
         p-values. Holds both in memory.
-    cluster
-        With --compare: a column; rows with the same value are not independent (a patient, a camera).
     metrics
         Metrics to show and to compare, by default all.
     n_bins
@@ -85,8 +86,8 @@ def audit(
             scan,
             by=by,
             weights=weights,
-            other=compare or None,
             cluster=cluster,
+            other=compare or None,
             compare_metrics=metrics or None,
             n_bins=n_bins,
             level=level,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,8 +9,7 @@ from torch import Tensor
 from calibrant._checks import check_class_names
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.checks import check_multilabel
-from calibrant.metrics.histogram import FineHistogram
-from calibrant.metrics.means import Means
+from calibrant.metrics.clusters import inflate
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups, merge
 from calibrant.predictions import Predictions
@@ -59,18 +57,8 @@ def score_multilabel(
         binary = Predictions.from_logits(torch.stack([torch.zeros_like(column), column], dim=1), labels[:, number])
         cards[name] = Scorecard.of(binary, metrics=wanted, n_bins=n_bins)
     pooled: Scorecard = merge(cards.values())
-    sums = {part: _in_clusters(part_sums, n_classes) for part, part_sums in pooled.sums.items()}
+    sums = {part: inflate(part_sums, n_classes) for part, part_sums in pooled.sums.items()}
     if "classes" in sums:
         by_class = [card.class_bins[1] for card in cards.values()]
         sums["classes"] = BinSums(*(torch.stack([getattr(c, n) for c in by_class]) for n in BinSums.__slots__))
     return Groups("class", cards, replace(pooled, sums=sums, multilabel=True))
-
-
-def _in_clusters(sums: Any, size: int) -> Any:
-    """The sums with as many independent rows as if rows came in clusters of equal ones."""
-    if isinstance(sums, FineHistogram):
-        return replace(sums, sums=_in_clusters(sums.sums, size))
-    if isinstance(sums, Means):
-        powers = torch.tensor([1.0, size, size], dtype=torch.float64)
-        return replace(sums, squared=sums.squared * size, sums=sums.sums * powers)
-    return replace(sums, squared=sums.squared * size)

@@ -1,5 +1,6 @@
 """The scorecard: every metric of a set of predictions from one pass, with intervals and noise floors."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,14 +15,27 @@ from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.bin_sums import BinSums, bin_sums
 from calibrant.metrics.bins import ReliabilityCurve, bin_numbers, reliability
 from calibrant.metrics.checks import check_nonzero_weights, check_row_weights
-from calibrant.metrics.histogram import TIE_BITS, fine_histogram
-from calibrant.metrics.means import Means, means
+from calibrant.metrics.clusters import (
+    MAX_CLUSTER_GROUPS,
+    ClusterSums,
+    adjust_effect,
+    bin_effect,
+    card_clusters,
+    gap_effect,
+    inflate,
+    mean_effect,
+    spread_classes,
+)
+from calibrant.metrics.histogram import TIE_BITS, fine_histogram, strata
+from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
+BINLESS = ("kse", "smece")  # calibration errors over the order of confidences
+ROWS_PER_STRATUM = 2  # independent rows of clusters in a stratum of neighbouring confidences
 POSITIVE = "positive_"  # begins the parts that describe the probability of class 1
 
 
@@ -38,6 +52,7 @@ class Scorecard:
         n_bins: The number of bins of the binned calibration errors.
         sums: The parts that the metrics need, see `calibrant.metrics.table`.
         multilabel: Whether a row may have several classes.
+        clusters: Sums by groups of clusters, where rows of one cluster are not independent.
     """
 
     names: tuple[str, ...]
@@ -46,6 +61,7 @@ class Scorecard:
     n_bins: int
     sums: Mapping[str, Any]
     multilabel: bool = False
+    clusters: ClusterSums | None = None
 
     @classmethod
     def of(
@@ -55,7 +71,9 @@ class Scorecard:
         metrics: Iterable[str] | None = None,
         n_bins: int = 15,
         weights: str | None = None,
+        cluster: str | None = None,
         max_histogram_bins: int | None = None,
+        max_cluster_groups: int = MAX_CLUSTER_GROUPS,
         scored: tuple[SampleScores, BinSums | None] | None = None,
     ) -> Self:
         """The scorecard of predictions in memory.
@@ -65,7 +83,9 @@ class Scorecard:
             metrics: Names in `METRICS`; all of them by default.
             n_bins: The number of bins of the binned calibration errors.
             weights: A column of row weights.
+            cluster: A column; rows that share its value are not independent.
             max_histogram_bins: A limit of the size of the fine histogram; none by default.
+            max_cluster_groups: A limit of the number of groups of clusters.
             scored: What `sample_scores` returns for these rows, if it is known and no row has weight 0.
 
         Returns:
@@ -73,7 +93,7 @@ class Scorecard:
 
         Raises:
             InvalidInputError: There is no row, a row has no label, all weights are 0, or an argument is invalid.
-            UnknownNameError: A metric does not exist.
+            UnknownNameError: A metric or a column does not exist.
         """
         names = check_metrics(metrics, predictions.n_classes)
         check_integer("n_bins", n_bins, 1)
@@ -86,6 +106,8 @@ class Scorecard:
             counts = check_nonzero_weights(w)
             predictions, w = predictions[counts], w[counts]
         parts = {part for name in names for part in METRICS[name].parts}
+        if cluster is not None:
+            parts |= {"means", "bins"}  # every design effect needs them
         class_bins = n_bins if "classes" in parts else None
         rows, classes = scored or sample_scores(predictions.logits, predictions.labels, n_bins=class_bins, weights=w)
         sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
@@ -93,21 +115,28 @@ class Scorecard:
             sums["classes"] = classes
         top = rows.confidence, rows.complement, rows.correct
         sums |= _confidence_sums(*top, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins)
-        if is_binary(names):
-            positive = _positive_class(rows, predictions.labels == 1)
+        positive = _positive_class(rows, predictions.labels == 1) if is_binary(names) else None
+        if positive is not None:
             more = _confidence_sums(
                 *positive, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins
             )
             sums |= {f"{POSITIVE}{part}": part_sums for part, part_sums in more.items()}
-        return cls(names, len(predictions), predictions.n_classes, n_bins, sums)
+        clusters = None
+        if cluster is not None:
+            options: dict[str, Any] = {"cluster": cluster, "n_bins": n_bins, "limit": max_cluster_groups}
+            clusters = card_clusters(predictions, rows, w, positive=positive, parts=parts, **options)
+        return cls(names, len(predictions), predictions.n_classes, n_bins, sums, clusters=clusters)
 
     def __add__(self, other: Self) -> Self:
         for name in ("n_classes", "n_bins", "names", "multilabel"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
                 raise InvalidInputError(f"scorecards must have the same {name} to be added, got {got}")
+        if (self.clusters is None) != (other.clusters is None):
+            raise InvalidInputError("scorecards must both have clusters, or neither, to be added")
         sums = {part: own + other.sums[part] for part, own in self.sums.items()}
-        return replace(self, n_rows=self.n_rows + other.n_rows, sums=sums)
+        clusters = None if self.clusters is None or other.clusters is None else self.clusters + other.clusters
+        return replace(self, n_rows=self.n_rows + other.n_rows, sums=sums, clusters=clusters)
 
     def __radd__(self, other: int) -> Self:
         return self if other == 0 else NotImplemented  # sum() starts with 0
@@ -149,7 +178,8 @@ class Scorecard:
             UndefinedMetricError: The metric is undefined on these rows.
         """
         check_level(level)
-        return self._metric(name).interval(self, level, check_integer("seed", seed, 0))
+        metric = self._metric(name)
+        return metric.interval(self._without_clusters(metric, level), level, check_integer("seed", seed, 0))
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
@@ -164,10 +194,10 @@ class Scorecard:
         Raises:
             InvalidInputError: The metric is not a calibration error.
         """
-        floor = self._metric(name).floor
-        if floor is None:
+        metric = self._metric(name)
+        if metric.floor is None:
             raise InvalidInputError(f"{name} has no noise floor: it is not a calibration error")
-        return floor(self, check_integer("seed", seed, 0))
+        return metric.floor(self._without_clusters(metric), check_integer("seed", seed, 0))
 
     def error_bound(self, name: str) -> float:
         """Largest possible error of a metric that was computed from the fine histogram of a stream.
@@ -193,6 +223,80 @@ class Scorecard:
     def risk_coverage(self) -> RiskCoverageCurve:
         """Error rate among the most confident rows against their share of all rows."""
         return risk_coverage(self.top_histogram)
+
+    @property
+    def n_effective(self) -> float:
+        """Effective sample size: (Σw)²/Σw², and with clusters the number of independent rows that they are worth.
+
+        That is the size of a sample with the same variance of confidence − accuracy, fewer where clusters are few.
+        """
+        n_effective = _n_effective(self.top_bins)
+        if self.clusters is None:
+            return n_effective
+        return n_effective / adjust_effect(*gap_effect(self.clusters, "bins", self.top_bins), n_effective)
+
+    def effective_bins(self, level: float = 0.95) -> BinSums:
+        """`top_bins` with the number of independent rows of each bin, for intervals of this level of one bin."""
+        if self.clusters is None:
+            return self.top_bins
+        bins = self.top_bins
+        effect, (_, freedom) = bin_effect(self.clusters, "bins", bins), gap_effect(self.clusters, "bins", bins)
+        inflated: BinSums = inflate(bins, adjust_effect(effect, freedom, _n_effective(bins), level))
+        return inflated
+
+    def effective_histogram(self, level: float = 0.95) -> BinSums:
+        """`top_histogram` with the number of independent rows, for intervals of this level of many bins together."""
+        if self.clusters is None:
+            return self.top_histogram
+        return self._without_clusters(METRICS["aurc"], level).top_histogram
+
+    def gap_rows(self) -> tuple[BinSums, float]:
+        """`top_histogram` with the number of independent rows, and the degrees of freedom of that number."""
+        if self.clusters is None:
+            return self.top_histogram, math.inf
+        effect, freedom = gap_effect(self.clusters, "bins", self.top_bins)
+        return inflate(self.top_histogram, min(max(effect, 1.0), _n_effective(self.top_bins))), freedom
+
+    def _without_clusters(self, metric: Metric, level: float | None = None) -> Self:
+        """The same scorecard with the number of independent rows; without a level, for the noise floor of a metric."""
+        if self.clusters is None:
+            return self
+        effect, freedom, n_effective = self._design_effect(metric, floor=level is None)
+        effect = max(effect, 1.0) if level is None else adjust_effect(effect, freedom, n_effective, level)
+        effect = min(effect, n_effective)
+        sums = {part: inflate(part_sums, effect) for part, part_sums in self.sums.items()}
+        if metric.key.removesuffix("_positive") in BINLESS:  # the noise of a stratum is drawn from at least one row
+            n_strata = max(self.n_bins, int(n_effective / effect / ROWS_PER_STRATUM))
+            for part in {"histogram", f"{POSITIVE}histogram"} & sums.keys():
+                sums[part] = replace(sums[part], sums=strata(sums[part].sums, n_strata))
+        return replace(self, clusters=None, sums=sums)
+
+    def _design_effect(self, metric: Metric, *, floor: bool) -> tuple[float, float, float]:
+        """The design effect of a metric, its degrees of freedom, and the effective sample size without it."""
+        assert self.clusters is not None
+        if metric.parts == ("means",):
+            column = metric.key.removesuffix("_on_errors")
+            errors = column != metric.key
+            which, column = int(errors), {"accuracy": "correct"}.get(column, column)
+            n_effective = float(self.means.weight[which] ** 2 / self.means.squared[which])
+            columns = (column,) if column in MEAN_COLUMNS else MEAN_COLUMNS  # another metric than those of the table
+            effects = [mean_effect(self.clusters, self.means, name, errors=errors) for name in columns]
+            return *max(effects), n_effective
+        part, bins = "bins", self.top_bins
+        if metric.binary:
+            part, bins = "positive_bins", self.positive_class.top_bins
+        if metric.parts == ("classes",):
+            part, bins = "classes", self.class_bins[spread_classes(self.n_classes)]
+        n_effective = _n_effective(bins)
+        overall, freedom = gap_effect(self.clusters, part, bins)
+        in_bins = bin_effect(self.clusters, part, bins)
+        if floor and metric.key.removesuffix("_positive") != "kse":  # which adds up the noise of many bins
+            return in_bins, freedom, n_effective
+        if metric.key == "aurc":
+            overall = max(overall, mean_effect(self.clusters, self.means, "correct", errors=False)[0])
+        if part == "classes":  # where a prediction is wrong, the gap of one class rises and that of another falls
+            overall = max(overall, gap_effect(self.clusters, "bins", self.top_bins)[0])
+        return max(overall, in_bins), freedom, n_effective
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)
@@ -236,6 +340,12 @@ class Scorecard:
     def __repr__(self) -> str:
         first = [f"{name} –" if value is None else f"{name} {value:.4g}" for name, value in self.values().items()][:3]
         return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(first)})"
+
+
+def _n_effective(bins: BinSums) -> float:
+    """The effective sample size over all bins, of one class where there are several."""
+    n_classes = bins.total.numel() // bins.total.shape[-1]
+    return float(bins.total.sum() ** 2 / bins.squared.sum()) / n_classes
 
 
 def _confidence_sums(

@@ -84,6 +84,7 @@ def content(audit: Audit, metrics: Sequence[str], command: Sequence[str], now: d
         "evidence": evidence,
         "other_sentences": other_sentences,
         "level": level_text(audit.level),
+        "cluster": audit.cluster,
         "has_error_bounds": any(card.error_bound(metric) > 0 for metric in metrics),
         "gates": [(gate, f"{gate.metric} = {card[gate.metric]:.6g}", gate in audit.failed) for gate in audit.gates],
         **_charts(audit),
@@ -112,14 +113,15 @@ def _charts(audit: Audit) -> dict[str, Any]:
     from calibrant.report import audit_charts as charts  # imports altair
 
     card, level, weighted = audit.scorecard, audit.level, audit.weights is not None
-    risks, error = curves.risk_records(card.top_histogram, level), 1 - card["accuracy"]
-    bins = curves.reliability_records(card.top_bins, level)
+    effective = weighted or audit.cluster is not None
+    histogram, error = card.effective_histogram(level), 1 - card["accuracy"]
+    risks, line = curves.risk_records(histogram, level), curves.risk_coverage_records(histogram)
+    bins = curves.reliability_records(card.effective_bins(level), level)
     bars = curves.histogram_records(audit.statistics.histogram)
-    line = curves.risk_coverage_records(card.top_histogram)
     return {
-        "reliability": charts.reliability_drawing(bins, level, weighted=weighted),
+        "reliability": charts.reliability_drawing(bins, level, effective=effective),
         "histogram": charts.histogram_drawing(bars, weighted=weighted),
-        "risk": charts.risk_drawing(line, risks, error, weighted=weighted),
+        "risk": charts.risk_drawing(line, risks, error, effective=effective),
         "risk_sentences": words.risk_sentences(risks, error, level),
     }
 
@@ -151,6 +153,9 @@ def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
         if n:
             left_out = f"; {count(n, 'row')} of weight 0 {'is' if n == 1 else 'are'} left out"
         facts.append(("weights", f"column {audit.weights}{left_out}"))
+    if audit.cluster is not None:
+        facts.append(("clusters", f"column {audit.cluster}"))
+    if audit.weights is not None or audit.cluster is not None:
         facts.append(("effective sample size", f"{audit.verdict.n_effective:,.1f}"))
     if len(statistics.class_names) > 1:
         facts.append(("class names", "differ between the files; classes are shown by index"))

@@ -18,7 +18,7 @@ PERCENT_TICKS = [at / 10 for at in range(0, 11, 2)]
 DESCRIPTION = {"description": alt.Description("description:N")}
 
 
-def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighted: bool) -> SvgFigure:
+def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, effective: bool) -> SvgFigure:
     rows = []
     for row in bins:
         (low, high), (band_low, band_high) = row["interval"], row["band"]
@@ -35,7 +35,7 @@ def reliability_drawing(bins: Sequence[dict[str, Any]], level: float, *, weighte
         f"Reliability diagram: accuracy against confidence in {count(len(bins), 'non-empty bin')}. The bin that adds "
         f"most to the ECE: {bin_text(furthest)}."
     )
-    counts = ", effective counts" if weighted else ""
+    counts = ", effective counts" if effective else ""
     caption = (
         f"Points: accuracy and mean confidence of each bin. Error bars: {level_text(level)} CI of the accuracy "
         f"(Clopper-Pearson{counts}). Grey: consistency band, where the accuracy of a perfectly calibrated model would "
@@ -122,7 +122,7 @@ def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None)
 
 
 def risk_drawing(
-    line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float, *, weighted: bool
+    line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float, *, effective: bool
 ) -> SvgFigure:
     """The risk-coverage curve, with points at some coverages and at 1."""
     points = []
@@ -139,5 +139,5 @@ def risk_drawing(
     layers = layer_charts(curve, marks.encode(x=x, y=y, **DESCRIPTION))
     chart = compose_figure(layers.properties(width=CHART_WIDTH, height=CHART_HEIGHT))
     alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in points)}."
-    start = f"{MIN_CURVE_ROWS:.0f} {'effective ' if weighted else ''}rows"
+    start = f"{MIN_CURVE_ROWS:.0f} {'effective ' if effective else ''}rows"
     return SvgFigure(to_svg(chart), alt_text, f"Error rate among the most confident rows; the curve starts at {start}.")

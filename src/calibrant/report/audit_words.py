@@ -26,15 +26,20 @@ from calibrant.report.numbers import (
 
 POOLED_SHIFTS = (
     "These files contain several shifted test sets. If they share images, their rows are not independent, and the "
-    "confidence intervals over all files are too narrow: audit each file separately, or use the results per group."
+    "confidence intervals over all files are too narrow: name a column with the number of the image (--cluster), audit "
+    "each file separately, or use the results per group."
 )
 DIRECTIONS = ("overconfident", "underconfident")  # verdicts whose headline states confidence − accuracy
 
 
 def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
-    """Headline, evidence, accuracy, groups, the comparison of these metrics and the gates."""
+    """Headline, evidence, warnings of dependent rows, accuracy, groups, the comparison of these metrics, the gates."""
     verdict = audit.verdict
-    sentences = [headline(verdict), evidence(verdict), accuracy_sentence(verdict)]
+    sentences = [headline(verdict), evidence(verdict)]
+    sentences += [repeated_id_sentence(audit, column) for column in audit.repeated_ids]
+    if audit.pooled_shifts and not audit.repeated_ids:
+        sentences.append(POOLED_SHIFTS)
+    sentences.append(accuracy_sentence(verdict, audit.cluster))
     sentences += map(group_sentence, audit.groups.values())
     differences = [row for by, row in audit.differences(metrics) if by is None]
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
@@ -43,11 +48,17 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     if decision_level(audit.level) != audit.level:
         level = level_text(decision_level(audit.level))
         sentences.append(f"Recommendations use a confidence level of {level}: they never use a lower one.")
-    if audit.pooled_shifts:
-        sentences.append(POOLED_SHIFTS)
     if audit.failed:
         sentences.append(f"The audit fails {len(audit.failed)} of {len(audit.gates)} gates (--fail-if).")
     return sentences
+
+
+def repeated_id_sentence(audit: Audit, column: str) -> str:
+    values = f"{column} has {count(audit.repeated_ids[column], 'value')} in {count(audit.scorecard.n_rows, 'row')}"
+    return (
+        f"Rows may not be independent: {values}. If rows that share one depend on each other, these intervals are too "
+        f"narrow and these p-values too small: audit with --cluster {shlex.quote(column)}."
+    )
 
 
 def ci(level: float, interval: str) -> str:
@@ -106,10 +117,10 @@ def _excluded_zero(verdict: Verdict) -> str:
     )
 
 
-def accuracy_sentence(verdict: Verdict) -> str:
+def accuracy_sentence(verdict: Verdict, cluster: str | None = None) -> str:
     """Accuracy and confidence, with their difference where the headline does not state it."""
     accuracy, confidence = percent(verdict.accuracy), percent(verdict.confidence)
-    rows = _rows(verdict.n_rows, verdict.n_effective)
+    rows = _rows(verdict.n_rows, verdict.n_effective, cluster)
     sentence = f"Accuracy is {accuracy} and mean confidence {confidence} on {rows}"
     if verdict.kind in DIRECTIONS:
         return f"{sentence}."
@@ -117,10 +128,11 @@ def accuracy_sentence(verdict: Verdict) -> str:
     return f"{sentence}: confidence − accuracy is {points(verdict.gap, '+')} percentage points ({interval})."
 
 
-def _rows(n_rows: int, n_effective: float) -> str:
-    if abs(n_effective - n_rows) < 0.5:
+def _rows(n_rows: int, n_effective: float, cluster: str | None = None) -> str:
+    if abs(n_effective - n_rows) < 0.5 and cluster is None:
         return count(n_rows, "row")
-    return f"{count(n_rows, 'row')} (effective sample size {n_effective:,.1f} after weighting)"
+    why = " after weighting" if cluster is None else f": rows of one {cluster} are not independent"
+    return f"{count(n_rows, 'row')} (effective sample size {n_effective:,.1f}{why})"
 
 
 # Groups, another model, risk, temperature
@@ -240,7 +252,7 @@ def advice_sentence(advice: Advice) -> str:
     facts = advice.facts
     texts = {name: as_text(facts[name]) for name, as_text in FACT_FORMATS.items() if name in facts}
     if "n_rows" in facts:
-        texts["rows"] = _rows(facts["n_rows"], facts.get("n_effective", facts["n_rows"]))
+        texts["rows"] = _rows(facts["n_rows"], facts.get("n_effective", facts["n_rows"]), facts.get("cluster"))
         texts["four_times"] = f"{4 * facts['n_rows']:,}"
     if "ece_interval" in facts:
         low, high = facts["ece_interval"]

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import torch
 from torch import nn
 
@@ -98,14 +99,16 @@ class Predictor:
             name: The split or test, as test or fog-3.
 
         Returns:
-            Predictions with the columns of the split, ``split``, ``logit_norm`` and, if the model has features,
-            ``feature_norm``. Clean rows have the corruption "none" of severity 0.
+            Predictions with the columns of the split, ``split``, ``image``, ``logit_norm`` and, if the model has
+            features, ``feature_norm``. Clean rows have the corruption "none" of severity 0. ``image`` is the number of
+            the row in its split: the same for one image under every corruption.
 
         Raises:
             NoDataError: The split has no rows.
             InvalidInputError: The model has another number of classes.
         """
         split = self.data.split(name)
+        split = replace(split, columns={"image": pa.array(range(len(split))), **split.columns})
         if self.sample is not None and name not in (self.data.splits[0], self.data.validation):
             split = split.sample(self.sample)
         if len(split) == 0:
