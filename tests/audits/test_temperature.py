@@ -26,7 +26,7 @@ def test_the_effect_is_that_of_cross_fitting(weights: str | None, cluster: str |
     assert len(sample.groups("cluster")[1]) == (50 if clustered else 1)
     fit = cross_fit(sample, "temperature", weights=column, by=clusters)
     assert effect.temperature == fit.calibrator.temperature  # type: ignore[attr-defined]
-    assert effect.standard_error == fit.calibrator.standard_error  # type: ignore[attr-defined]
+    assert effect.interval == fit.calibrator.interval  # type: ignore[attr-defined]
     assert (effect.n_sample, effect.n_rows, effect.failure) == (len(sample), 999, "")
     options = {"metrics": ["nll", "ece"], "weights": column, "cluster": clusters, "n_bins": 10}
     card = score(sample, **options)  # type: ignore[call-overload]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,8 @@ class TemperatureEffect:
         n_sample: Number of rows of the sample.
         n_rows: Number of rows of the audit.
         temperature: The temperature fitted on the whole sample; None where it cannot be fitted.
-        standard_error: Its standard error.
+        interval: Its 95 % confidence interval, which holds for independent rows; None for clusters.
+        influential_rows: The number of rows that the interval rests on.
         changes: The changes of NLL and ECE by cross-validation; empty where they cannot be measured.
         failure: Why there are no changes.
     """
@@ -77,7 +78,8 @@ class TemperatureEffect:
     n_sample: int
     n_rows: int
     temperature: float | None = None
-    standard_error: float | None = None
+    interval: tuple[float, float] | None = None
+    influential_rows: float | None = None
     changes: Mapping[str, MetricChange] = field(default_factory=dict)
     failure: str = ""
 
@@ -102,7 +104,7 @@ def temperature_effect(
     try:
         fitted = cross_fit(sample, "temperature", folds=TEMPERATURE_FOLDS, cluster=cluster, weights=weights)
     except CalibrantError as error:
-        return _effect_not_measured(sample, n_rows, weights, str(error))
+        return _effect_not_measured(sample, n_rows, weights, str(error), clustered=clustered)
     calibrator = fitted.calibrator
     assert isinstance(calibrator, TemperatureScaling)
     pair = fitted.predictions, sample
@@ -122,7 +124,18 @@ def temperature_effect(
         )
         for row in compare(*pair, **options, level=level, seed=seed)
     }
-    return TemperatureEffect(len(sample), n_rows, calibrator.temperature, calibrator.standard_error, changes)
+    return replace(_effect(calibrator, sample, n_rows, clustered=clustered), changes=changes)
+
+
+def _effect(calibrator: TemperatureScaling, sample: Predictions, n_rows: int, *, clustered: bool) -> TemperatureEffect:
+    """The temperature of the whole sample."""
+    return TemperatureEffect(
+        n_sample=len(sample),
+        n_rows=n_rows,
+        temperature=calibrator.temperature,
+        interval=None if clustered else calibrator.interval,
+        influential_rows=None if clustered else calibrator.influential_rows,
+    )
 
 
 def reason_not_to_fit(sample: Predictions, weights: str | None) -> str:
@@ -143,11 +156,13 @@ def reason_not_to_fit(sample: Predictions, weights: str | None) -> str:
     return ""
 
 
-def _effect_not_measured(sample: Predictions, n_rows: int, weights: str | None, reason: str) -> TemperatureEffect:
+def _effect_not_measured(
+    sample: Predictions, n_rows: int, weights: str | None, reason: str, *, clustered: bool
+) -> TemperatureEffect:
     """Only the temperature of the whole sample, or the reason why there is none."""
     try:
         fitted = TemperatureScaling.fit(sample, weights=weights)
     except CalibrantError as error:
         return TemperatureEffect(len(sample), n_rows, failure=str(error))
     failure = f"cross-validation failed: {reason}"
-    return TemperatureEffect(len(sample), n_rows, fitted.temperature, fitted.standard_error, failure=failure)
+    return replace(_effect(fitted, sample, n_rows, clustered=clustered), failure=failure)

@@ -97,20 +97,6 @@ class Calibrator(ABC):
         """
 
     @classmethod
-    def fit_for(cls, target: Predictions, validation: Predictions, *, shift: str) -> Self:
-        """Fit to validation for use on a target, whose labels are not used.
-
-        Args:
-            target: The rows to calibrate.
-            validation: Labelled rows that the model was not trained on.
-            shift: The column of corruption types.
-
-        Returns:
-            The fitted calibrator.
-        """
-        return cls.fit(validation)
-
-    @classmethod
     def options(cls) -> tuple[str, ...]:
         """The keyword arguments of `fit`, which are also the options of `calibrant fit`.
 

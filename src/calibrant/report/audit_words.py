@@ -7,6 +7,8 @@ from typing import Any
 from calibrant.audits import Advice, Audit, GroupFindings, TemperatureEffect, Verdict
 from calibrant.audits.temperature import TEMPERATURE_FOLDS
 from calibrant.audits.verdict import decision_level, significance_level
+from calibrant.calibrators.likelihood import LEVEL
+from calibrant.calibrators.temperature import FEW_INFLUENTIAL_ROWS
 from calibrant.metrics.compare import Difference
 from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
@@ -199,11 +201,16 @@ def temperature_sentence(effect: TemperatureEffect) -> str:
     """Empty where no temperature could be fitted."""
     if effect.temperature is None:
         return ""
-    error = "" if effect.standard_error is None else f" (standard error {effect.standard_error:.2g})"
+    limits = ""
+    if effect.interval is not None:
+        limits = f" ({ci(LEVEL, interval_text(effect.interval))})"
     rows = count(effect.n_rows, "row")
     if effect.n_sample != effect.n_rows:
         rows = f"a random sample of {effect.n_sample:,} of {rows}"
-    return f"The maximum-likelihood temperature is T = {effect.temperature:.4g}{error}, fitted on {rows}."
+    sentence = f"The maximum-likelihood temperature is T = {effect.temperature:.4g}{limits}, fitted on {rows}."
+    if effect.influential_rows is not None and effect.influential_rows < FEW_INFLUENTIAL_ROWS:
+        sentence += f" About {effect.influential_rows:.0f} of them decide it."
+    return sentence
 
 
 # Recommendations
