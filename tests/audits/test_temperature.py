@@ -24,9 +24,9 @@ def test_the_effect_is_that_of_cross_fitting(weights: str | None, cluster: str |
     effect = temperature_effect(sample, 999, weighted=weighted, clustered=clustered, **options)  # type: ignore[arg-type]
     column, clusters = "weights" if weighted else None, "cluster" if clustered else None
     assert len(sample.groups("cluster")[1]) == (50 if clustered else 1)
-    fit = cross_fit(sample, "temperature", weights=column, by=clusters)
+    fit = cross_fit(sample, "temperature", weights=column, cluster=clusters)
     assert effect.temperature == fit.calibrator.temperature  # type: ignore[attr-defined]
-    assert effect.interval == fit.calibrator.interval  # type: ignore[attr-defined]
+    assert effect.interval == (None if clustered else fit.calibrator.interval)  # type: ignore[attr-defined]
     assert (effect.n_sample, effect.n_rows, effect.failure) == (len(sample), 999, "")
     options = {"metrics": ["nll", "ece"], "weights": column, "cluster": clusters, "n_bins": 10}
     card = score(sample, **options)  # type: ignore[call-overload]

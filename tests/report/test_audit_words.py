@@ -41,7 +41,9 @@ def different_groups(by: str, first: tuple[object, float], second: tuple[object,
     return GroupFindings(by, (largest, smallest), 1, (largest, smallest), cards)
 
 
-BETTER = TemperatureEffect(5000, 5000, 1.42, 0.05, {"nll": change(0.5, 0.45), "ece": change(0.041, 0.012)})
+BETTER = TemperatureEffect(
+    5000, 5000, 1.42, (1.35, 1.5), 800.0, {"nll": change(0.5, 0.45), "ece": change(0.041, 0.012)}
+)
 REMAINING = replace(BETTER, changes={**BETTER.changes, "ece": change(0.041, 0.02, lower=0.011)})
 WORSE = replace(BETTER, changes={**BETTER.changes, "ece": change(0.041, 0.06)})
 BOTH_WORSE = replace(BETTER, changes={"nll": change(0.5, 0.6), "ece": change(0.041, 0.06)})
