@@ -116,6 +116,19 @@ def test_equal_rows_of_a_cluster_count_as_one() -> None:
         assert card.noise_floor(name) == pytest.approx(once.noise_floor(name), rel=0.15), name
 
 
+def test_strata_of_many_confidences_have_whole_independent_rows() -> None:
+    """120 patients of 20 rows that are correct or incorrect together: 256 strata of half an independent row each."""
+    draw = np.random.default_rng(0)
+    patient, correct = np.repeat(np.arange(120), 20), np.repeat(draw.permutation(120) < 84, 20)
+    confidence = torch.from_numpy(draw.uniform(0.85, 0.99, 2400))
+    rows = Predictions.from_positive_probs(confidence, torch.from_numpy(correct).long(), columns={"patient": patient})
+    card = score(rows, metrics=["accuracy", "kse", "smece"], cluster="patient")
+    low, high = card.interval("accuracy")
+    for name in ("kse", "smece"):
+        width = card.interval(name)[1] - card.interval(name)[0]
+        assert width > 0.85 * (high - low), name
+
+
 def test_rows_that_are_their_own_clusters_are_independent() -> None:
     rows = make_rows(3000, 3)
     card, plain = score(rows, cluster="case_id"), score(rows)
