@@ -13,8 +13,8 @@ from calibrant._arrays import value_hashes
 from calibrant.audits.verdict import calibration_p_values
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.metrics import Scorecard, score
-from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums
-from calibrant.metrics.exact import combined_p_value
+from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, clustered_ece_p_value
+from calibrant.metrics.exact import GapDirection, combined_p_value
 from calibrant.metrics.table import METRICS
 from calibrant.predictions import Predictions
 from made.audits import make_rows
@@ -116,6 +116,19 @@ def test_equal_rows_of_a_cluster_count_as_one() -> None:
         assert card.noise_floor(name) == pytest.approx(once.noise_floor(name), rel=0.15), name
 
 
+def test_strata_of_many_confidences_have_whole_independent_rows() -> None:
+    """120 patients of 20 rows that are correct or incorrect together: 256 strata of half an independent row each."""
+    draw = np.random.default_rng(0)
+    patient, correct = np.repeat(np.arange(120), 20), np.repeat(draw.permutation(120) < 84, 20)
+    confidence = torch.from_numpy(draw.uniform(0.85, 0.99, 2400))
+    rows = Predictions.from_positive_probs(confidence, torch.from_numpy(correct).long(), columns={"patient": patient})
+    card = score(rows, metrics=["accuracy", "kse", "smece"], cluster="patient")
+    low, high = card.interval("accuracy")
+    for name in ("kse", "smece"):
+        width = card.interval(name)[1] - card.interval(name)[0]
+        assert width > 0.85 * (high - low), name
+
+
 def test_rows_that_are_their_own_clusters_are_independent() -> None:
     rows = make_rows(3000, 3)
     card, plain = score(rows, cluster="case_id"), score(rows)
@@ -205,3 +218,17 @@ def test_the_verdict_of_calibrated_patients_is_rarely_false() -> None:
     assert covered >= 35
     assert false <= 4
     assert plain_false >= 10
+
+
+@pytest.mark.parametrize("direction", ["both", "over", "under"])
+def test_p_value_of_the_ece_agrees_with_random_signs_of_the_clusters(direction: GapDirection) -> None:
+    """The gaps of a calibrated patient are as likely of the other sign, in all bins at once."""
+    part = {"both": np.abs, "over": lambda gap: np.maximum(gap, 0.0), "under": lambda gap: np.maximum(-gap, 0.0)}
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (4000, 50))
+    for seed in (3, 6, 8):
+        card = score(calibrated_patients(seed), metrics=["ece"], cluster="patient")
+        gaps = clusters_of(card).sums["bins"][:, 1].numpy()
+        drawn, observed = (part[direction](gap).sum(-1) for gap in (signs @ gaps, gaps.sum(0)))
+        wanted = float((drawn >= observed - 1e-9).mean())
+        found = clustered_ece_p_value(clusters_of(card), card.top_bins, direction)
+        assert 0.85 * wanted < found < wanted + 0.12

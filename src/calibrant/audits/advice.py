@@ -40,9 +40,10 @@ def advise(
     """The recommendations, the most important first; at least one."""
     low, high = verdict.decision_interval
     rows = {"n_rows": verdict.n_rows, "ece_interval": (low, high), "level": decision_level(verdict.level)}
+    if cluster is not None:
+        rows |= {"n_effective": verdict.n_effective, "cluster": cluster}
     if verdict.kind == "too_few_rows":
-        dependent = {} if cluster is None else {"cluster": cluster}
-        return (Advice("too_few_rows", {**rows, "n_effective": verdict.n_effective, **dependent}),)
+        return (Advice("too_few_rows", {**rows, "n_effective": verdict.n_effective}),)
     different = [found for found in groups if found.most_different is not None]
     advice = [_overall(verdict, temperature, [found.by for found in different])]
     advice += [_per_group(found) for found in different]
