@@ -46,6 +46,14 @@ def test_intervals_are_sorted_by_their_lower_limits(small: Audit) -> None:
         assert table.rows[0][4].value == value
 
 
+def test_the_difference_of_infinite_values_is_a_dash(small: Audit) -> None:
+    row = replace(DIFFERENCE, a=math.inf, b=math.inf, difference=math.nan, standard_error=math.inf, p_holm=1.0)
+    found = replace(small, comparison={None: [row]})
+    [table] = tables.comparison_tables(found, ["nll"])
+    assert [cell.text for cell in table.rows[0][1:4]] == ["∞", "∞", "–"]
+    assert found.to_dict(["nll"])["comparison"][0]["difference"] is None
+
+
 def test_truncated_tables_have_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MAX_TABLE_CLASSES", 3)
     monkeypatch.setattr("calibrant.audits.groups.MAX_GROUP_VERDICTS", 2)

@@ -1,5 +1,6 @@
 """The sentences of an audit, case by case."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -254,6 +255,15 @@ def test_differences(metric: str, p_value: float, wanted: str) -> None:
     row = Difference(metric, None, True, 50, 0.9, 0.8, 0.1, (0.05, 0.15), 0.02, p_value, p_value)
     assert difference_sentence(row, 0.95).startswith(wanted)
     assert "; difference +0.1000, 95 % CI +0.0500 to +0.1500; p " in difference_sentence(row, 0.95)
+
+
+@pytest.mark.parametrize(("other", "difference"), [(0.5, math.inf), (math.inf, math.nan)])
+def test_an_infinite_nll_is_not_compared(other: float, difference: float) -> None:
+    row = Difference("nll", None, True, 50, math.inf, other, difference, (-math.inf, math.inf), math.inf, 1.0, 1.0)
+    values = f"this model ∞, the other {'∞' if math.isinf(other) else '0.5000'}"
+    assert difference_sentence(row, 0.95) == (
+        f"NLL: the models cannot be compared, because a label has probability 0 ({values})."
+    )
 
 
 def test_no_threshold_and_numbers_at_the_ends() -> None:

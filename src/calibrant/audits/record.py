@@ -121,7 +121,7 @@ def _with_properties(value: Any, *properties: str) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """What JSON can hold: infinity and the values of columns become text."""
+    """What JSON can hold: infinity and the values of columns become text, ∞ − ∞ null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
@@ -129,5 +129,5 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return None if math.isnan(value) else str(value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)

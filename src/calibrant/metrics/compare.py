@@ -1,9 +1,12 @@
 """Paired comparison of two models on the same rows: differences with intervals and p-values.
 
 Every metric is approximately a mean over rows of influences, so the variance of a difference is that of a mean of
-paired terms; rows of one cluster (a patient, a camera, a seed) are summed first. Norms of gaps are not differentiable
-at 0: for them the gaps of both models are drawn from their joint normal distribution. Noise adds more to the norm of
-one model than to that of the other; the interval covers the difference with and without that.
+paired terms; rows of one cluster (a patient, a camera, a seed) are summed first. It is the jackknife's over clusters,
+with Student's distribution of as many degrees of freedom as there are effective clusters, minus 1.
+
+Norms of gaps are not differentiable at 0: for them the gaps of both models are drawn from their joint normal
+distribution. Noise adds more to the norm of one model than to that of the other; the interval covers the difference
+with and without that. The debiased error has a root that is cut at 0: what is tested is the difference of the squares.
 """
 
 import math
@@ -12,14 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse
 import torch
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN, blocks
+from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled, check_integer, check_level
 from calibrant._names import check_choice
-from calibrant.errors import InvalidInputError
 from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
 from calibrant.metrics.exact import holm
@@ -30,7 +33,7 @@ from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.predictions import Predictions
 
 COMPARISON_DRAWS = 2000
-CLUSTER_BLOCK = 2048
+NO_FREEDOM = 1e-9  # degrees of freedom of one cluster, up to rounding
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Difference:
         n_rows: The number of rows.
         a: The metric of model a.
         b: The metric of model b.
-        difference: a − b.
+        difference: a − b; NaN where both are infinite.
         interval: Confidence interval of the difference.
         standard_error: Standard error of the difference.
         p_value: p-value of the hypothesis that the difference is 0.
@@ -81,7 +84,7 @@ def compare(
     Args:
         a: The predictions of model a, with the columns named below.
         b: The predictions of model b.
-        metrics: Names in `METRICS`; by default all that are finite, except those of P(y = 1).
+        metrics: Names in `METRICS`; by default all except those of P(y = 1).
         by: A column; each of its values is compared too, with p-values corrected for their number (Holm).
         cluster: A column; rows that share its value are not independent.
         weights: A column of row weights.
@@ -90,10 +93,11 @@ def compare(
         seed: The seed of the draws.
 
     Returns:
-        For each metric the difference on all rows, then those of the groups.
+        For each metric the difference on all rows, then those of the groups. Where the NLL is infinite, the interval is
+        unbounded and the p-value 1.
 
     Raises:
-        InvalidInputError: The rows differ or have no label, or a metric of ``metrics`` is infinite.
+        InvalidInputError: The rows differ or have no label.
         UnknownNameError: A metric does not exist.
 
     >>> a = Predictions.from_positive_probs([0.9, 0.2, 0.8, 0.7], [1, 0, 1, 0])
@@ -118,17 +122,15 @@ def compare(
     models = [_score_rows(predictions, weights) for predictions in (a, b)]
     clusters = torch.arange(len(a)) if cluster is None else torch.from_numpy(a.groups(cluster)[0])
     found = []
-    for group, index in _groups(a, by):
+    for overall, group, index in _groups(a, by):
         pair = [model[index] for model in models]
+        _, cluster_numbers = clusters[index].unique(return_inverse=True)
         cards = [Scorecard.of(model.predictions, metrics=names, n_bins=n_bins, weights=weights) for model in pair]
         for name in names:
-            values = [value for card in cards if (value := card.get(name)) is not None]
-            if len(values) < 2 or (metrics is None and not all(map(math.isfinite, values))):
-                continue
-            if not math.isfinite(values[0] - values[1]):
-                raise InvalidInputError(f"{name} cannot be compared: it is {values[0]:g} and {values[1]:g}")
-            difference = _difference(METRICS[name], pair, cards, clusters[index], level=level, seed=seed)
-            found.append(replace(difference, group=group))
+            if any(card.get(name) is None for card in cards):
+                continue  # undefined in this group
+            difference = _difference(METRICS[name], pair, cards, cluster_numbers, level=level, seed=seed)
+            found.append(replace(difference, overall=overall, group=group))
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
 
 
@@ -138,13 +140,22 @@ def _score_rows(predictions: Predictions, weights: str | None) -> ScoredPredicti
     return ScoredPredictions(predictions, scores, ones if weights is None else row_weights(predictions, weights))
 
 
-def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[object, Tensor]]:
-    """All rows, then those of every value of a column."""
-    yield None, torch.arange(len(predictions))
+def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[bool, object, Tensor]]:
+    """All rows, then those of every value of a column: whether they are all rows, the value, and the rows."""
+    yield True, None, torch.arange(len(predictions))
     if by is not None:
         number, distinct = predictions.groups(by)
         for i, value in enumerate(distinct):
-            yield value, torch.from_numpy(np.flatnonzero(number == i))
+            yield False, value, torch.from_numpy(np.flatnonzero(number == i))
+
+
+def _holm(rows: list[Difference]) -> list[Difference]:
+    """The p-values of the groups corrected; that of all rows stays."""
+    groups = [row for row in rows if not row.overall]
+    corrected = holm([row.p_value for row in groups])
+    return [row for row in rows if row.overall] + [
+        replace(row, p_holm=p_holm) for row, p_holm in zip(groups, corrected, strict=True)
+    ]
 
 
 def _difference(
@@ -157,17 +168,20 @@ def _difference(
     seed: int,
 ) -> Difference:
     a, b = (card[metric.key] for card in cards)
-    error, freedom, noise = _standard_error(metric, pair, cards, clusters, seed)
+    tested = a**2 - b**2 if metric.debiased else a - b
+    error, freedom, noise = math.inf, 0.0, 0.0
+    if math.isfinite(tested):
+        error, freedom, noise = _standard_error(metric, pair, cards, clusters, seed)
     limits, p_value = (-math.inf, math.inf), 1.0
-    if freedom >= 1:  # the variance between clusters needs two of them
-        low, high = sorted((a - b, a - b - noise))
-        margin = error * float(ndtri((1 + level) / 2) if math.isinf(freedom) else stdtrit(freedom, (1 + level) / 2))
+    if freedom > 0:
+        low, high = sorted((tested, tested - noise))
+        margin = error * float(stdtrit(freedom, (1 + level) / 2))
         limits = low - margin, high + margin
         nearest = max(low, -high, 0.0)  # the smallest absolute difference between low and high
-        p_value = float(nearest == 0)
-        if error > 0:
-            z = -nearest / error
-            p_value = 2 * float(ndtr(z) if math.isinf(freedom) else stdtr(freedom, z))
+        p_value = 2 * float(stdtr(freedom, -nearest / error)) if error > 0 else float(nearest == 0)
+    if metric.debiased:
+        low, high, error = (_difference_of_roots(value, a + b) for value in (*limits, error))
+        limits = low, high
     return Difference(
         metric=metric.key,
         group=None,
@@ -183,58 +197,92 @@ def _difference(
     )
 
 
-def _holm(rows: list[Difference]) -> list[Difference]:
-    """The p-values of the groups corrected; that of all rows stays."""
-    corrected = holm([row.p_value for row in rows[1:]])
-    groups = [replace(row, p_holm=p_holm) for row, p_holm in zip(rows[1:], corrected, strict=True)]
-    return [replace(row, overall=True) for row in rows[:1]] + groups
+def _difference_of_roots(difference: float, total: float) -> float:
+    """The difference of two roots with a sum of about ``total``, from that of their squares; at most its root."""
+    size = abs(difference)
+    return math.copysign(min(math.sqrt(size), size / total if total > 0 else math.inf), difference)
 
 
 def _standard_error(
     metric: Metric, pair: list[ScoredPredictions], cards: list[Scorecard], clusters: Tensor, seed: int
 ) -> tuple[float, float, float]:
-    """Standard error of a − b, its degrees of freedom, and the expected part of a − b that is noise."""
-    _, cluster = clusters.unique(return_inverse=True)
-    n_clusters = int(cluster.max()) + 1
-    if n_clusters == 1:
+    """Standard error of a − b, or of a² − b² if debiased; degrees of freedom; the expected part that is noise."""
+    shares = [_cluster_shares(model, clusters, errors=metric.on_errors) for model in pair]
+    freedom = min(1 / float(share @ share) for share in shares) - 1  # the effective number of clusters − 1
+    if freedom < NO_FREEDOM:
         return math.inf, 0.0, 0.0
-    correction = n_clusters / (n_clusters - 1)
     if metric.gaps is not None:
         first, second = (metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True))
-        return _draw_norms(first, second, _joint_covariance(first, second, cluster) * correction, seed)
+        covariance = _joint_covariance(first, second, clusters, shares[0])
+        if metric.debiased:
+            return _error_of_squares(first, second, covariance), freedom, 0.0
+        error, noise = _draw_norms(first, second, covariance, seed)
+        return error, freedom, noise
     assert metric.influence is not None
-    weights = pair[0].weights
-    of_a, of_b = (weights * metric.influence(model, card) for model, card in zip(pair, cards, strict=True))
-    summed = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, cluster, of_a - of_b)
-    error = math.sqrt(float(summed @ summed) * correction) / float(weights.sum())
+    weights = pair[0].weights / pair[0].weights.sum()
+    of_a, of_b = (
+        torch.bincount(clusters, weights * metric.influence(model, card)) * _leave_out(share)
+        for model, card, share in zip(pair, cards, shares, strict=True)
+    )
     noise = 0.0 if metric.noise is None else metric.noise(cards[0]) - metric.noise(cards[1])
-    return error, n_clusters - 1.0, noise
+    return float((of_a - of_b).norm()), freedom, noise
 
 
-def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, cluster: Tensor) -> Float64Array:
-    """Covariance of the summed residuals of both models' bins, where clusters are independent."""
-    size = first.n_bins + second.n_bins
-    total = torch.zeros(size, size, dtype=torch.float64)
-    number, order = cluster.sort(stable=True)
-    bins = torch.stack([first.number, second.number + first.n_bins], dim=1)[order]
-    residual = torch.stack([first.residual, second.residual], dim=1)[order]
-    for block in blocks(int(number[-1]) + 1, 1, size=CLUSTER_BLOCK):
-        start, end = torch.searchsorted(number, torch.tensor([block.start, block.stop])).tolist()
-        local = number[start:end] - block.start
-        sums = torch.zeros(CLUSTER_BLOCK * size, dtype=torch.float64)
-        sums.index_add_(0, (local.unsqueeze(1) * size + bins[start:end]).flatten(), residual[start:end].flatten())
-        sums = sums.view(-1, size)
-        total += sums.T @ sums
-    return total.numpy()
+def _cluster_shares(model: ScoredPredictions, clusters: Tensor, *, errors: bool) -> Tensor:
+    """The share of each cluster in the weight of all rows, or of the errors."""
+    counted = model.weights * ~model.scores.correct if errors else model.weights
+    return torch.bincount(clusters, counted) / counted.sum()
+
+
+def _leave_out(share: Tensor) -> Tensor:
+    """What the deviations of clusters are multiplied by, so that their squares sum to the jackknife's variance.
+
+    Without a cluster, a mean moves by the deviation divided by the share of the others.
+    """
+    n_clusters = share.count_nonzero()
+    return ((n_clusters - 1) / n_clusters).sqrt() / (1 - share)
+
+
+def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters: Tensor, share: Tensor) -> Float64Array:
+    """Covariance of the gaps of both models' bins, by the jackknife over clusters.
+
+    A gap is a mean over all rows: the deviation of a cluster is the sum of its residuals minus its share of the gap.
+    """
+    rows = clusters.repeat(2).numpy()
+    bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
+    residual = np.concatenate([first.residual.numpy(), second.residual.numpy()])
+    factor = _leave_out(share).numpy()
+    sums = scipy.sparse.csr_array(
+        (residual * factor[rows], (rows, bins)), shape=(len(share), first.n_bins + second.n_bins)
+    )
+    scaled = share.numpy() * factor
+    gap = np.concatenate([first.gap, second.gap])
+    both = np.outer(sums.T @ scaled, gap)
+    return np.asarray((sums.T @ sums).toarray() - both - both.T + scaled @ scaled * np.outer(gap, gap))
+
+
+def _error_of_squares(first: BinnedResiduals, second: BinnedResiduals, covariance: Float64Array) -> float:
+    r"""Standard error of the difference of the squared norms of gaps g + ε, ε with covariance V.
+
+    With W = 1 for a and −1 for b, the variance of (g + ε)ᵀW(g + ε) is 4 gᵀWVWg + 2 tr(WVWV). The observed gaps contain
+    ε: the first term is too large by 4 tr(WVWV) on average.
+    """
+    n = first.n_bins
+    mapped = np.concatenate([first.linear(covariance[:, :n]), second.linear(covariance[:, n:])], 1).T
+    mapped = np.concatenate([first.linear(mapped[:, :n]), second.linear(mapped[:, n:])], 1)
+    signed = np.concatenate([first.linear(first.gap), -second.linear(second.gap)])
+    sign = np.repeat([1.0, -1.0], [n, second.n_bins])
+    trace = float(sign @ mapped**2 @ sign)
+    return math.sqrt(max(4 * float(signed @ mapped @ signed) - 2 * trace, 2 * trace, 0.0))
 
 
 def _draw_norms(
     first: BinnedResiduals, second: BinnedResiduals, covariance: Float64Array, seed: int
-) -> tuple[float, float, float]:
-    """The same for metrics whose gaps are drawn from their joint normal distribution."""
+) -> tuple[float, float]:
+    """Standard error of a − b and the part of it that is noise, from draws of normal gaps."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise = np.random.default_rng(seed).standard_normal((COMPARISON_DRAWS, len(root))) @ root.T / first.total
+    noise = np.random.default_rng(seed).standard_normal((COMPARISON_DRAWS, len(root))) @ root.T
     a, noise_of_a = first.subtract(noise[:, : first.n_bins])
     b, noise_of_b = second.subtract(noise[:, first.n_bins :])
-    return float((a - b).std(ddof=1)), math.inf, noise_of_a - noise_of_b
+    return float((a - b).std(ddof=1)), noise_of_a - noise_of_b

@@ -64,6 +64,8 @@ class Metric(Quantity):
         gaps: The binned residuals of a model's rows, from these and n_bins.
         influence: The influence of each row on the value.
         noise: The expected part of the value that is noise; 0 by default.
+        on_errors: Whether it is a mean over the errors.
+        debiased: Whether it is the root of a squared norm minus its bias, at least 0.
     """
 
     parts: tuple[str, ...]
@@ -75,6 +77,8 @@ class Metric(Quantity):
     gaps: Callable[[ScoredPredictions, int], BinnedResiduals] | None = None
     influence: Callable[[ScoredPredictions, "Scorecard"], Tensor] | None = None
     noise: Callable[["Scorecard"], float] | None = None
+    on_errors: bool = False
+    debiased: bool = False
 
     @property
     def comparable(self) -> bool:
@@ -92,6 +96,7 @@ def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = Fal
         value=lambda card: card.means.value(column, errors=errors),
         interval=lambda card, level, _: card.means.interval(column, level, errors=errors),
         influence=lambda model, card: influence.mean_influence(model, column, card[key], errors=errors),
+        on_errors=errors,
     )
 
 
@@ -107,6 +112,7 @@ def _calibration_error(
     floor: Callable[[BinSums, int], float],
     gaps: Callable[[ScoredPredictions, int], BinnedResiduals],
     bound: Callable[[FineHistogram, int], float] | None = None,
+    debiased: bool = False,
 ) -> Metric:
     """A calibration error of the predicted class, from functions of the sums of a scorecard."""
 
@@ -125,6 +131,7 @@ def _calibration_error(
         floor=lambda card, seed: floor(sums(card), seed),
         bound=bound,
         gaps=gaps,
+        debiased=debiased,
     )
 
 
@@ -205,6 +212,7 @@ _CALIBRATION_ERRORS = (
         interval=intervals.debiased_interval,
         floor=intervals.debiased_floor,
         bound=ranking.debiased_bound,
+        debiased=True,
     ),
     _binless(
         "kse",
@@ -243,8 +251,8 @@ _METRICS = (
             card.class_bins, level, seed, multilabel=card.multilabel
         ),
         floor=lambda card, _: classwise.classwise_floor(card.class_bins),
-        influence=lambda model, card: classwise.classwise_influence(model, card.class_bins),
-        noise=lambda card: classwise.classwise_noise(card.class_bins),
+        influence=lambda model, card: influence.classwise_row_influence(model, card.class_bins),
+        noise=lambda card: influence.classwise_noise(card.class_bins),
     ),
     _mean("nll", "NLL", "negative log-likelihood", "nll", in_percent=False),
     _mean("brier", "Brier", "Brier score", "brier", in_percent=False),

@@ -238,7 +238,7 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
             *([] if by is None else [Cell(group_name(row.group))]),
             metric_cell(row.a),
             metric_cell(row.b),
-            number_cell(row.difference, metric_text(row.difference, "+"), _difference_class(row, level)),
+            _difference_cell(row, level),
             limits_cell(row.interval, "+"),
             p_cell(row.p_holm),
         ]
@@ -247,6 +247,12 @@ def _difference_table(by: str | None, differences: Sequence[Difference], level: 
     return Table(
         f"Difference between this model and the other, {'all rows' if by is None else f'by {by}'}", columns, rows
     )
+
+
+def _difference_cell(row: Difference, level: float) -> Cell:
+    """A dash where both values are infinite."""
+    difference = None if math.isnan(row.difference) else row.difference
+    return number_cell(difference, metric_text(difference, "+"), _difference_class(row, level))
 
 
 def _difference_class(row: Difference, level: float) -> str:

@@ -1,5 +1,6 @@
 """The findings of an audit as sentences, each with the numbers behind it."""
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -166,15 +167,18 @@ def group_name(group: object) -> str:
 
 def difference_sentence(row: Difference, level: float) -> str:
     """Which model is better in one metric on all rows."""
+    title = METRICS[row.metric].title
+    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, title[0].upper() + title[1:])
+    values = f"this model {metric_text(row.a)}, the other {metric_text(row.b)}"
+    if not math.isfinite(row.difference):
+        return f"{name}: the models cannot be compared, because a label has probability 0 ({values})."
     significant = row.p_value <= significance_level(level)
     result = "the models differ significantly" if significant else "no significant difference between the models"
     if significant and METRICS[row.metric].better is not None:
         this = (row.difference > 0) == METRICS[row.metric].higher_is_better
         result = f"{'this' if this else 'the other'} model is significantly better"
-    title = METRICS[row.metric].title
-    name = {"ece": "ECE", "nll": "NLL"}.get(row.metric, title[0].upper() + title[1:])
     return (
-        f"{name}: {result} (this model {metric_text(row.a)}, the other {metric_text(row.b)}; difference "
+        f"{name}: {result} ({values}; difference "
         f"{metric_text(row.difference, '+')}, {ci(level, interval_text(row.interval, '+'))}; "
         f"{p_value_phrase(row.p_value)})."
     )
