@@ -1,4 +1,4 @@
-"""Classwise ECE: the mean over classes of the ECE of each class's probability; its interval, floor and influence."""
+"""Classwise ECE: the mean over classes of the ECE of each class's probability; its interval and floor."""
 
 import numpy as np
 import torch
@@ -6,19 +6,12 @@ from numpy.typing import NDArray
 from scipy.special import betainc, gammainc
 from torch import Tensor
 
-from calibrant._arrays import blocks
 from calibrant._checks import check_integer
 from calibrant.metrics.bin_sums import BinSums, Float64Array
-from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_scored
-from calibrant.metrics.exact import binomial_pmf
-from calibrant.metrics.hypotheses import SIGNIFICANT, Bins, Limits, invert, limits_of, ray_gaps
-from calibrant.metrics.influence import ScoredPredictions
+from calibrant.metrics.hypotheses import Bins, Limits, invert, limits_of, ray_gaps
 from calibrant.metrics.intervals import ABSOLUTE_SUM, binned_interval
-from calibrant.metrics.sample_scores import sample_scores, softmax_rounding
-
-INFLUENCE_BLOCK = 2**20  # numbers at a time
-FEW_ERRORS = 10.0  # with fewer, a gamma distribution must be corrected for counts
+from calibrant.metrics.sample_scores import sample_scores
 
 
 def classwise_calibration_error(
@@ -60,14 +53,13 @@ def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel:
     """The classwise errors under all hypotheses of one ray that the observed one does not contradict.
 
     As in `calibrant.metrics.intervals`, but the distribution of a sum over so many gaps is taken to be a gamma
-    distribution instead of drawn.
-    The classes of a row are not independent: their probabilities sum to 1. Of two classes, one is enough; of more, the
-    covariance of gaps above ½ with those below is included. Classes of a multi-label model are assumed to be fully
-    correlated, which gives the widest limits.
+    distribution instead of drawn. The classes of a row are not independent: their probabilities sum to 1. Of two
+    classes, one is enough; of more, the covariance of gaps above ½ with those below is included. Classes of a
+    multi-label model are assumed to be fully correlated, which gives the widest limits.
     """
     if not multilabel and len(classes.total) == 2:
         return binned_interval(classes[1], level, seed, norm=ABSOLUTE_SUM)
-    flat = BinSums(*(getattr(classes, name).flatten(0, 1) for name in BinSums.__slots__))
+    flat = _flat(classes)
     observed, bins = float(cece(classes)), Bins.of(flat)
     number = torch.arange(len(flat.total))[flat.total > 0] // classes.total.shape[1]
     n_effective = float(classes.total[0].sum() ** 2 / classes.squared[0].sum())
@@ -86,38 +78,14 @@ def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel:
 
 def classwise_floor(classes: BinSums) -> float:
     """The sum over classes and bins of the mean absolute gap of a calibrated model."""
-    return float(_calibrated_deviation(classes).sum())
+    bins = Bins.of(_flat(classes))
+    deviation = mean_absolute_deviation(bins.rows * bins.confidence, bins.rows, bins.confidence)
+    return float((deviation * bins.mass / bins.rows).sum())
 
 
-def classwise_noise(classes: BinSums) -> float:
-    """Expected part of the classwise error that is noise, if gaps that are not significant are 0."""
-    return float(_calibrated_deviation(classes)[~_significant(classes)].sum())
-
-
-def _significant(classes: BinSums) -> NDArray[np.bool_]:
-    deviation = np.sqrt(np.maximum(_bootstrap_variance(classes), _calibrated_variance(classes)))
-    return np.asarray(np.abs(classes.gap.numpy()) > SIGNIFICANT * deviation)
-
-
-def _calibrated_variance(classes: BinSums) -> Float64Array:
-    confidence = torch.nan_to_num(classes.mean_confidence).clamp(0, 1)
-    return (classes.squared * confidence * (1 - confidence) / classes.total.sum() ** 2).numpy()
-
-
-def _bootstrap_variance(classes: BinSums) -> Float64Array:
-    confidence = torch.nan_to_num(classes.mean_confidence).clamp(0, 1)
-    accuracy = torch.nan_to_num(classes.accuracy)
-    second = accuracy * (1 - confidence) ** 2 + (1 - accuracy) * confidence**2
-    return (classes.squared * second / classes.total.sum() ** 2).numpy()
-
-
-def _calibrated_deviation(classes: BinSums) -> Float64Array:
-    """Mean absolute deviation of a binomial count from its mean (De Moivre): 2 m (1 − p) P(m), m = ⌊np⌋ + 1."""
-    p = torch.nan_to_num(classes.mean_confidence).clamp(0, 1).numpy()
-    n = np.maximum(np.rint(classes.effective.numpy()), 1)
-    m = np.floor(n * p) + 1
-    deviation = np.where(m <= n, 2 * m * (1 - p) * binomial_pmf(np.minimum(m, n), n, p), 0.0)
-    return np.asarray(deviation * classes.total.numpy() / n / float(classes.total.sum()))
+def _flat(classes: BinSums) -> BinSums:
+    """The bins of all classes in one dimension."""
+    return BinSums(*(getattr(classes, name).flatten(0, 1) for name in BinSums.__slots__))
 
 
 def _moments(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, multilabel: bool) -> tuple[float, float]:
@@ -157,18 +125,3 @@ def _shared_variance(bins: Bins, gap: Float64Array, variance: Float64Array) -> f
     labelled = (bins.rows * p)[low]
     of_low = float((effect[low] * labelled).sum() / max(labelled.sum(), 1e-300))
     return max(-2.0 * of_low * float((effect[~low] * variance[~low]).sum()), 0.0)
-
-
-def classwise_influence(scored: ScoredPredictions, classes: BinSums) -> Tensor:
-    """Influence of each row on the classwise error."""
-    logits, labels, weights = scored.predictions.logits, scored.predictions.labels, scored.weights
-    sign = classes.gap.sign().flatten()
-    (n, k), n_bins = logits.shape, classes.total.shape[1]
-    values = torch.empty(n, dtype=torch.float64)
-    for rows in blocks(n, k, size=INFLUENCE_BLOCK):
-        probs = logits[rows].softmax(1)
-        numbers = bin_numbers(probs, n_bins, softmax_rounding(probs.dtype)) + torch.arange(k) * n_bins
-        residual = probs.double()
-        residual[torch.arange(len(probs)), labels[rows]] -= 1
-        values[rows] = (sign[numbers] * residual).sum(1) / k
-    return values - weights @ values / weights.sum()

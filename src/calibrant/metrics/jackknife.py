@@ -76,5 +76,5 @@ def _norm_changes(gaps: BinnedResiduals, groups: NDArray[np.int64], remaining: N
     cells = groups * gaps.n_bins + gaps.number.numpy()
     sums = np.bincount(cells, gaps.residual.numpy(), len(remaining) * gaps.n_bins).reshape(len(remaining), -1)
     total = sums.sum(0)
-    without = gaps.norm(gaps.linear((total - sums) / remaining[:, None]))
-    return gaps.response * (without - gaps.norm(gaps.linear(total / gaps.total)))
+    without = gaps.norm(gaps.linear((total - sums) * (len(groups) / remaining[:, None])))
+    return gaps.response * (without - gaps.norm(gaps.linear(total)))
