@@ -45,7 +45,7 @@ class Norm:
 
     of: Callable[[Float64Array], Float64Array]
     mass_power: float = 0.0  # of the bin's mass that a gap is divided by before; at 1 it is confidence − accuracy
-    sign: int = 0  # 1: only positive gaps count; −1: only negative ones
+    tilts: tuple[int, ...] = ()  # signs of gaps that a few bins may have more of than the fit, and the norm depends on
 
     def __call__(self, gap: Float64Array) -> Float64Array:
         return np.asarray(self.of(gap))
@@ -56,11 +56,11 @@ class Norm:
 
 
 ABSOLUTE_SUM = Norm(lambda gap: np.abs(gap).sum(-1))
-POSITIVE_SUM = Norm(lambda gap: np.maximum(gap, 0.0).sum(-1), sign=1)
-NEGATIVE_SUM = Norm(lambda gap: np.maximum(-gap, 0.0).sum(-1), sign=-1)
+POSITIVE_SUM = Norm(lambda gap: np.maximum(gap, 0.0).sum(-1), tilts=(1,))
+NEGATIVE_SUM = Norm(lambda gap: np.maximum(-gap, 0.0).sum(-1), tilts=(-1,))
 ROOT_MEAN_SQUARE = Norm(lambda gap: np.sqrt((gap**2).sum(-1)), mass_power=0.5)
 LARGEST = Norm(lambda gap: np.abs(gap).max(-1))
-LARGEST_PER_MASS = Norm(LARGEST.of, mass_power=1.0)
+LARGEST_PER_MASS = Norm(LARGEST.of, mass_power=1.0, tilts=(1, -1))
 
 
 def error_interval(
@@ -69,12 +69,12 @@ def error_interval(
     truth: Callable[[Float64Array], float],
     level: float,
     seed: int,
-    sign: int = 0,
+    tilts: tuple[int, ...] = (),
 ) -> Limits:
     """The smallest and the largest error under a hypothesis that the observed estimate does not contradict."""
     observed = float(estimate(Bins.of(sums).gap))
     found: list[Float64Array] = []
-    for ray in (*rays(sums, seed), *([_tilted_ray(sums, seed, sign)] if sign else [])):
+    for ray in (*rays(sums, seed), *(_tilted_ray(sums, seed, sign) for sign in tilts)):
         found += invert_drawn(ray, observed, estimate, level)
     return limits_of(found, truth, observed)
 
@@ -89,7 +89,7 @@ def binned_interval(bins: BinSums, level: float, seed: int, *, norm: Norm) -> Li
     def scaled(gap: Float64Array) -> Float64Array:
         return norm(gap / scale)
 
-    return error_interval(bins, scaled, lambda gap: float(scaled(gap)), level, seed, norm.sign)
+    return error_interval(bins, scaled, lambda gap: float(scaled(gap)), level, seed, norm.tilts)
 
 
 def _tilted_ray(sums: BinSums, seed: int, sign: int) -> tuple[Hypothesis, ...]:
