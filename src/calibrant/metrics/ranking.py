@@ -197,11 +197,15 @@ def aurc_influence(histogram: BinSums) -> tuple[Tensor, Tensor]:
 
 
 def aurc_interval(histogram: BinSums, level: float) -> tuple[float, float]:
-    """Limits from the variance of the influence. An error at a random coverage u adds −ln u, which is 1 on average."""
+    """Limits from the variance of the influence. An error at a random coverage u adds −ln u, which is 1 on average.
+
+    Where correct rows are the rare ones, the limits are those of 1 − AURC.
+    """
     correct, incorrect = aurc_influence(histogram)
     squares = histogram.weight[:, 1] * correct**2 + histogram.weight[:, 0] * incorrect**2
     unit = histogram.squared / histogram.total
     variance = float((squares * unit).sum() / histogram.total.sum() ** 2)
     rare = float(histogram.squared.sum() / histogram.total.sum() ** 2)
-    low, high = gamma_limits(float(aurc(histogram)), variance, rare, level)
-    return low, min(high, 1.0)
+    value = float(aurc(histogram))
+    low, high = gamma_limits(min(value, 1 - value), variance, rare, level)
+    return (low, min(high, 1.0)) if value <= 0.5 else (max(1 - high, 0.0), 1 - low)
