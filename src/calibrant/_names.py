@@ -17,4 +17,4 @@ def suggestion(value: str, known: Iterable[str]) -> str:
     """The nearest known name, or all of them."""
     known = list(known)
     near = get_close_matches(str(value), known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"

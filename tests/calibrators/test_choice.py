@@ -278,6 +278,11 @@ def test_each_type_is_fitted_once_unless_the_fit_needs_the_target(
         ("compare", {"metrics": ["ecee"]}, "ecee"),
         ("compare", {"by": "site"}, "site"),
         ("compare", {"test": draw(100)[:50]}, "allow_same_rows=True"),
+        (
+            "compare",
+            {"test": cb.Predictions.from_logits(torch.zeros(9, 7), [0] * 9)},
+            "test must have the 3 classes.*7",
+        ),
         ("compare", {"test": cb.Predictions.from_logits(draw(50, seed=1).logits)}, "labels"),
     ],
     ids=str,

@@ -94,11 +94,15 @@ def compare_calibrators(
         requirements these rows do not meet has one with the reason.
 
     Raises:
-        InvalidInputError: Test holds rows of validation, or labels are missing.
+        InvalidInputError: Test holds rows of validation, has other classes, or labels are missing.
         UnknownNameError: There is no such calibrator, metric or column.
     """
     check_validation(validation)
     check_validation(test, "test", "be measured")
+    if test.n_classes != validation.n_classes:
+        raise InvalidInputError(
+            f"test must have the {validation.n_classes} classes of validation, got {test.n_classes}"
+        )
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
     if not allow_same_rows:
         fits.check_disjoint(test)

@@ -15,11 +15,11 @@ from calibrant._arrays import blocks
 from calibrant.metrics.bin_sums import BinSums, Float64Array, bin_sums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.histogram import TIE_BITS, confidence_keys, equal_mass_bin_numbers, strata_numbers
+from calibrant.metrics.hypotheses import SIGNIFICANT
 from calibrant.metrics.intervals import (
     ABSOLUTE_SUM,
     LARGEST,
     N_STRATA,
-    SIGNIFICANT,
     Norm,
     bandwidth_response,
     kernel_weights,

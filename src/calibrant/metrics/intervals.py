@@ -16,7 +16,6 @@ from scipy.special import ndtr
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.histogram import strata
 from calibrant.metrics.hypotheses import (
-    SIGNIFICANT,
     Bins,
     Hypothesis,
     Limits,
@@ -28,8 +27,6 @@ from calibrant.metrics.hypotheses import (
 )
 from calibrant.metrics.ranking import ks
 from calibrant.metrics.smooth import cosine_transform, fixed_point, smooth, smooth_residuals
-
-__all__ = ["SIGNIFICANT", "Limits"]
 
 FLOOR_DRAWS = 1000
 N_STRATA = 256  # of neighbouring bins that are drawn together where a metric needs the order of confidences

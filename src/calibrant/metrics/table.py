@@ -17,8 +17,9 @@ from calibrant.metrics import classwise, influence, intervals, ranking
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased, ece, mce, over, rmsce, under
 from calibrant.metrics.histogram import FineHistogram, equal_mass_bins
+from calibrant.metrics.hypotheses import Limits
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
-from calibrant.metrics.intervals import Limits, Norm
+from calibrant.metrics.intervals import Norm
 from calibrant.metrics.smooth import smooth, smooth_bound
 
 if TYPE_CHECKING:
