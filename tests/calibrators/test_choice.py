@@ -216,8 +216,6 @@ def test_a_comparison_scores_each_calibrator_makes_of_the_test_rows() -> None:
         assert low < card.nll < high
     [found] = cb.compare_calibrators(validation, validation, ["temperature"], allow_same_rows=True)
     assert found.values["nll"] == pytest.approx(TemperatureScaling.fit(validation).fitted.nll_after, rel=1e-6)
-    rows = cb.compare_calibrators(validation, draw(50, seed=1, n_classes=4), ["temperature", "vector"])
-    assert all("3" in str(row.failure) and "4" in str(row.failure) for row in rows)
 
 
 @pytest.mark.parametrize("column", ["corruption", "kind"])
