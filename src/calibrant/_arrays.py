@@ -216,8 +216,8 @@ def value_hashes(name: str, column: pa.ChunkedArray) -> Hashes:
     texts = texts.fill_null(b"nan" if binary else "nan")
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    letters = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint64) + np.uint64(1)
-    place = np.arange(len(letters)) - np.repeat(ends[:-1] - ends[0], np.diff(ends))
+    characters = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint64) + np.uint64(1)
+    place = np.arange(len(characters)) - np.repeat(ends[:-1] - ends[0], np.diff(ends))
     factors = _splitmix64(np.arange(1, int(place.max(initial=0)) + 2, dtype=np.uint64)) | np.uint64(1)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(letters * factors[place], dtype=np.uint64)])
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(characters * factors[place], dtype=np.uint64)])
     return _splitmix64(np.diff(sums[ends - ends[0]]))

@@ -192,7 +192,7 @@ def test_a_repeating_id_is_warned_of_unless_it_is_named() -> None:
     few_patients = audit(make_rows(**patients, scale=1.0), cluster="patient_id")
     wide = advice_sentence(next(advice for advice in few_patients.advice if advice.action == "wide_interval"))
     assert "rows of one patient_id are not independent) the 95 % CI" in wide
-    assert "four times as many (1,200, from as many times more values of patient_id)" in wide
+    assert "four times as many (1,200 rows, of four times as many values of patient_id)" in wide
     warning = summary(found, ["ece"])[2]
     assert warning.startswith("Rows may not be independent: patient_id has 50 values in 300 rows.")
     assert warning.endswith("audit with --cluster patient_id.")

@@ -142,7 +142,7 @@ def test_a_temperature_has_an_interval_and_a_warning_if_few_rows_decide(files: F
         rows.save(files.val)
         low, high = TemperatureScaling.fit(rows).interval or ()
         out = calibrant("fit", files.val, "-o", "c.json").done()
-        assert f"interval {low:.4g} to {high:.4g} (95%)" in " ".join(out.split())
+        assert f"interval {low:.4g} to {high:.4g} (95 %)" in " ".join(out.split())
         assert ("About 2 rows decide" in " ".join(out.split())) == warned
         found = calibrant("fit", files.val, "-o", "c.json", "--json").record
         assert found["interval"] == pytest.approx([low, high], rel=1e-6)

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from calibrant.audits.sample import SAMPLE_CLUSTER, SAMPLE_WEIGHTS
-from calibrant.audits.verdict import decision_level, significance_level
+from calibrant.audits.verdict import MIN_OUTCOME_ROWS, decision_level, significance_level
 from calibrant.calibrators.choice import cross_fit
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError
 from calibrant.metrics.compare import compare
-from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.sample_scores import top_class
 from calibrant.metrics.scorecard import row_weights
 from calibrant.metrics.scoring import score

@@ -16,12 +16,12 @@ from calibrant.metrics.exact import (
     gap_limits,
     gap_p_value,
 )
-from calibrant.metrics.intervals import MIN_OUTCOME_ROWS
 from calibrant.metrics.scorecard import Scorecard
 
 SINGLE_DIRECTION_SHARE = 0.8  # share of the ECE in one direction from which the verdict names that direction
 MIN_EFFECTIVE_ROWS = 30  # with fewer, a verdict without significance is "too_few_rows"
 MAX_SIGNIFICANCE = 0.05
+MIN_OUTCOME_ROWS = 20  # correct or incorrect effective rows, below which little can be said of these
 
 VerdictKind = Literal["overconfident", "underconfident", "mixed", "no_direction", "no_evidence", "too_few_rows"]
 

@@ -152,7 +152,7 @@ class TemperatureScaling(OneTemperature):
     def shown_parameters(self) -> dict[str, str]:
         shown = {"temperature": f"{self.temperature:.6g}"}
         if self.interval is not None:
-            shown["interval"] = f"{self.interval[0]:.4g} to {self.interval[1]:.4g} ({LEVEL:.0%})"
+            shown["interval"] = f"{self.interval[0]:.4g} to {self.interval[1]:.4g} ({100 * LEVEL:.0f} %)"
         return shown
 
     def summary(self) -> dict[str, Any]:

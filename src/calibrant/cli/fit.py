@@ -101,7 +101,7 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
     notes = [f"{nll} after is measured on the rows of the fit; score other rows."]
     if isinstance(calibrator, TemperatureScaling) and calibrator.rests_on_few_rows:
-        few = f"About {calibrator.influential_rows:.1g} rows decide the temperature"
+        few = f"About {calibrator.influential_rows:.0f} rows decide the temperature"
         notes.append(f"{few}: errors, or rows of far larger logits than the others. Fit it on more rows.")
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",

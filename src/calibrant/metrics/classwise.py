@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import betainc, gammainc
+from scipy.special import betainc, gammainc, gammaincc, ndtr
 from torch import Tensor
 
 from calibrant._checks import check_integer
@@ -12,6 +12,8 @@ from calibrant.metrics.checks import check_scored
 from calibrant.metrics.hypotheses import Bins, Limits, invert, limits_of, ray_gaps
 from calibrant.metrics.intervals import ABSOLUTE_SUM, binned_interval
 from calibrant.metrics.sample_scores import sample_scores
+
+FEW_ERRORS = 20.0
 
 
 def classwise_calibration_error(
@@ -57,22 +59,30 @@ def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel:
     classes, one is enough; of more, the covariance of gaps above ½ with those below is included. Classes of a
     multi-label model are assumed to be fully correlated, which gives the widest limits.
     """
+    observed = float(cece(classes))
     if not multilabel and len(classes.total) == 2:
-        return binned_interval(classes[1], level, seed, norm=ABSOLUTE_SUM)
+        low, high = binned_interval(classes[1], level, seed, norm=ABSOLUTE_SUM)
+        return min(low, observed), max(high, observed)
     flat = _flat(classes)
-    observed, bins = float(cece(classes)), Bins.of(flat)
+    bins = Bins.of(flat)
     number = torch.arange(len(flat.total))[flat.total > 0] // classes.total.shape[1]
     n_effective = float(classes.total[0].sum() ** 2 / classes.squared[0].sum())
     step = (1.0 if multilabel else 2 / len(classes.total)) / n_effective  # an error moves the gaps of two classes
+    errors = _errors(bins, bins.correct)
     found: list[Float64Array] = []
-    for gaps in ray_gaps(bins):
+    for sign, gaps in zip((1, -1), ray_gaps(bins), strict=True):
         mean, deviation = np.array([_moments(bins, gap, number.numpy(), multilabel=multilabel) for gap in gaps]).T
         shape = (mean / np.maximum(deviation, 1e-6 * mean + 1e-300)) ** 2
-        below, above = (
-            gammainc(shape, np.maximum(x, 0) * shape / mean) for x in (observed - step / 2, observed + step)
-        )
+        usual = max(observed, mean[0] - deviation[0])  # as in `invert_drawn`
+        below, above = (gammainc(shape, np.maximum(x, 0) * shape / mean) for x in (observed - step / 2, usual + step))
+        if sign < 0:  # as in `invert_drawn`
+            in_direction = float(np.sign(gaps[-1]) @ bins.gap)
+            above = ndtr((in_direction - np.abs(gaps).sum(1)) / np.maximum(deviation, 1e-300))
+        if errors < FEW_ERRORS:  # no continuous distribution knows how often there are so few
+            expected = np.array([_errors(bins, bins.rows * bins.accuracy(gap)) for gap in gaps])
+            above = np.maximum(above, gammaincc(errors + 1, expected))
         found += invert(gaps, 1 - below, above, (mean - mean[0]) / max(4 * deviation[0], 1e-12), level)
-    low, high = limits_of(found, lambda gap: float(np.abs(gap).sum()), observed)
+    low, high = limits_of(found, lambda gap: float(np.abs(gap).sum()))
     return min(low, observed), max(high, observed)
 
 
@@ -80,7 +90,12 @@ def classwise_floor(classes: BinSums) -> float:
     """The sum over classes and bins of the mean absolute gap of a calibrated model."""
     bins = Bins.of(_flat(classes))
     deviation = mean_absolute_deviation(bins.rows * bins.confidence, bins.rows, bins.confidence)
-    return float((deviation * bins.mass / bins.rows).sum())
+    return float((bins.stretch * deviation * bins.mass / bins.rows).sum())
+
+
+def _errors(bins: Bins, labelled: Float64Array) -> float:
+    """About the number of errors: rows of the rarer outcome of each bin, of which an error makes two."""
+    return float(np.minimum(labelled, bins.rows - labelled).sum()) / 2
 
 
 def _flat(classes: BinSums) -> BinSums:
@@ -96,11 +111,12 @@ def _moments(bins: Bins, gap: Float64Array, number: NDArray[np.int64], *, multil
     n, p, expected = bins.rows, bins.accuracy(gap), bins.rows * bins.confidence
     unit = bins.mass / n
     first = mean_absolute_deviation(expected, n, p)
-    variance = np.maximum(n * p * (1 - p) + (n * p - expected) ** 2 - first**2, 0.0) * unit**2
+    variance = np.maximum(n * p * (1 - p) + (n * p - expected) ** 2 - first**2, 0.0) * (bins.stretch * unit) ** 2
+    first = np.abs(gap) + bins.stretch * (first * unit - np.abs(gap))
     deviation = float(np.sqrt(np.bincount(number, variance)).sum())
     if not multilabel:
         deviation = float(np.sqrt(variance.sum() + _shared_variance(bins, gap, variance)))
-    return max(float((first * unit).sum()), 1e-12), deviation
+    return max(float(first.sum()), 1e-12), deviation
 
 
 def mean_absolute_deviation(a: Float64Array, n: Float64Array, p: Float64Array) -> Float64Array:

@@ -194,7 +194,8 @@ def _by_class(part: Tensor, bins: BinSums) -> Tensor:
 def _gap_variance(bins: BinSums) -> Tensor:
     """(classes,) the variance of the weighted sum of confidence − correct, about its mean, for independent rows."""
     total = bins.total.view(-1, bins.total.shape[-1])
-    accuracy, confidence = (torch.nan_to_num(x).view_as(total) for x in (bins.accuracy, bins.mean_confidence))
+    filled = bins.total > 0  # an empty bin may have a confidence, rounded from 0
+    accuracy, confidence = (torch.where(filled, x, 0.0).view_as(total) for x in (bins.accuracy, bins.mean_confidence))
     mean = ((confidence - accuracy) * total).sum(-1, keepdim=True) / total.sum(-1, keepdim=True)
     gap = confidence - accuracy - mean
     return (bins.squared.view_as(total) * (accuracy * (1 - accuracy) + gap**2)).sum(-1)
@@ -209,6 +210,8 @@ def _ratio(sums: Tensor, variance: Float64Array, squared: float) -> tuple[float,
     size = weight.sum(1)
     freedom = float(size.sum() ** 2 / max((size**2).sum(), 1e-300)) - 1
     freedom = freedom if freedom > 1e-9 else 0.0
+    if not bool(sums.isfinite().all()):
+        return float((weight**2).sum()) / squared, freedom
     between, independent = float((_deviations(sums) ** 2).sum()), float(variance.sum())
     if independent <= 1e-12 * squared or not math.isfinite(between):
         return float((weight**2).sum()) / squared, freedom

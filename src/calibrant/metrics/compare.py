@@ -33,6 +33,7 @@ from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.predictions import Predictions
 
 COMPARISON_DRAWS = 2000
+EXPECTED_ON_ERRORS = ("nll", "brier")  # metrics that the model itself expects a value of, where it errs
 NO_FREEDOM = 1e-9  # degrees of freedom of one cluster, up to rounding
 
 
@@ -213,7 +214,9 @@ def _standard_error(
         return math.inf, 0.0, 0.0
     if metric.gaps is not None:
         first, second = (metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True))
+        row_share = float((pair[0].weights / pair[0].weights.sum()).square().sum())
         covariance = _joint_covariance(first, second, clusters, shares[0])
+        covariance += _unseen_outcome(first, second, row_share)
         if metric.debiased:
             return _error_of_squares(first, second, covariance), freedom, 0.0
         error, noise = _draw_norms(first, second, covariance, seed)
@@ -225,7 +228,22 @@ def _standard_error(
         for model, card, share in zip(pair, cards, shares, strict=True)
     )
     noise = 0.0 if metric.noise is None else metric.noise(cards[0]) - metric.noise(cards[1])
-    return float((of_a - of_b).norm()), freedom, noise
+    row_share = float(weights @ weights)
+    unseen = spread = _unseen_error(metric, cards, row_share)
+    if metric.parts == ("classes",) and not torch.equal(of_a, of_b):
+        spread = 2 / cards[0].n_classes * row_share  # an error moves the gaps of two classes
+    return math.hypot(float((of_a - of_b).norm()), spread), freedom, noise - unseen
+
+
+def _unseen_error(metric: Metric, cards: list[Scorecard], share: float) -> float:
+    """What one error more than was seen would add to the difference of two NLLs or Brier scores.
+
+    Without errors, the rows vary little, and their variance says nothing of how rare errors are.
+    """
+    if metric.key not in EXPECTED_ON_ERRORS:
+        return 0.0
+    first, second = (card.means.expected_error(metric.key) for card in cards)
+    return (first - second) * share if math.isfinite(first - second) else 0.0
 
 
 def _cluster_shares(model: ScoredPredictions, clusters: Tensor, *, errors: bool) -> Tensor:
@@ -259,6 +277,14 @@ def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters:
     gap = np.concatenate([first.gap, second.gap])
     both = np.outer(sums.T @ scaled, gap)
     return np.asarray((sums.T @ sums).toarray() - both - both.T + scaled @ scaled * np.outer(gap, gap))
+
+
+def _unseen_outcome(first: BinnedResiduals, second: BinnedResiduals, share: float) -> Float64Array:
+    """The covariance of one outcome more than was seen: of a random row, in the bin that it has in each model."""
+    n, shape = len(first.number), (len(first.number), first.n_bins + second.n_bins)
+    bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
+    members = scipy.sparse.csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), bins)), shape=shape)
+    return np.asarray((members.T @ members).toarray() * (share**2 / n))
 
 
 def _error_of_squares(first: BinnedResiduals, second: BinnedResiduals, covariance: Float64Array) -> float:

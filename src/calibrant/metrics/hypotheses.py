@@ -20,7 +20,7 @@ N_DRAWS = 600
 SIGNIFICANT = 3.0  # standard deviations from which a gap is taken to be more than noise
 REACH = 6.0  # standard deviations of the sum of all gaps that a ray goes on beyond the fit
 RARE_REACH = 16.0  # the same in outcomes, for rows without variance
-N_LEVELS = (12, 8)  # hypotheses on the first and on the second ray
+N_LEVELS = (14, 9)  # hypotheses on the first and on the second ray
 MAX_LOGIT = 14.0
 TAIL_SHARE = 0.8  # of the tails of an interval; the rest is for the direction of the ray, which is estimated
 USUAL = 0.16  # quantile one standard deviation below the middle
@@ -42,7 +42,8 @@ class Hypothesis:
 class Bins:
     """The bins that are not empty, as numbers of independent rows."""
 
-    rows: Float64Array  # (m,) effective sample sizes
+    effective: Float64Array  # (m,) effective sample sizes
+    rows: Float64Array  # (m,) the same as whole numbers, at least 1, from which outcomes are drawn
     correct: Float64Array  # (m,) of these, not rounded
     confidence: Float64Array  # (m,) means
     mass: Float64Array  # (m,) of sum 1
@@ -50,9 +51,15 @@ class Bins:
     @classmethod
     def of(cls, sums: BinSums) -> "Bins":
         filled = sums[sums.total > 0]
-        rows = np.maximum(np.rint(filled.effective.numpy()), 1.0)
+        effective = filled.effective.numpy()
+        rows = np.maximum(np.rint(effective), 1.0)
         confidence = np.clip(filled.mean_confidence.numpy(), 0.0, 1.0)
-        return cls(rows, filled.accuracy.numpy() * rows, confidence, filled.mass.numpy())
+        return cls(effective, rows, filled.accuracy.numpy() * rows, confidence, filled.mass.numpy())
+
+    @property
+    def stretch(self) -> Float64Array:
+        """(m,) by what the noise of the whole numbers of rows is too small: 1 for rows without weights or clusters."""
+        return np.sqrt(self.rows / self.effective)
 
     @property
     def gap(self) -> Float64Array:
@@ -64,7 +71,7 @@ class Bins:
     def deviation(self, gap: Float64Array) -> Float64Array:
         """(m,) standard deviations of the gaps where these are the true ones."""
         accuracy = self.accuracy(gap)
-        return np.asarray(self.mass * np.sqrt(accuracy * (1 - accuracy) / self.rows))
+        return np.asarray(self.mass * np.sqrt(accuracy * (1 - accuracy) / self.effective))
 
 
 def draw_gaps(bins: Bins, gaps: Sequence[Float64Array], seed: int, n_draws: int = N_DRAWS) -> Iterator[Float64Array]:
@@ -77,7 +84,8 @@ def draw_gaps(bins: Bins, gaps: Sequence[Float64Array], seed: int, n_draws: int 
         if rare.any():
             rows = bins.rows[rare].astype(np.int64)
             counts = np.random.default_rng([seed, 1]).binomial(rows, accuracy[rare], (n_draws, len(rows)))
-            drawn[:, rare] = bins.mass[rare] * (bins.confidence[rare] - counts / rows)
+            noise = bins.mass[rare] * (accuracy[rare] - counts / rows)
+            drawn[:, rare] = gap[rare] + bins.stretch[rare] * noise
         yield drawn
 
 
@@ -88,16 +96,19 @@ def ray_gaps(bins: Bins) -> list[list[Float64Array]]:
     scale = float(np.sqrt((np.maximum(bins.deviation(fitted), bins.deviation(0 * fitted)) ** 2).sum()))
     reach = REACH * scale + RARE_REACH / float(bins.rows.sum())
     size = float(np.abs(fitted).sum())
-    directed = float((np.sign(fitted) * bins.gap).sum()) > SIGNIFICANT * scale
-    ends = [(1.0, max(size - reach, 0.0), size + reach, N_LEVELS[0])]
-    ends += [] if directed else [(-1.0, 0.0, reach, N_LEVELS[1])]
+    ends = [(1.0, max(size - reach, 0.0), size + reach, N_LEVELS[0]), (-1.0, 0.0, reach, N_LEVELS[1])]
     found = []
     for sign, low, high, n_levels in ends:
-        share = np.linspace(0.0, 1.0, n_levels) ** (2 if low == 0 else 1)  # near calibration, each outcome counts
-        levels = np.unique(np.append(low + share * (high - low), 0.0))
-        steps = _steps(bins, shift, residual, sign, levels)
-        found.append([_gaps(bins, shift, residual, sign * t) for t in steps])
+        steps, sizes = _sizes(bins, shift, residual, sign)
+        levels = low + _spread(n_levels) * (min(high, sizes[-1]) - low)
+        reached = np.unique(np.interp(np.append(levels, 0.0), sizes, steps))
+        found.append([_gaps(bins, shift, residual, sign * t) for t in reached])
     return found
+
+
+def _spread(n: int) -> Float64Array:
+    """Numbers from 0 to 1, dense at the ends: near calibration, and where all rows are correct, each outcome counts."""
+    return np.asarray((1 - np.cos(np.linspace(0.0, np.pi, n))) / 2)
 
 
 @lru_cache(maxsize=4)
@@ -123,7 +134,7 @@ def _smooth_fit(bins: Bins) -> tuple[Float64Array, Float64Array]:
         beta = beta + step / max(1.0, float(np.abs(step).max()))
     shift = inputs @ beta
     if float(np.abs(shift).max()) < 1e-9:  # the outcomes tell no direction
-        shift = -np.where(x == 0, 1e-9, x)
+        shift = -1e-9 * np.where(x == 0, 1.0, x)
     gap = _gaps(bins, shift, 0 * shift, 1.0)
     residual = bins.gap - gap
     return shift, np.where(np.abs(residual) > SIGNIFICANT * bins.deviation(gap), residual, 0.0)
@@ -136,12 +147,12 @@ def _gaps(bins: Bins, shift: Float64Array, residual: Float64Array, t: float) -> 
     return bins.mass * (bins.confidence - bins.accuracy(gap))
 
 
-def _steps(bins: Bins, shift: Float64Array, residual: Float64Array, sign: float, levels: Float64Array) -> Float64Array:
-    """Where on the ray the absolute gaps sum to these levels."""
-    steps = np.concatenate([[0.0], np.geomspace(1e-3, 1e4, 50)])
+def _sizes(bins: Bins, shift: Float64Array, residual: Float64Array, sign: float) -> tuple[Float64Array, Float64Array]:
+    """Steps on a ray, and the sum of the absolute gaps at each."""
+    farthest = max(1e4, 100 / float(np.abs(shift).max()))  # where all rows are correct, or none
+    steps = np.concatenate([[0.0], np.geomspace(1e-7 * farthest, farthest, 80)])
     sizes = np.array([np.abs(_gaps(bins, shift, residual, sign * t)).sum() for t in steps])
-    sizes = np.maximum.accumulate(sizes)
-    return np.unique(np.interp(levels, sizes, steps))
+    return steps, np.maximum.accumulate(sizes)
 
 
 def invert(
@@ -165,23 +176,27 @@ def _normal(probability: Float64Array) -> Float64Array:
     return np.asarray(ndtri(np.clip(probability, 0.2 / N_DRAWS, 1 - 0.2 / N_DRAWS)))
 
 
-def invert_drawn(ray: Sequence[Hypothesis], observed: float, estimate: Statistic, level: float) -> list[Float64Array]:
+def invert_drawn(
+    ray: Sequence[Hypothesis], observed: float, estimate: Statistic, level: float, *, gap: Float64Array | None = None
+) -> list[Float64Array]:
     """`invert` where the distribution of the estimate is that of the drawn gaps.
 
     An estimate that is unusually small even for a calibrated model does not make the interval shorter: for the last
-    gaps it counts as one standard deviation below what such a model has.
+    gaps it counts as one standard deviation below what such a model has. With the observed ``gap``, as on the second
+    ray, the last gaps are those that the sum of the gaps in the direction of the ray does not contradict: the estimate
+    does not know the sign.
     """
     estimates = np.array([estimate(hypothesis.drawn) for hypothesis in ray])
     slack = 1e-9 * (1 + abs(observed))
     usual = max(observed, float(np.quantile(estimates[0], USUAL)))
+    at_most = (estimates <= usual + slack).mean(1)
+    if gap is not None:
+        sign = np.sign(ray[-1].gap)
+        at_most = np.array([(hypothesis.drawn @ sign <= gap @ sign + slack).mean() for hypothesis in ray])
     means = estimates.mean(1)
-    return invert(
-        [hypothesis.gap for hypothesis in ray],
-        (estimates >= observed - slack).mean(1),
-        (estimates <= usual + slack).mean(1),
-        (means - means[0]) / max(4 * float(estimates[0].std()), 1e-12),
-        level,
-    )
+    distance = (means - means[0]) / max(4 * float(estimates[0].std()), 1e-12)
+    at_least = (estimates >= observed - slack).mean(1)
+    return invert([hypothesis.gap for hypothesis in ray], at_least, at_most, distance, level)
 
 
 def _crossing(margin: Float64Array, gaps: Sequence[Float64Array]) -> Float64Array | None:
@@ -194,7 +209,7 @@ def _crossing(margin: Float64Array, gaps: Sequence[Float64Array]) -> Float64Arra
     return gaps[i] + share * (gaps[i - 1] - gaps[i])
 
 
-def limits_of(found: Iterable[Float64Array], truth: Callable[[Float64Array], float], observed: float) -> Limits:
-    """The smallest and the largest true error of these gaps; the observed one where there are none."""
-    errors = [truth(gap) for gap in found] or [observed]
+def limits_of(found: Iterable[Float64Array], truth: Callable[[Float64Array], float]) -> Limits:
+    """The smallest and the largest true error of these gaps; anything is possible where there are none."""
+    errors = [truth(gap) for gap in found] or [0.0, 1.0]
     return min(errors), min(max(errors), 1.0)

@@ -32,7 +32,6 @@ FLOOR_DRAWS = 1000
 N_STRATA = 256  # of neighbouring bins that are drawn together where a metric needs the order of confidences
 INTERVAL_STRATA = 32  # the same for intervals
 KERNEL_POINTS = 128  # at which smoothed gaps are compared
-MIN_OUTCOME_ROWS = 20  # correct or incorrect effective rows, below which little can be said of these
 TILTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)  # standard deviations by which all gaps are moved in one direction
 
 
@@ -69,11 +68,13 @@ def error_interval(
     tilts: tuple[int, ...] = (),
 ) -> Limits:
     """The smallest and the largest error under a hypothesis that the observed estimate does not contradict."""
-    observed = float(estimate(Bins.of(sums).gap))
-    found: list[Float64Array] = []
-    for ray in (*rays(sums, seed), *(_tilted_ray(sums, seed, sign) for sign in tilts)):
+    gap = Bins.of(sums).gap
+    observed = float(estimate(gap))
+    first, opposite = rays(sums, seed)
+    found = invert_drawn(opposite, observed, estimate, level, gap=gap)
+    for ray in (first, *(_tilted_ray(sums, seed, sign) for sign in tilts)):
         found += invert_drawn(ray, observed, estimate, level)
-    return limits_of(found, truth, observed)
+    return limits_of(found, truth)
 
 
 # Over bins
@@ -126,8 +127,8 @@ def debiased_floor(bins: BinSums, seed: int) -> float:
 def _debiased(bins: Bins, gap: Float64Array) -> Float64Array:
     """The debiased error of gaps (…, m), where rows count by their effective number."""
     accuracy = bins.accuracy(gap)
-    bias = accuracy * (1 - accuracy) / np.maximum(bins.rows - 1, 1e-9)
-    terms = np.where(bins.rows > 2 - 1e-9, bins.mass * ((gap / bins.mass) ** 2 - bias), 0.0)
+    bias = accuracy * (1 - accuracy) / np.maximum(bins.effective - 1, 1e-9)
+    terms = np.where(bins.effective > 2 - 1e-9, bins.mass * ((gap / bins.mass) ** 2 - bias), 0.0)
     return np.asarray(np.sqrt(np.maximum(terms.sum(-1), 0.0)))
 
 

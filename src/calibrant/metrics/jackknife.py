@@ -42,7 +42,8 @@ def jackknife(predictions: Predictions, card: Scorecard, groups: NDArray[np.int6
     .. math:: \frac{J - 1}{J} \sum_j (m_j - \overline{m})^2
 
     where :math:`m_j` is its value without group j of J. Means and the ECE are exact; of the other metrics, the
-    bins and the weights of the rows stay those of all rows.
+    bins and the weights of the rows stay those of all rows, and the debiased error, which has none where it is 0, is
+    linearized.
 
     Args:
         predictions: Labelled predictions.
@@ -64,17 +65,24 @@ def jackknife(predictions: Predictions, card: Scorecard, groups: NDArray[np.int6
         if value is None or not math.isfinite(value):
             continue
         if metric.gaps is not None:
-            found[name] = value + _norm_changes(metric.gaps(rows, card.n_bins), groups, remaining)
+            changes, norm = _norm_changes(metric.gaps(rows, card.n_bins), groups, remaining)
+            if not metric.debiased:
+                found[name] = value + changes
+            elif value > 0:
+                found[name] = value + changes * norm / value
         elif metric.influence is not None:
             influence = metric.influence(rows, card).numpy()
             found[name] = value - np.bincount(groups, influence, n_groups) / remaining
     return found
 
 
-def _norm_changes(gaps: BinnedResiduals, groups: NDArray[np.int64], remaining: NDArray[np.int64]) -> Float64Array:
-    """The change of a norm of gaps without each group."""
+def _norm_changes(
+    gaps: BinnedResiduals, groups: NDArray[np.int64], remaining: NDArray[np.int64]
+) -> tuple[Float64Array, float]:
+    """The change of a norm of gaps without each group, and the norm."""
     cells = groups * gaps.n_bins + gaps.number.numpy()
     sums = np.bincount(cells, gaps.residual.numpy(), len(remaining) * gaps.n_bins).reshape(len(remaining), -1)
     total = sums.sum(0)
     without = gaps.norm(gaps.linear((total - sums) * (len(groups) / remaining[:, None])))
-    return gaps.response * (without - gaps.norm(gaps.linear(total)))
+    norm = float(gaps.norm(gaps.linear(total)))
+    return gaps.response * (without - norm), norm

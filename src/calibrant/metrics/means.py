@@ -15,6 +15,7 @@ from calibrant.metrics.sample_scores import SampleScores, sample_scores
 
 MEAN_COLUMNS = ("correct", "confidence", "complement", "nll", "brier", "entropy", "expected_nll", "expected_brier")
 MAX_BRIER = 2.0
+MIN_EFFECTIVE_ROWS = 1.5  # with fewer, a mean has no variance to speak of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +57,7 @@ class Means:
             low, high = self.interval("complement", level)
             return 1 - high, 1 - low
         largest = {"complement": 1.0, "brier": MAX_BRIER}.get(column, math.inf)
-        if effective <= 1 + 1e-9:
+        if effective < MIN_EFFECTIVE_ROWS:
             return 0.0, largest
         weight = float(self.weight[which])
         _, first, second = self.sums[which, MEAN_COLUMNS.index(column)].tolist()
@@ -66,18 +67,18 @@ class Means:
         mirrored = errors and column == "brier"
         mean = MAX_BRIER - mean if mirrored else mean
         rare = mean + variance * effective / mean if mean > 0 else 0.0  # Σx²/Σx: a row that the sum depends on
-        if (expected := self._expected_error(column)) is not None:
+        if column in ("nll", "brier"):
+            expected = self.expected_error(column)
             rare = max(rare, MAX_BRIER - expected if mirrored else expected)
         low, high = gamma_limits(mean, variance, rare / effective, level)
         low, high = low, min(high, largest)
         return (MAX_BRIER - high, MAX_BRIER - low) if mirrored else (low, high)
 
-    def _expected_error(self, column: str) -> float | None:
-        """The score that an error has by the model's own probabilities."""
-        if column not in ("nll", "brier"):
-            return None
+    def expected_error(self, column: str) -> float:
+        """The NLL or Brier score that an error has by the model's own probabilities."""
         complement = self.value("complement")
-        return self.value(f"expected_{column}") / complement if complement > 0 else None
+        certain = {"nll": math.inf, "brier": MAX_BRIER}[column]  # an error of a model that excludes errors
+        return self.value(f"expected_{column}") / complement if complement > 0 else certain
 
 
 def gamma_limits(mean: float, variance: float, rare: float, level: float) -> tuple[float, float]:
@@ -90,7 +91,9 @@ def gamma_limits(mean: float, variance: float, rare: float, level: float) -> tup
     [0.0, 3.689]
     """
     tail = (1 - level) / 2
-    low = mean if variance <= 0 else float(gammaincinv(mean**2 / variance, tail)) * variance / mean
+    low = mean if variance <= 0 or mean <= 0 else float(gammaincinv(mean**2 / variance, tail)) * variance / mean
+    if not math.isfinite(rare * rare):
+        return min(low, mean), math.inf
     mean, variance = mean + rare, variance + rare**2
     high = mean if variance <= 0 else float(gammaincinv(mean**2 / variance, 1 - tail)) * variance / mean
     return min(low, mean), high

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from calibrant.metrics.clusters import (
     mean_effect,
     spread_classes,
 )
-from calibrant.metrics.histogram import TIE_BITS, fine_histogram, strata
+from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
@@ -34,8 +34,17 @@ from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
-BINLESS = ("kse", "smece")  # calibration errors over the order of confidences
-ROWS_PER_STRATUM = 2  # independent rows of clusters in a stratum of neighbouring confidences
+
+
+class DesignEffects(NamedTuple):
+    """By how much the rows of clusters vary more than independent ones."""
+
+    overall: float  # of a sum over all bins
+    in_bins: float  # of one bin
+    freedom: float  # degrees of freedom of the overall effect
+    n_effective: float  # without clusters
+
+
 POSITIVE = "positive_"  # begins the parts that describe the probability of class 1
 
 
@@ -178,8 +187,14 @@ class Scorecard:
             UndefinedMetricError: The metric is undefined on these rows.
         """
         check_level(level)
-        metric = self._metric(name)
-        return metric.interval(self._without_clusters(metric, level), level, check_integer("seed", seed, 0))
+        metric, seed = self._metric(name), check_integer("seed", seed, 0)
+        low, high = metric.interval(self._without_clusters(metric, level), level, seed)
+        if self.clusters is None or metric.floor is None:
+            return low, high
+        effects = self._design_effects(metric)
+        wider = math.sqrt(effects.overall / max(effects.in_bins, 1.0)) if effects.overall > effects.in_bins else 1.0
+        middle = (low + high) / 2  # the bins of a cluster err together, which adds to the width and not to the noise
+        return max(middle - wider * (middle - low), 0.0), min(middle + wider * (high - middle), 1.0)
 
     def noise_floor(self, name: str, *, seed: int = 0) -> float:
         """Expected value for a perfectly calibrated model with these confidences, on as many rows.
@@ -261,42 +276,38 @@ class Scorecard:
         """The same scorecard with the number of independent rows; without a level, for the noise floor of a metric."""
         if self.clusters is None:
             return self
-        effect, freedom, n_effective = self._design_effect(metric, floor=level is None)
-        effect = max(effect, 1.0) if level is None else adjust_effect(effect, freedom, n_effective, level)
-        effect = min(effect, n_effective)
-        sums = {part: inflate(part_sums, effect) for part, part_sums in self.sums.items()}
-        if metric.key.removesuffix("_positive") in BINLESS:  # the noise of a stratum is drawn from at least one row
-            n_strata = max(self.n_bins, int(n_effective / effect / ROWS_PER_STRATUM))
-            for part in {"histogram", f"{POSITIVE}histogram"} & sums.keys():
-                sums[part] = replace(sums[part], sums=strata(sums[part].sums, n_strata))
-        return replace(self, clusters=None, sums=sums)
+        effects = self._design_effects(metric)
+        effect = max(effects.in_bins, 1.0)
+        if level is not None:
+            effect = adjust_effect(effect, effects.freedom, effects.n_effective, level)
+        effect = min(effect, effects.n_effective)
+        return replace(self, clusters=None, sums={part: inflate(sums, effect) for part, sums in self.sums.items()})
 
-    def _design_effect(self, metric: Metric, *, floor: bool) -> tuple[float, float, float]:
-        """The design effect of a metric, its degrees of freedom, and the effective sample size without it."""
+    def _design_effects(self, metric: Metric) -> DesignEffects:
         assert self.clusters is not None
         if metric.parts == ("means",):
+            errors = metric.on_errors
             column = metric.key.removesuffix("_on_errors")
-            errors = column != metric.key
             which, column = int(errors), {"accuracy": "correct"}.get(column, column)
             n_effective = float(self.means.weight[which] ** 2 / self.means.squared[which])
             columns = (column,) if column in MEAN_COLUMNS else MEAN_COLUMNS  # another metric than those of the table
-            effects = [mean_effect(self.clusters, self.means, name, errors=errors) for name in columns]
-            return *max(effects), n_effective
+            effect, freedom = max(mean_effect(self.clusters, self.means, name, errors=errors) for name in columns)
+            return DesignEffects(effect, effect, freedom, n_effective)
         part, bins = "bins", self.top_bins
         if metric.binary:
             part, bins = "positive_bins", self.positive_class.top_bins
         if metric.parts == ("classes",):
             part, bins = "classes", self.class_bins[spread_classes(self.n_classes)]
-        n_effective = _n_effective(bins)
         overall, freedom = gap_effect(self.clusters, part, bins)
-        in_bins = bin_effect(self.clusters, part, bins)
-        if floor and metric.key.removesuffix("_positive") != "kse":  # which adds up the noise of many bins
-            return in_bins, freedom, n_effective
         if metric.key == "aurc":
             overall = max(overall, mean_effect(self.clusters, self.means, "correct", errors=False)[0])
         if part == "classes":  # where a prediction is wrong, the gap of one class rises and that of another falls
             overall = max(overall, gap_effect(self.clusters, "bins", self.top_bins)[0])
-        return max(overall, in_bins), freedom, n_effective
+        in_bins = bin_effect(self.clusters, part, bins)
+        overall = max(overall, in_bins)
+        if metric.key.removesuffix("_positive") in ("aurc", "kse"):  # which add up the noise of many bins
+            in_bins = overall
+        return DesignEffects(overall, in_bins, freedom, _n_effective(bins))
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)

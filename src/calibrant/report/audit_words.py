@@ -264,7 +264,7 @@ def advice_sentence(advice: Advice) -> str:
     texts = {name: as_text(facts[name]) for name, as_text in FACT_FORMATS.items() if name in facts}
     if "n_rows" in facts:
         texts["rows"] = _rows(facts["n_rows"], facts.get("n_effective", facts["n_rows"]), facts.get("cluster"))
-        source = f", from as many times more values of {facts['cluster']}" if "cluster" in facts else ""
+        source = f" rows, of four times as many values of {facts['cluster']}" if "cluster" in facts else ""
         texts["four_times"] = f"{4 * facts['n_rows']:,}{source}"
     if "ece_interval" in facts:
         low, high = facts["ece_interval"]

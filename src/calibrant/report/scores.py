@@ -211,7 +211,7 @@ def why_untested(best: Score, other: Score) -> str:
     if len(seeds) < 2:
         return "fewer than two common seeds"
     if not all(math.isfinite(score.per_seed[seed]) for score in (best, other) for seed in seeds):
-        return "not finite"
+        return "a score is infinite"
     n_groups = {len(score.jackknife.get(seed, ())) for score in (best, other) for seed in seeds}
     return "" if len(n_groups) == 1 and min(n_groups) > 1 else "the noise of the test rows is unknown"
 
