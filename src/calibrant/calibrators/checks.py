@@ -84,7 +84,7 @@ def check_folds(folds: int, n_rows: int) -> int:
 
 def check_has_features(calibrator: str, features: Tensor | None, argument: str = "predictions") -> Tensor:
     if features is None:
-        hint = "give them with with_features(…), or --features FILE"
+        hint = "add them with Predictions.with_features, or to the file as the column features"
         raise InvalidInputError(f"{argument} must have features for {calibrator}; {hint}")
     return features
 

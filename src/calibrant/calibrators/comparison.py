@@ -218,6 +218,9 @@ class LeaveOneShiftOut:
 
     def _fit(self, cls: type[Calibrator], unseen: Any, target: Predictions) -> Calibrator:
         """The fit without one type of corruption, cached unless it depends on the target."""
+        if cls.fits_shifts and self.shift not in self.validation.columns.column_names:
+            hint = "name the column of its corruptions or domains with shift (--shift)"
+            raise InvalidInputError(f"validation has no column {self.shift!r}: {hint}")
         key = (cls.name, unseen)
         if key not in self._fits or cls.needs_target:
             try:
