@@ -318,3 +318,47 @@ def test_classwise_interval_with_few_errors(n_errors: int) -> None:
     exact = binomtest(n_errors, 50).proportion_ci(method="exact")
     assert high == pytest.approx(2 / 10 * exact.high, rel=0.2)
     assert low == pytest.approx(2 / 10 * exact.low, abs=5e-4)
+
+
+# Rows that say little
+
+
+def positive(p: float, correct: int, n: int) -> Predictions:
+    """Rows of one probability of class 1, of which so many have the label 1."""
+    return Predictions.from_positive_probs(torch.full((n,), p, dtype=torch.float64), (torch.arange(n) < correct).long())
+
+
+@pytest.mark.parametrize(
+    ("p", "correct", "n", "lowest", "highest"),
+    [
+        (0.5, 20, 40, 0.1, 0.25),  # the outcomes tell no direction
+        (1.0, 3, 3, 0.5, 0.8),  # nor do these, and they have no variance
+        (0.9, 60, 60, 0.09, 0.11),  # 60 of 60 correct are underconfident, never overconfident
+    ],
+)
+def test_upper_limits_of_few_or_equal_rows(p: float, correct: int, n: int, lowest: float, highest: float) -> None:
+    card = calibrant.score(positive(p, correct, n), metrics=["ece", "adaece", "kse", "cece"])
+    for name in card.names:
+        assert lowest < card.interval(name)[1] < highest, name
+
+
+def test_the_next_row_of_a_certain_model_may_be_an_error() -> None:
+    card = calibrant.score(positive(1.0, 50, 50), metrics=["nll", "brier"])
+    assert card.interval("nll") == (0.0, math.inf)
+    assert card.interval("brier")[1] > 0.1
+
+
+def test_one_row_of_almost_all_weight() -> None:
+    weights = torch.ones(200, dtype=torch.float64)
+    weights[0] = 40_000.0  # an effective sample size of 1.01
+    card = weighted(draw(200, 3, 0.6, 80), weights)
+    for name in card.names:
+        if card.get(name) is not None:
+            assert card.interval(name)[0] <= card[name] <= card.interval(name)[1] + 1e-12, name
+
+
+def test_classwise_interval_of_clusters_has_a_width() -> None:
+    rows = draw(600, 20, 1.0, 81)
+    clusters = Predictions.from_logits(rows.logits, rows.labels, columns={"patient": (torch.arange(600) // 15).numpy()})
+    low, high = calibrant.score(clusters, metrics=["cece"], cluster="patient").interval("cece")
+    assert low < 0.5 * high
