@@ -1,6 +1,7 @@
 """Intervals have their coverage, and noise floors are what a calibrated model scores."""
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from torch import Tensor
 import calibrant
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics import METRICS, Scorecard
+from calibrant.metrics.hypotheses import Bins, draw_gaps, invert_drawn, limits_of, rays
 from calibrant.metrics.intervals import bandwidth_response
 from calibrant.metrics.smooth import cosine_transform, fixed_point
 from calibrant.predictions import Predictions
@@ -362,3 +364,29 @@ def test_classwise_interval_of_clusters_has_a_width() -> None:
     clusters = Predictions.from_logits(rows.logits, rows.labels, columns={"patient": (torch.arange(600) // 15).numpy()})
     low, high = calibrant.score(clusters, metrics=["cece"], cluster="patient").interval("cece")
     assert low < 0.5 * high
+
+
+def test_outcomes_that_agree_too_well_do_not_shorten_the_interval() -> None:
+    """In each of five bins exactly as many rows are correct as the confidence says, which happens one time in 10^5."""
+    probs = torch.tensor([0.55, 0.65, 0.75, 0.85, 0.95], dtype=torch.float64).repeat_interleave(100)
+    correct = torch.arange(500) % 100 < (100 * probs).round()
+    card = calibrant.score(Predictions.from_positive_probs(probs, correct.long()), metrics=["ece", "kse"])
+    for name in card.names:
+        assert card[name] == pytest.approx(0, abs=1e-9)
+        low, high = card.interval(name)
+        assert low == 0, name
+        assert 0.02 < high < 0.08, name
+    first, _ = rays(card.top_bins, 0)
+    assert invert_drawn(first, 0.0, lambda gap: abs(gap).sum(-1), 0.95)  # calibration at least is not contradicted
+
+
+def test_less_than_one_independent_row_has_the_noise_of_that_share() -> None:
+    """Ten rows of confidence 0.5 that count as a quarter of one: a standard deviation of √(0.25 / 0.25)."""
+    sums = calibrant.score(positive(0.5, 5, 10), metrics=["ece"]).top_bins
+    bins = Bins.of(replace(sums, squared=sums.squared * 40))
+    [drawn] = draw_gaps(bins, [torch.zeros(1, dtype=torch.float64).numpy()], seed=0, n_draws=4000)
+    assert float(drawn.std()) == pytest.approx(1.0, rel=0.05)
+
+
+def test_without_a_hypothesis_anything_is_possible() -> None:
+    assert limits_of([], float) == (0.0, 1.0)

@@ -71,7 +71,7 @@ class Means:
             expected = self.expected_error(column)
             rare = max(rare, MAX_BRIER - expected if mirrored else expected)
         low, high = gamma_limits(mean, variance, rare / effective, level)
-        low, high = low, min(high, largest)
+        high = min(high, largest)
         return (MAX_BRIER - high, MAX_BRIER - low) if mirrored else (low, high)
 
     def expected_error(self, column: str) -> float:
