@@ -390,3 +390,12 @@ def test_less_than_one_independent_row_has_the_noise_of_that_share() -> None:
 
 def test_without_a_hypothesis_anything_is_possible() -> None:
     assert limits_of([], float) == (0.0, 1.0)
+
+
+def test_the_brier_score_of_errors_has_its_tail_on_the_left() -> None:
+    """Nearly all errors score 2, a few much less: the lower limit is further away than the upper one."""
+    probs = torch.full((40,), 0.999, dtype=torch.float64)
+    probs[:4] = 0.6
+    card = calibrant.score(Predictions.from_positive_probs(probs, [0] * 40), metrics=["brier_on_errors"])
+    low, high = card.interval("brier_on_errors")
+    assert card.brier_on_errors - low > 1.2 * (high - card.brier_on_errors)
