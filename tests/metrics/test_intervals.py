@@ -399,3 +399,18 @@ def test_the_brier_score_of_errors_has_its_tail_on_the_left() -> None:
     card = calibrant.score(Predictions.from_positive_probs(probs, [0] * 40), metrics=["brier_on_errors"])
     low, high = card.interval("brier_on_errors")
     assert card.brier_on_errors - low > 1.2 * (high - card.brier_on_errors)
+
+
+def test_the_largest_gap_may_be_in_a_bin_of_few_rows() -> None:
+    """The fit follows 5,000 rows at 0.999; of 5 rows at 0.6, any share may be correct."""
+    probs = torch.tensor([0.999] * 5000 + [0.6] * 5, dtype=torch.float64)
+    labels = [1] * 4950 + [0] * 50 + [1, 1, 1, 0, 0]
+    assert calibrant.score(Predictions.from_positive_probs(probs, labels), metrics=["mce"]).interval("mce")[1] > 0.3
+
+
+def test_classwise_interval_of_clusters_where_bins_are_empty() -> None:
+    labels = torch.arange(200) % 3
+    columns = {"patient": (torch.arange(200) // 5).numpy()}
+    rows = Predictions.from_logits(torch.zeros(200, 3), labels, columns=columns)
+    low, high = calibrant.score(rows, metrics=["cece"], cluster="patient").interval("cece")
+    assert 0 <= low < high < 0.2
