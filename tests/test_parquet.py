@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from calibrant._block_sums import BLOCK
 from calibrant._parquet import find_files, read_footer, read_part, read_table, write, write_table
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from faults.flips_parquet import attempt, flip, trials, written
 
 TABLE = pa.table({"label": pa.array(range(10), pa.int32()), "name": list("abcdefghij")})
 
@@ -126,3 +128,48 @@ def test_damaged_files_are_named(damage: str, tmp_path: Path) -> None:
         with pytest.raises(CorruptFileError, match=r"spoiled\.parquet is (not a Parquet file|damaged)") as caught:
             reader()
         assert "\n" not in str(caught.value)
+
+
+def test_no_damage_is_read_in_silence(tmp_path: Path) -> None:
+    """Flipped bits anywhere, and every bit of what tells where the footer is."""
+    tail = range(len(written("rows")[0]) - 8, len(written("rows")[0]))
+    for trial in trials(80, seed=0):
+        assert trial.attempt(tmp_path) is None, (trial.kind, trial.name)
+    for at in tail:
+        for bit in range(8):
+            assert attempt("rows", lambda good, at=at, bit=bit: flip(at, bit, good), tmp_path) is None, (at, bit)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1000, BLOCK, 3 * BLOCK + 5])
+def test_checksums_of_files_of_any_size_and_behind_urls(n_bytes: int, tmp_path: Path) -> None:
+    table, memory = pa.table({"x": pa.array(range(n_bytes // 8), pa.float64())}), fsspec.filesystem("memory")
+    for url in (str(tmp_path / "x.parquet"), "memory://runs/x.parquet"):
+        try:
+            write_table(url, table)
+            assert read_table(url, table.schema).equals(table)
+            with fsspec.open(url, "rb") as file:
+                content = file.read()
+            if n_bytes:
+                with fsspec.open(url, "wb") as file:
+                    file.write(flip(n_bytes // 2, 0, content))
+                with pytest.raises(CorruptFileError, match=r"x\.parquet is damaged: .* do not have the checksum"):
+                    read_table(url, table.schema)
+        finally:
+            if memory.exists("/runs"):
+                memory.rm("/runs", recursive=True)
+
+
+def test_files_of_other_programs(tmp_path: Path) -> None:
+    """They have no checksums, or those of Parquet; a copy keeps our metadata and not our checksums."""
+    ours, copy = tmp_path / "ours.parquet", tmp_path / "copy.parquet"
+    table = pa.table({"x": [i * 0.1 for i in range(1000)]}, metadata={"calibrant": "{}"})
+    write_table(ours, table)
+    for checksums in (False, True):
+        pq.write_table(pq.read_table(ours)[::-1], copy, use_dictionary=False, write_page_checksum=checksums)
+        assert read_table(copy, table.schema).equals(table[::-1])
+        copy.write_bytes(flip(3000, 0, copy.read_bytes()))
+        if checksums:
+            with pytest.raises(CorruptFileError, match=r"copy\.parquet is damaged: .*CRC"):
+                read_table(copy, table.schema)
+        else:
+            assert not read_table(copy, table.schema).equals(table[::-1])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from calibrant._block_sums import BlockWriter, with_block_sums
 from calibrant._files import atomic_write, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
@@ -39,16 +40,23 @@ class ParquetFile:
 def open_parquet(url: str, location: str) -> pq.ParquetFile:
     """Raises: NoDataError, ResourceError, CorruptFileError."""
     filesystem, path = filesystem_of(location)
+    checked = None
     try:
         if isinstance(filesystem, LocalFileSystem):
-            return pq.ParquetFile(path, memory_map=True)  # otherwise pyarrow reads the column of a row group at once
-        return pq.ParquetFile(filesystem.open(path, "rb"))
+            source = pa.memory_map(path)  # otherwise pyarrow reads the column of a row group at once
+        else:
+            source = pa.PythonFile(filesystem.open(path, "rb"), mode="r")
+        checked = with_block_sums(source, url)
+        return pq.ParquetFile(source if checked is None else checked, page_checksum_verification=checked is None)
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
     except PermissionError as error:
         raise read_error(url, error) from None
+    except CorruptFileError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"{url} is not a Parquet file: {first_line(error)}") from None
+        what = "not a Parquet file" if checked is None else "damaged"
+        raise CorruptFileError(f"{url} is {what}: {first_line(error)}") from None
 
 
 def read_footer(url: str) -> ParquetFile:
@@ -150,9 +158,11 @@ def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema
     lists = [f.name for f in schema if pa.types.is_fixed_size_list(f.type) or pa.types.is_floating(f.type)]
     plain = [f.name for f in schema if f.name not in lists]
     compression = {f"{name}.list.element": "NONE" for name in lists} | dict.fromkeys(plain, "ZSTD")
-    with (
-        atomic_write(url) as file,
-        pq.ParquetWriter(file, schema, use_dictionary=plain, compression=compression) as writer,
-    ):
-        for batch in batches:
-            writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+    options = {"use_dictionary": plain, "compression": compression, "write_page_checksum": True}
+    with atomic_write(url) as file:
+        blocks = BlockWriter(file)
+        with pq.ParquetWriter(blocks, schema, **options) as writer:
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+            blocks.hold()
+        blocks.finish()
