@@ -328,6 +328,11 @@ REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(features=torch.zeros(3, 2)), r"features must have shape \(10, f\)"),
     (lambda: example(features=torch.zeros(N_ROWS, 0)), r"features must have shape .* f > 0, got \(10, 0\)"),
     (lambda: example(class_names=["a", "b"]), r"class_names must have one name for each of 3 classes, got 2"),
+    (lambda: example(class_names=["a", "b", "a"]), r"class_names must be distinct, got 'a' more than once"),
+    (
+        lambda: example(class_names=["a", "b", "c"]).match_names(["a", "b", "d"]),
+        r"predictions must have the class names of class_names: class 2 is 'c', not 'd'$",
+    ),
     (lambda: example()[torch.ones(N_ROWS + 1, dtype=torch.bool)], r"rows must be a slice, 10 booleans"),
     (lambda: example()[torch.tensor([0, N_ROWS])], r"rows must lie in \[0, 9\], got 10"),
     (
@@ -348,7 +353,10 @@ REFUSED_PARTS: list[tuple[list[Predictions], str]] = [
     ([example(), Predictions.from_logits(torch.zeros(2, 4))], r"parts must have one number of classes, got 3 and 4"),
     ([example(), FEWER], r"parts must have the same columns, got .*severity"),
     ([FEWER, example()], r"parts must have the same columns, got .*severity"),
-    ([example(), example(class_names=["x", "y", "z"])], r"parts must have the same class_names"),
+    (
+        [example(), example(class_names=["x", "y", "z"]), example(class_names=["x", "z", "y"])],
+        r"every part must have the class names of the first part: class 1 is 'z', not 'y'; .*match_names",
+    ),
     (
         [example(columns={"feature_norm": torch.zeros(N_ROWS)}), example(columns=None, features=rows_of()[0])],
         r"^parts must all have features, or none$",

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from calibrant import Predictions, audit, score
+from calibrant import Predictions, audit, compare, score
+from calibrant.calibrators import Identity, TransCal, compare_calibrators
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from made.predictions import HOSPITALS, N_CLASSES, N_ROWS, SEVERITIES, assert_same, example, rows_of
 
@@ -134,6 +136,7 @@ def test_files_without_labels(three: Predictions, tmp_path: Path) -> None:
     wanted = replace(three[10:20], labels=torch.full((10,), -1))
     assert_same(loaded, wanted)
     loaded.save(tmp_path / "again.parquet")
+    assert pq.read_schema(tmp_path / "again.parquet").names == ["logits", "hospital", "severity"]
     assert_same(Predictions.load(tmp_path / "again.parquet"), wanted)
     assert Predictions.load(tmp_path / "again.parquet").fingerprint == loaded.fingerprint
     scan = Predictions.scan([tmp_path / f"{name}.parquet" for name in "abc"])
@@ -260,6 +263,24 @@ def test_columns_of_the_same_name(tmp_path: Path) -> None:
         assert_refused(tmp_path / "damaged.parquet", f"damaged.parquet has more than one column {name}")
 
 
+def test_times_that_python_lacks(tmp_path: Path) -> None:
+    """Also in an ID column, whose values an audit shows."""
+    year, zone = pa.array([0, 2**62], pa.timestamp("us")), pa.array([0, 1], pa.timestamp("s", "X/Y"))
+    for column in (year, zone):
+        table = pa.table({"label": [0, 1], "logits": [[1.0, 0.0]] * 2, "row_id": column})
+        pq.write_table(table, tmp_path / "x.parquet")
+        scan = Predictions.scan(tmp_path / "x.parquet")
+        assert score(scan).n_rows == 2
+        for reader in (partial(score, by="row_id"), audit, partial(audit, by="row_id")):
+            with pytest.raises(InvalidInputError, match="column 'row_id' cannot be grouped by") as caught:
+                reader(scan)
+            assert "\n" not in str(caught.value)
+    huge = Predictions.from_logits([[1.0, 0.0]], [0], columns={"time": pa.array([2**62], pa.timestamp("s"))})
+    with pytest.raises(InvalidInputError, match="columns must be of types that Parquet has"):
+        huge.save(tmp_path / "y.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
+
+
 def test_files_with_other_class_counts(tmp_path: Path) -> None:
     for name, k in (("a", 3), ("b", 3), ("odd", 4)):
         Predictions.from_logits(*rows_of(k=k)).save(tmp_path / f"{name}.parquet")
@@ -280,6 +301,47 @@ def test_files_with_other_columns(odd_first: bool, tmp_path: Path) -> None:
     assert [("hospital" in batch.columns.column_names) for batch in scan] == [not odd_first, odd_first]
 
 
+def test_contradicting_class_names(tmp_path: Path) -> None:
+    """They are refused wherever rows meet, or reordered where asked; unknown names contradict nothing."""
+    rows = example(class_names=["cat", "dog", "eel"])
+    turned = rows.match_names(["eel", "dog", "cat"])
+    assert torch.equal(turned.logits, rows.logits.flip(1))
+    assert torch.equal(turned.labels, 2 - rows.labels)
+    assert (
+        replace(rows, labels=torch.full((N_ROWS,), -1)).match_names(["eel", "dog", "cat"]).labels.tolist() == [-1] * 10
+    )
+    paths = [tmp_path / f"{name}.parquet" for name in ("a", "b", "other", "nameless")]
+    others = [rows, turned, replace(rows, class_names=("cat", "dog", "fox")), replace(rows, class_names=None)]
+    for path, saved in zip(paths, others, strict=True):
+        saved.save(path)
+    refused: list[Callable[[], object]] = [
+        lambda: Predictions.scan(paths[:2]),
+        lambda: Predictions.load(paths[:2]),
+        lambda: audit(paths[:2]),
+        lambda: audit(paths[0], other=paths[1]),
+        lambda: compare(rows, turned),
+        lambda: Predictions.concat([rows, turned]),
+        lambda: Predictions.save_all(tmp_path / "x.parquet", [rows, turned]),
+        lambda: score([rows, turned]),
+        lambda: compare_calibrators(rows, turned),
+        lambda: TransCal.fit(rows, target=turned),
+        lambda: Identity.fit(rows)(turned, allow_same_rows=True),
+    ]
+    for number, call in enumerate(refused):
+        with pytest.raises(InvalidInputError, match=r"class 0 is 'eel', not 'cat'; .*--match-names") as caught:
+            call()
+        assert number > 3 or re.search(r"b\.parquet must have the class names of .*a\.parquet:", str(caught.value))
+    for match_names in (False, True):
+        with pytest.raises(InvalidInputError, match=r"other\.parquet must .*a\.parquet: class 2 is 'fox', not 'eel'$"):
+            audit(paths[0], other=paths[2], match_names=match_names)
+    both = Predictions.scan(paths[:2], match_names=True)
+    assert_same(both.read(), Predictions.concat([rows, rows]))
+    assert_same(both.match_names(turned.class_names).read(), Predictions.concat([turned, turned]))
+    found = audit(paths[0], other=paths[1], match_names=True, compare_metrics=["accuracy"])
+    assert [row.difference for row in found.comparison[None]] == [0.0]
+    assert_same(Predictions.load([paths[3], paths[0]]), Predictions.concat([rows, rows]))
+
+
 def test_files_without_rows(tmp_path: Path) -> None:
     example()[:0].save(tmp_path / "x.parquet")
     loaded = Predictions.load(tmp_path / "x.parquet")
@@ -297,7 +359,7 @@ def test_files_without_rows(tmp_path: Path) -> None:
 
 def test_a_header_that_cannot_be_read(tmp_path: Path) -> None:
     table = pa.table({"label": GOOD_LABELS, "logits": GOOD_LOGITS})
-    for text in (b"{", b"[]", b'{"class_names": 3}'):
+    for text in (b"{", b"[]", b'{"class_names": 3}', b'{"class_names": ["a", "b", "a"]}', b'{"x":' + b"[" * 10**5):
         pq.write_table(table.replace_schema_metadata({b"calibrant": text}), tmp_path / "x.parquet")
         assert_refused(tmp_path / "x.parquet", "x.parquet has metadata that cannot be read")
     names = b'{"class_names": ["a", "b"]}'

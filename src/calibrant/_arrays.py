@@ -16,6 +16,7 @@ from calibrant._checks import (
     check_has_mass,
     check_probabilities,
 )
+from calibrant._files import first_line
 from calibrant.errors import InvalidInputError
 
 ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or an argument of numpy.asarray
@@ -202,17 +203,28 @@ def _splitmix64(x: Hashes) -> Hashes:
     return x ^ (x >> np.uint64(31))
 
 
+def python_values(name: str, column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column; InvalidInputError where it has a year or time zone that Python lacks."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"column {name!r} cannot be grouped by: {first_line(error)}") from None
+    return values
+
+
 def value_hashes(name: str, column: pa.ChunkedArray) -> Hashes:
     """A 64-bit hash of each value of a column, of its text: 7 and 7.0 are equal, and so are all nulls and NaN.
 
     Raises:
-        InvalidInputError: The column has a type without text, such as lists.
+        InvalidInputError: The column has a type without text, such as lists, or a time zone that is not known.
     """
     binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     try:
         texts = column.cast(pa.large_binary() if binary else pa.large_string()).combine_chunks()
     except pa.ArrowNotImplementedError:
         raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
+    except pa.ArrowException as error:
+        raise InvalidInputError(f"column {name!r} cannot be grouped by: {first_line(error)}") from None
     texts = texts.fill_null(b"nan" if binary else "nan")
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]

@@ -112,8 +112,7 @@ def check_label_range(
 
 def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
     if unknown.any():
-        got = f"{int(unknown.sum()):,} of {len(unknown):,} rows have none, the first is {first_position(unknown)}"
-        raise InvalidInputError(f"{argument} must have labels to {purpose}; {got}")
+        raise InvalidInputError(f"{argument} must have labels to {purpose}, got none at {first_position(unknown)}")
 
 
 def check_column_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -200,7 +199,19 @@ def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str,
         raise InvalidInputError(f"class_names must be strings, got {names!r}")
     if len(found) != n_classes:
         raise InvalidInputError(f"class_names must have one name for each of {n_classes} classes, got {len(found)}")
+    if (twice := repeated_name(found)) is not None:
+        raise InvalidInputError(f"class_names must be distinct, got {twice!r} more than once")
     return found
+
+
+def check_same_class_names(first: str, names: Sequence[str] | None, second: str, others: Sequence[str] | None) -> None:
+    """Names of the same classes, in one order, where both are known; ``first`` and ``second`` say whose they are."""
+    if names is None or others is None or tuple(names) == tuple(others):
+        return
+    pairs = enumerate(zip(names, others, strict=False))
+    what = next((f"class {k} is {b!r}, not {a!r}" for k, (a, b) in pairs if a != b), f"it has {len(others)} classes")
+    same = "; the names are the same: match_names (--match-names) reorders them" if set(names) == set(others) else ""
+    raise InvalidInputError(f"{second} must have the class names of {first}: {what}{same}")
 
 
 def repeated_name(names: Sequence[str]) -> str | None:

@@ -161,8 +161,11 @@ def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema
     options = {"use_dictionary": plain, "compression": compression, "write_page_checksum": True}
     with atomic_write(url) as file:
         blocks = BlockWriter(file)
-        with pq.ParquetWriter(blocks, schema, **options) as writer:
-            for batch in batches:
-                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-            blocks.hold()
+        try:
+            with pq.ParquetWriter(blocks, schema, **options) as writer:
+                for batch in batches:
+                    writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+                blocks.hold()
+        except pa.ArrowException as error:
+            raise InvalidInputError(f"columns must be of types that Parquet has: {first_line(error)}") from None
         blocks.finish()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import list_matrix
+from calibrant._checks import check_features16
 from calibrant._files import filesystem_of, first_line, read_error
 from calibrant._parquet import open_parquet
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
@@ -15,16 +16,15 @@ def read_features(url: str) -> Tensor:
     """(n, f) features in the order of the predictions. Raises: NoDataError, ResourceError, CorruptFileError."""
     try:
         features = _read_npy(url) if url.endswith(".npy") else _read_parquet(url)
+        check_features16(features, len(features), ())
     except InvalidInputError as error:
         raise CorruptFileError(f"{url}: {error}") from None
     except CalibrantError:
         raise
     except (FileNotFoundError, PermissionError) as error:
         raise read_error(url, error) from None
-    except (ValueError, OSError, EOFError, pa.ArrowException) as error:
+    except (ValueError, OSError, EOFError, MemoryError, pa.ArrowException) as error:
         raise CorruptFileError(f"{url} cannot be read as features: {first_line(error)}") from None
-    if features.ndim != 2:
-        raise CorruptFileError(f"{url} must hold features of shape (n, f), got {tuple(features.shape)}")
     return features
 
 

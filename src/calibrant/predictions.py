@@ -29,6 +29,7 @@ from calibrant._arrays import (
     blocks,
     floats,
     integers,
+    python_values,
     row_hashes,
     sum_tolerance,
     two_classes,
@@ -41,8 +42,8 @@ from calibrant._checks import (
     check_integer,
     check_integer_labels,
     check_label_range,
+    check_same_class_names,
 )
-from calibrant._files import first_line
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
 from calibrant.errors import InvalidInputError
@@ -289,11 +290,9 @@ class Predictions:
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)  # NaN equals no other NaN
         try:
             encoded = pa.chunked_array(column).combine_chunks().dictionary_encode(null_encoding="encode")
-            values = encoded.dictionary.to_pylist()
         except pa.ArrowNotImplementedError:
             raise InvalidInputError(f"column {name!r} cannot be grouped by: its type is {column.type}") from None
-        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year or time zone that Python lacks
-            raise InvalidInputError(f"column {name!r} cannot be grouped by: {first_line(error)}") from None
+        values = python_values(name, encoded.dictionary)
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
     def where(self, **conditions: Any) -> Self:
@@ -316,11 +315,11 @@ class Predictions:
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             try:
-                among = pa.array(values).cast(column.type)
+                found = pc.is_in(column, pa.array(values).cast(column.type))
             except pa.ArrowException:
                 rule = f"be compared with values of its type {column.type}"
                 raise InvalidInputError(f"{name} must {rule}, got {values}") from None
-            mask &= pc.is_in(column, among).to_numpy(zero_copy_only=False)
+            mask &= found.to_numpy(zero_copy_only=False)
         return self[mask]
 
     @classmethod
@@ -328,7 +327,8 @@ class Predictions:
         """The rows of several predictions.
 
         Args:
-            parts: Predictions with the same classes and columns.
+            parts: Predictions with the same classes and columns. Those without class names are taken to have those of
+                the others.
 
         Returns:
             All rows in order; of the metadata, the entries that are equal in all parts.
@@ -340,13 +340,12 @@ class Predictions:
         if not parts:
             raise InvalidInputError("parts must not be empty")
         first = parts[0]
+        names = next((part.class_names for part in parts if part.class_names is not None), None)
         for part in parts[1:]:
             if part.n_classes != first.n_classes:
                 got = f"{first.n_classes} and {part.n_classes}"
                 raise InvalidInputError(f"parts must have one number of classes, got {got}")
-            if part.class_names != first.class_names:
-                got = f"{part.class_names}, {first.class_names}"
-                raise InvalidInputError(f"parts must have the same class_names, got {got}")
+            check_same_class_names("the first part", names, "every part", part.class_names)
             if sorted(map(str, part.columns.schema)) != sorted(map(str, first.columns.schema)):
                 got = f"{_describe(first.columns.schema)} and {_describe(part.columns.schema)}"
                 raise InvalidInputError(f"parts must have the same columns, got {got}")
@@ -357,7 +356,7 @@ class Predictions:
             labels=torch.cat([part.labels for part in parts]),
             columns=pa.concat_tables([part.columns.select(first.columns.column_names) for part in parts]),
             features=None if first.features is None else torch.cat([part.features for part in parts]),  # type: ignore[misc]
-            class_names=first.class_names,
+            class_names=names,
             metadata={
                 k: v for k, v in first.metadata.items() if all(k in p.metadata and p.metadata[k] == v for p in parts)
             },
@@ -391,8 +390,36 @@ class Predictions:
         others = [name for name in self.columns.column_names if name != "feature_norm"]
         return replace(self, features=halves, columns=_with_norm(self.columns.select(others), features))
 
+    def match_names(self, class_names: Sequence[str] | None) -> Self:
+        """The same rows with the classes in another order: logits and labels are reordered, columns are not.
+
+        Args:
+            class_names: The names of all classes in the new order. None changes nothing; nor does any order where the
+                predictions have no names.
+
+        Returns:
+            New predictions.
+
+        Raises:
+            InvalidInputError: The names are others than those of the predictions.
+
+        >>> predictions = Predictions.from_logits([[2.0, 0.0]], [0], class_names=["cat", "dog"])
+        >>> predictions.match_names(["dog", "cat"]).logits
+        tensor([[0., 2.]], dtype=torch.float64)
+        """
+        names = check_class_names(class_names, self.n_classes)
+        if self.class_names is None or names is None or names == self.class_names:
+            return self
+        if set(names) != set(self.class_names):
+            check_same_class_names("class_names", names, "predictions", self.class_names)
+        place = {name: index for index, name in enumerate(names)}
+        new = torch.tensor([*(place[name] for name in self.class_names), UNKNOWN])  # UNKNOWN is −1, the last
+        return replace(self, logits=self.logits[:, new[:-1].argsort()], labels=new[self.labels], class_names=names)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file, atomically: after an error a file of that name is unchanged.
+
+        Where no label is known, the file has no column label.
 
         Args:
             path: A path or an fsspec URL.
@@ -401,16 +428,18 @@ class Predictions:
             InvalidInputError: JSON cannot represent the metadata.
             ResourceError: The file cannot be written.
         """
-        schema = self._schema(fingerprint=self.fingerprint)
+        labels = len(self) == 0 or bool((self.labels != UNKNOWN).any())
+        schema = self._schema(labels, fingerprint=self.fingerprint)
         write(path, self._batches(schema), schema)
 
     @classmethod
-    def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self]) -> int:
+    def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self], *, labels: bool = True) -> int:
         """Write several predictions into one file, as `save` does, with one of them in memory at a time.
 
         Args:
             path: A path or an fsspec URL.
-            parts: Predictions with the same columns; class names and metadata are those of the first.
+            parts: Predictions with the same columns and classes; the metadata are those of the first.
+            labels: Whether to write the column label.
 
         Returns:
             The number of rows.
@@ -423,27 +452,29 @@ class Predictions:
         first = next(rest, None)
         if first is None:
             raise InvalidInputError("parts must not be empty")
-        schema, n_rows = first._schema(), 0
+        schema, n_rows = first._schema(labels), 0
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal n_rows
             for part in chain([first], rest):
                 n_rows += len(part)
-                if not part._schema().equals(schema, check_metadata=False):
-                    got = f"{_describe(schema)} and {_describe(part._schema())}"
+                check_same_class_names("the first part", first.class_names, "every part", part.class_names)
+                if not (other := part._schema(labels)).equals(schema, check_metadata=False):
+                    got = f"{_describe(schema)} and {_describe(other)}"
                     raise InvalidInputError(f"parts must have the same columns, got {got}")
                 yield from part._batches(schema)
 
         write(path, batches(), schema)
         return n_rows
 
-    def _schema(self, **extra: str) -> pa.Schema:
+    def _schema(self, labels: bool, **extra: str) -> pa.Schema:
         record = {"class_names": self.class_names, "metadata": dict(self.metadata), **extra}
         try:
             text = json.dumps(record, allow_nan=False)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"metadata must be JSON values: {error}") from None
-        fields = [pa.field("label", pa.int32()), pa.field("logits", pa.list_(pa.float32(), self.n_classes))]
+        fields = [pa.field("label", pa.int32())] if labels else []
+        fields.append(pa.field("logits", pa.list_(pa.float32(), self.n_classes)))
         if self.features is not None:
             fields.append(pa.field("features", pa.list_(pa.float16(), self.features.shape[1])))
         return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
@@ -451,7 +482,8 @@ class Predictions:
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for rows in blocks(len(self), self.n_classes, size=BATCH_ELEMENTS):
             labels = self.labels[rows].numpy()
-            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN), as_lists(as_float32(self.logits[rows]))]
+            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN)] if "label" in schema.names else []
+            arrays.append(as_lists(as_float32(self.logits[rows])))
             arrays += [] if self.features is None else [as_lists(self.features[rows])]
             arrays += [column.combine_chunks() for column in self.columns[rows].columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -474,12 +506,14 @@ class Predictions:
         return cls.scan(paths).read()  # type: ignore[return-value]
 
     @classmethod
-    def scan(cls, paths: Paths, *, batch_rows: int | None = None) -> "Scan":
+    def scan(cls, paths: Paths, *, batch_rows: int | None = None, match_names: bool = False) -> "Scan":
         """Open files for reading batch by batch, in bounded memory.
 
         Args:
             paths: Paths, globs, folders or fsspec URLs. Without the column label, no label of a file is known.
             batch_rows: The largest number of rows in a batch, by default 2^21 numbers' worth.
+            match_names: Whether to reorder the classes of files that have the same class names in another order than
+                the first; otherwise this is an error. Files without names are taken to have those of the others.
 
         Returns:
             An iterable of predictions. It raises as `load` does when it reaches a bad row.
@@ -488,12 +522,13 @@ class Predictions:
             NoDataError: There is no such file.
             ResourceError: The system cannot read a file.
             CorruptFileError: A file has the wrong columns.
+            InvalidInputError: The files have different class names.
         """
         from calibrant.scan import Scan
 
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1)
-        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
+        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows, match_names)
 
 
 def _labels(

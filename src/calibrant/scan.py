@@ -17,6 +17,7 @@ from calibrant._checks import (
     check_dense,
     check_features16,
     check_label_range,
+    check_same_class_names,
     repeated_name,
 )
 from calibrant._names import check_choice
@@ -31,6 +32,8 @@ class Scan:
 
     footers: tuple[ParquetFile, ...]
     batch_rows: int | None = None
+    reorder: bool = False  # the classes of files with the same names in another order
+    class_names: tuple[str, ...] | None = None  # by default those of the first file that has names
 
     def __post_init__(self) -> None:
         sizes = {footer.url: _file_classes(footer) for footer in self.footers}
@@ -40,6 +43,14 @@ class Scan:
             if other != size:
                 kind = _kind(self._by_url[url].schema, url)
                 raise CorruptFileError(f"{url} has {other} classes in its column {kind}, {first} has {size}")
+        first = "match_names"
+        for footer in self.footers:
+            names = _read_metadata(footer)[0]
+            if self.class_names is None and names is not None:
+                object.__setattr__(self, "class_names", names)
+                first = footer.url
+            elif not (self.reorder and set(names or ()) == set(self.class_names or ())):
+                check_same_class_names(first, self.class_names, footer.url, names)
 
     @cached_property
     def _by_url(self) -> dict[str, ParquetFile]:
@@ -89,6 +100,12 @@ class Scan:
                 raise InvalidInputError(f"{footer.url} has no column label (its columns are {names})")
         return self
 
+    def match_names(self, class_names: Sequence[str] | None) -> Self:
+        """The same files with the classes in another order, as by `Predictions.match_names`."""
+        if class_names is None or self.class_names is None:
+            return self
+        return replace(self, class_names=tuple(class_names), reorder=True)
+
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 
@@ -118,6 +135,7 @@ class Scan:
         """The batches of one row group; columns as in `batches`."""
         footer = self._by_url[part.url]
         names, metadata = _read_metadata(footer)
+        names = self.class_names if names is None else names
         kind = _kind(footer.schema, footer.url)
         wanted = None
         if columns is not None:
@@ -131,7 +149,7 @@ class Scan:
             except CalibrantError as error:
                 raise CorruptFileError(f"{part.url}: {error}") from None
             n_classes = predictions.n_classes
-            yield replace(predictions, metadata=metadata)
+            yield replace(predictions.match_names(self.class_names), metadata=metadata)
 
     def read(self) -> Predictions:
         """Read all rows.
@@ -156,9 +174,8 @@ class Scan:
         if n_classes is None:
             raise CorruptFileError(f"{footer.url} has no rows, and its column does not say how many classes there are")
         columns = footer.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
-        return Predictions(
-            torch.empty(0, n_classes), torch.empty(0, dtype=torch.int64), columns, None, *_read_metadata(footer)
-        )
+        labels, metadata = torch.empty(0, dtype=torch.int64), _read_metadata(footer)[1]
+        return Predictions(torch.empty(0, n_classes), labels, columns, None, self.class_names, metadata)
 
 
 def _kind(schema: pa.Schema, url: str) -> str:
@@ -200,8 +217,8 @@ def _read_metadata(footer: ParquetFile) -> tuple[tuple[str, ...] | None, dict[st
     try:
         content = json.loads(text)
         names = content.get("class_names")
-        return None if names is None else tuple(names), dict(content.get("metadata") or {})
-    except (ValueError, AttributeError, TypeError) as error:
+        return check_class_names(names, len(names or ())), dict(content.get("metadata") or {})
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{footer.url} has metadata that cannot be read: {error}") from None
 
 

@@ -200,12 +200,11 @@ def test_id_columns() -> None:
     assert texts == {"–", "x" * 79 + "…"}
 
 
-def test_different_class_names_are_not_used(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        path = tmp_path / f"{name}.parquet"
-        Predictions.from_logits([[1.0, 0.0]], [0], class_names=[f"{name} 0", f"{name} 1"]).save(path)
-    assert collect_statistics(Predictions.scan(path)).class_name(1) == "b 1"
+def test_files_without_class_names_have_those_of_the_others(tmp_path: Path) -> None:
+    Predictions.from_logits([[1.0, 0.0]], [0]).save(tmp_path / "a.parquet")
     assert collect_statistics(Predictions.scan(tmp_path)).class_name(1) == "1"
+    Predictions.from_logits([[1.0, 0.0]], [0], class_names=["cat", "dog"]).save(tmp_path / "b.parquet")
+    assert collect_statistics(Predictions.scan(tmp_path)).class_name(1) == "dog"
 
 
 def test_no_error_one_row_and_rows_without_weight(tmp_path: Path) -> None:

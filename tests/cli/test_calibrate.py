@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -16,6 +17,7 @@ from cyclopts import Parameter
 import calibrant as cb
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling
 from calibrant.cli.fit import FitOptions, fit
+from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 from made.cli import Run, in_this_process, run_in_one_process
 
@@ -175,6 +177,55 @@ def test_features_come_from_a_file(files: Files, calibrant: Run) -> None:
     assert_same(Predictions.load(files.output), wanted(test.with_features(of_test)))
 
 
+def test_features_that_are_not_finite_are_refused_from_every_file(files: Files, calibrant: Run) -> None:
+    val, test = Predictions.load(files.val), Predictions.load(files.test)
+    val.with_features(features_of()).save(files.val)
+    for name in ("density_aware", "set_temperature"):
+        calibrant("fit", files.val, "--calibrator", name, "-o", f"{name}.json").done()
+    for value in (np.nan, np.inf, 7e4):
+        damaged = features_of(200, seed=1).numpy()
+        damaged[7, 1] = value
+        np.save("damaged.npy", damaged)
+        lists = pa.array(list(damaged), pa.list_(pa.float32()))
+        test.save("good.parquet")
+        pq.write_table(pq.read_table("good.parquet").append_column("features", lists), "damaged.parquet")
+        message = f"features must be finite in float16, got {value:g} at row 7, column 1"
+        for name in ("density_aware", "set_temperature"):
+            apply = ("apply", f"{name}.json", "-o", files.output)
+            calibrant(*apply, "damaged.parquet").refused(f"damaged.parquet: {message}")
+            for features in ("damaged.npy", "damaged.parquet"):
+                calibrant(*apply, files.test, "--features", features).refused(f"{features}: {message}")
+            fit = ("fit", "damaged.parquet", "--calibrator", name, "-o", "x.json")
+            calibrant(*fit).refused(f"damaged.parquet: {message}")
+            reference = ("fit", files.val, "--calibrator", name, "--reference", "damaged.parquet", "-o", "x.json")
+            calibrant(*reference).refused(f"damaged.parquet: {message}")
+        for tensor in (torch.from_numpy(damaged), damaged, lists):
+            with pytest.raises(InvalidInputError, match=f"^{message}$"):
+                test.with_features(tensor)
+    assert not files.output.exists()
+
+
+def test_classes_in_another_order_are_reordered_where_asked(files: Files, calibrant: Run) -> None:
+    val, test = (replace(Predictions.load(path), class_names=("a", "b", "c")) for path in (files.val, files.test))
+    val.save(files.val)
+    test.save(files.test)
+    test.match_names(["c", "a", "b"]).save("turned.parquet")
+    TemperatureScaling.fit(val).save(files.calibrator)
+    runs: tuple[tuple[object, ...], ...] = (
+        ("apply", files.calibrator, "turned.parquet", "-o", files.output),
+        ("fit", files.val, "turned.parquet", "-o", "t.json"),
+        ("fit", files.val, "--calibrator", "transcal", "--target", "turned.parquet", "-o", "t.json"),
+        ("compare-calibrators", files.val, "turned.parquet", "--calibrators", "temperature", "vector"),
+        ("audit", files.val, "turned.parquet", "--metrics", "ece"),
+    )
+    for run in runs:
+        calibrant(*run).refused("class 0 is 'c', not 'a'; the names are the same: match_names (--match-names)")
+        straight = ("test.parquet" if token == "turned.parquet" else token for token in run)
+        matched = calibrant(*run, "--match-names").done()
+        assert matched == calibrant(*straight).done().replace("test.parquet", "turned.parquet")
+    assert torch.equal(Predictions.load(files.output).labels, test.labels)
+
+
 def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
     rows = draw()
     Predictions.from_logits(rows.logits).save("bare.parquet")
@@ -186,7 +237,7 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
     for arguments, message in (
         ((), "at least one file"),
         (("none.parquet",), "there is no file none.parquet"),
-        (("bare.parquet",), "labels"),
+        (("bare.parquet",), "bare.parquet has no column label"),
         (("val.parquet", "--n-bins", "5"), "n_bins is no option of temperature"),
         (("none.parquet", "--k", "3"), "k is no option of temperature"),
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
@@ -236,6 +287,8 @@ def test_files_without_labels(files: Files, calibrant: Run) -> None:
     assert_same(got, wanted)
     assert torch.equal(got.labels, wanted.labels)
     assert got.labels.eq(-1).sum() == 200
+    calibrant("apply", files.calibrator, "bare test.parquet", "-o", files.output).done()
+    assert "label" not in pq.read_schema(files.output).names
     calibrant("apply", files.calibrator, "bare val.parquet", "-o", files.output).refused("--allow-same-rows")
     record = {
         target: calibrant(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant._checks import check_integer, check_level
+from calibrant._checks import check_integer, check_level, check_same_class_names
 from calibrant._files import without_secrets
 from calibrant._names import check_choice
 from calibrant.audits.advice import Advice, advise
@@ -199,6 +199,7 @@ def audit(
     level: float = 0.95,
     seed: int = 0,
     gates: Iterable[Gate | str] = (),
+    match_names: bool = False,
     jobs: int = 1,
     ray: str | None = None,
     progress: BytesDone = lambda n_bytes: None,
@@ -218,6 +219,7 @@ def audit(
         level: Confidence level of the intervals. Below 95 % it narrows them and changes no decision.
         seed: Seed of the draws behind the intervals, and of the sample for the temperature.
         gates: Conditions such as "ece > 0.05" under which the audit fails.
+        match_names: Whether to reorder the classes of files that have the same class names in another order.
         jobs: Number of local processes that read files. The result has the same bits for any number.
         ray: Address of a Ray cluster to use instead ("auto", "local", host:port or ray://…).
         progress: Called with the number of bytes read since the last call.
@@ -226,7 +228,7 @@ def audit(
         The findings; `to_dict` and `save_html` are views of them.
 
     Raises:
-        InvalidInputError: A row has no label, or an argument is invalid.
+        InvalidInputError: A row has no label, the class names of files differ, or an argument is invalid.
         UnknownNameError: There is no such column or metric.
         CorruptFileError: A file cannot be parsed.
         NoDataError: There is no such file.
@@ -240,7 +242,13 @@ def audit(
     check_integer("n_bins", n_bins, 1)
     parsed_gates = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
     columns = (by,) if isinstance(by, str) else tuple(by)
-    rows, other_rows = _open_source(source), None if other is None else _open_source(other)
+    rows, other_rows = _open_source(source, match_names), None
+    if other is not None:
+        other_rows = _open_source(other, match_names)
+        if match_names and set(rows.class_names or ()) == set(other_rows.class_names or ()):
+            other_rows = other_rows.match_names(rows.class_names)
+        names = [next(iter(_file_names(opened)), "predictions") for opened in (rows, other_rows)]
+        check_same_class_names(names[0], rows.class_names, names[1], other_rows.class_names)
     if cluster is None and _several_shifts(rows):
         cluster = next(iter(id_columns(column_names(rows), weights)), None)
     common: dict[str, Any] = {"weights": weights, "cluster": cluster, "n_bins": n_bins, "seed": seed}
@@ -284,10 +292,10 @@ def audit(
     )
 
 
-def _open_source(source: Predictions | Scan | Paths) -> Predictions | Scan:
+def _open_source(source: Predictions | Scan | Paths, match_names: bool) -> Predictions | Scan:
     if isinstance(source, Predictions):
         return source
-    return (source if isinstance(source, Scan) else Predictions.scan(source)).check_labels()
+    return (source if isinstance(source, Scan) else Predictions.scan(source, match_names=match_names)).check_labels()
 
 
 def _several_shifts(source: Predictions | Scan) -> bool:

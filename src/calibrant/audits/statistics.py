@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, python_values
 from calibrant._checks import check_all_labelled
 from calibrant._files import without_secrets
 from calibrant._names import check_choice
@@ -74,7 +74,7 @@ class RowStatistics:
         self.weights, self.cluster = weights, cluster
         self.n_rows = 0  # with those of weight 0
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
-        self.class_names: frozenset[tuple[str, ...] | None] = frozenset()  # one entry where all files agree
+        self.class_names: tuple[str, ...] | None = None
         self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
         self.labelled = _empty_sums(n_classes)  # rows by label
         self.predicted = _empty_sums(n_classes)  # rows by predicted class
@@ -105,15 +105,13 @@ class RowStatistics:
         return replace(self.histogram, squared=self.histogram.squared * ratio)
 
     def class_name(self, index: int) -> str:
-        """The name of a class; its index where the files give no names, or different ones."""
-        names = next(iter(self.class_names)) if len(self.class_names) == 1 else None
-        return str(index) if names is None else names[index]
+        """The name of a class; its index where the files give no names."""
+        return str(index) if self.class_names is None else self.class_names[index]
 
     def __add__(self, other: Self) -> Self:
         total = copy(self)
         for name in ("n_rows", "hashes", "labelled", "predicted", "histogram", "sample"):
             setattr(total, name, getattr(self, name) + getattr(other, name))
-        total.class_names = self.class_names | other.class_names
         total.scores = _sum_scores(self.scores, other.scores)
         total.predicted_clusters = _sum(self.predicted_clusters, other.predicted_clusters)
         total.values = _sum_values(self.values, other.values)
@@ -124,7 +122,7 @@ class RowStatistics:
         """Add a batch: the rows of a file from ``first_row`` on."""
         self.n_rows += len(rows)
         self.hashes += np.array([hashes.sum(dtype=np.uint64) for hashes in rows.row_hashes])
-        self.class_names |= {rows.class_names}
+        self.class_names = rows.class_names
         number, keys = np.arange(first_row, first_row + len(rows)), rows.row_hashes[1]
         weight = None
         if self.weights is not None:
@@ -192,12 +190,13 @@ class RowStatistics:
     def _add_errors(
         self, rows: Predictions, file: str, number: Int64Array, predicted: Int64Array, complement: NDArray[np.floating]
     ) -> None:
-        ids = rows.columns.select(self.ids).to_pylist() or [{}] * len(rows)
+        columns = [map(_shorten, python_values(name, rows.column(name))) for name in self.ids]
+        ids = list(zip(*columns, strict=True)) or [()] * len(rows)
         errors = [
             ErrorRow(
                 file=file,
                 row=int(n),
-                ids=tuple(_shorten(values[name]) for name in self.ids),
+                ids=values,
                 label=label,
                 predicted=int(k),
                 complement=float(d),

@@ -57,4 +57,5 @@ def apply_calibrator(
                 progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
         leak.check()
 
-    return Predictions.save_all(output, calibrated_batches())
+    labels = any("label" in footer.schema.names for footer in scan.footers)
+    return Predictions.save_all(output, calibrated_batches(), labels=labels)

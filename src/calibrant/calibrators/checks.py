@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_integer, check_positive, first_position, first_true
+from calibrant._checks import check_integer, check_positive, check_same_class_names, first_position, first_true
 from calibrant.errors import InvalidInputError
 
 
@@ -45,10 +45,7 @@ def check_same_classes(
         raise InvalidInputError(
             f"predictions must have the {n_classes} classes that {calibrator} was fitted on, got {got}"
         )
-    if names is not None and got_names is not None and names != got_names:
-        pairs = zip(names, got_names, strict=True)
-        what = next(f"class {k} was {a!r} and is {b!r}" for k, (a, b) in enumerate(pairs) if a != b)
-        raise InvalidInputError(f"predictions must have the classes that {calibrator} was fitted on; {what}")
+    check_same_class_names(calibrator, names, "predictions", got_names)
 
 
 def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:

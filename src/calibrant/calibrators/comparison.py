@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import check_column_names
+from calibrant._checks import check_column_names, check_same_class_names
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
@@ -103,6 +103,7 @@ def compare_calibrators(
         raise InvalidInputError(
             f"test must have the {validation.n_classes} classes of validation, got {test.n_classes}"
         )
+    check_same_class_names("validation", validation.class_names, "test", test.class_names)
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
     if not allow_same_rows:
         fits.check_disjoint(test)

@@ -48,7 +48,8 @@ class TransCal(OneTemperature):
         if target is None:
             raise InvalidInputError(f"target (--target) must be predictions of the target: {cls.name} needs them")
         check_predictions("target", target)
-        check_same_classes("validation", validation.n_classes, target.n_classes)
+        names = validation.class_names, target.class_names
+        check_same_classes("validation", validation.n_classes, target.n_classes, *names)
         if min(len(validation), len(target)) < MIN_DISCRIMINATOR_ROWS:
             raise InvalidInputError(f"validation and target must have at least {MIN_DISCRIMINATOR_ROWS} rows each")
         raw = importance_weights(validation, target)

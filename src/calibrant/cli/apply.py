@@ -16,6 +16,7 @@ def apply(
     output: Output,
     features: File | None = None,
     sets: Words = (),
+    match_names: Switch = False,
     allow_same_rows: Switch = False,
 ) -> None:
     """Calibrate predictions and write them, with all of their columns, to one Parquet file.
@@ -36,6 +37,8 @@ def apply(
         A .npy file, or a Parquet file with the column features, with one row for each of the predictions.
     sets
         set_temperature: columns that define the sets, by default those of the fit; without them, all rows are one set.
+    match_names
+        Reorder the classes of files that have the class names of the calibrator in another order.
     allow_same_rows
         Also calibrate rows that the calibrator was fitted on.
     """
@@ -46,7 +49,8 @@ def apply(
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
-    fitted, scan = load_calibrator(calibrator), Predictions.scan(paths)
+    fitted, scan = load_calibrator(calibrator), Predictions.scan(paths, match_names=match_names)
+    scan = scan.match_names(fitted.class_names) if match_names else scan
     if sets:
         if not isinstance(fitted, SetTemperature):
             raise InvalidInputError(f"sets is an option of {SetTemperature.name}, not of {fitted.name}")

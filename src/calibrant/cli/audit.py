@@ -2,7 +2,7 @@
 
 import sys
 
-from calibrant.cli.options import File, Files, Json, Words
+from calibrant.cli.options import File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, progress_bar
 from calibrant.errors import InvalidInputError, printable
 
@@ -20,6 +20,7 @@ def audit(
     level: float = 0.95,
     seed: int = 0,
     fail_if: Words = (),
+    match_names: Switch = False,
     jobs: int = 1,
     ray: str | None = None,
     report: File | None = None,
@@ -53,6 +54,8 @@ def audit(
         Seed of the draws behind the intervals.
     fail_if
         Conditions such as "ece > 0.05"; if one is true, the exit code is 3.
+    match_names
+        Reorder the classes of files that have the same class names in another order; otherwise this is an error.
     jobs
         Number of local processes.
     ray
@@ -80,7 +83,7 @@ def audit(
         check_choice("metric", name, METRICS)
     if report is not None:
         check_report(report)
-    scan = Predictions.scan(paths)
+    scan = Predictions.scan(paths, match_names=match_names)
     with progress_bar("auditing", scan.n_bytes) as done:
         found = audits.audit(
             scan,
@@ -93,6 +96,7 @@ def audit(
             level=level,
             seed=seed,
             gates=gates,
+            match_names=match_names,
             jobs=jobs,
             ray=ray,
             progress=done,

@@ -24,6 +24,7 @@ def compare_calibrators(
     sets: Words = (),
     reference: Files = (),
     level: float = 0.95,
+    match_names: Switch = False,
     allow_same_rows: Switch = False,
     as_json: Json = False,
 ) -> None:
@@ -53,6 +54,8 @@ def compare_calibrators(
         Predictions with features to measure distances from, for set_temperature and density_aware.
     level
         Confidence level of the intervals.
+    match_names
+        Reorder the classes of files that have the same class names in another order.
     allow_same_rows
         Continue if test holds rows of validation.
     as_json
@@ -65,7 +68,10 @@ def compare_calibrators(
     from calibrant.predictions import Predictions
 
     check_level(level)
-    rows, test_rows = (Predictions.scan(path).check_labels().read() for path in (validation, test))
+    rows, test_rows = (
+        Predictions.scan(path, match_names=match_names).check_labels().read() for path in (validation, test)
+    )
+    test_rows = test_rows.match_names(rows.class_names) if match_names else test_rows
     columns = sets or default_sets(test_rows, shift, by)
     with status("comparing") as progress:
         found = compare(

@@ -48,6 +48,7 @@ def fit(
     calibrator: str = "temperature",
     output: Output,
     features: File | None = None,
+    match_names: Switch = False,
     as_json: Json = False,
     **options: Unpack[FitOptions],
 ) -> None:
@@ -67,6 +68,8 @@ def fit(
         The JSON file to write.
     features
         A .npy file, or a Parquet file with the column features, with one row for each of the predictions.
+    match_names
+        Reorder the classes of files that have the same class names in another order.
     as_json
         Print JSON instead of a table.
     """
@@ -78,8 +81,13 @@ def fit(
 
     cls = calibrator_class(calibrator, options)
     with status(f"fitting {calibrator}"):
-        others = {name: Predictions.load(options[name]) for name in ("target", "reference") if name in options}
-        validation = Predictions.scan(paths).check_labels().read()
+        validation = Predictions.scan(paths, match_names=match_names).check_labels().read()
+        names = validation.class_names if match_names else None
+        given = {name: options[name] for name in ("target", "reference") if name in options}
+        others = {
+            name: Predictions.scan(files, match_names=match_names).match_names(names).read()
+            for name, files in given.items()
+        }
         if features is not None:
             validation = validation.with_features(read_features(features))
         fitted = cls.fit(validation, **(dict[str, Any](options) | others))

@@ -8,6 +8,7 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from calibrant._checks import check_same_class_names
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.checks import check_group_count
@@ -148,16 +149,21 @@ def score(
         batches = predictions.check_labels().batches(list(columns))
     options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
     total: Scorecard | Groups = merge(
-        score_batch(_check_batch(batch), by=by, metrics=names, stream=stream, **options) for batch in batches
+        score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in _check_batches(batches)
     )
     return total
 
 
-def _check_batch(batch: object) -> Predictions:
-    if isinstance(batch, Predictions):
-        return batch
-    hint = "build them with Predictions.from_logits(logits, labels), or read files with Predictions.scan(path)"
-    raise InvalidInputError(f"predictions must be Predictions, or several of them, got {type(batch).__name__}; {hint}")
+def _check_batches(batches: Iterable[object]) -> Iterator[Predictions]:
+    names = None
+    for batch in batches:
+        if not isinstance(batch, Predictions):
+            hint = "build them with Predictions.from_logits(logits, labels), or read files with Predictions.scan(path)"
+            what = type(batch).__name__
+            raise InvalidInputError(f"predictions must be Predictions, or several of them, got {what}; {hint}")
+        check_same_class_names("the first batch", names, "every batch", batch.class_names)
+        names = batch.class_names if names is None else names
+        yield batch
 
 
 def merge(cards: Iterable[Any]) -> Any:

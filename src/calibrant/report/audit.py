@@ -157,8 +157,6 @@ def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
         facts.append(("clusters", f"column {audit.cluster}"))
     if audit.weights is not None or audit.cluster is not None:
         facts.append(("effective sample size", f"{audit.verdict.n_effective:,.1f}"))
-    if len(statistics.class_names) > 1:
-        facts.append(("class names", "differ between the files; classes are shown by index"))
     facts.append(("columns", ", ".join(audit.columns) or "none besides predictions and labels"))
     for what, files in (("files", audit.files), ("compared with", audit.other_files)):
         if files:
