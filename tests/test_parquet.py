@@ -131,8 +131,9 @@ def test_damaged_files_are_named(damage: str, tmp_path: Path) -> None:
 
 
 def test_no_damage_is_read_in_silence(tmp_path: Path) -> None:
-    """Flipped bits anywhere, and every bit of what tells where the footer is."""
+    """Flipped bits anywhere, in the name of a class, and every bit of what tells where the footer is."""
     tail = range(len(written("rows")[0]) - 8, len(written("rows")[0]))
+    assert attempt("predictions", lambda good: flip(good.index(b"cat"), 0, good), tmp_path) is None
     for trial in trials(80, seed=0):
         assert trial.attempt(tmp_path) is None, (trial.kind, trial.name)
     for at in tail:
@@ -160,10 +161,13 @@ def test_checksums_of_files_of_any_size_and_behind_urls(n_bytes: int, tmp_path: 
 
 
 def test_files_of_other_programs(tmp_path: Path) -> None:
-    """They have no checksums, or those of Parquet; a copy keeps our metadata and not our checksums."""
+    """They have no checksums, or those of Parquet, which ours have too; a copy keeps our metadata, not our checksums."""
     ours, copy = tmp_path / "ours.parquet", tmp_path / "copy.parquet"
     table = pa.table({"x": [i * 0.1 for i in range(1000)]}, metadata={"calibrant": "{}"})
     write_table(ours, table)
+    copy.write_bytes(flip(3000, 0, ours.read_bytes()))
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.read_table(copy, page_checksum_verification=True)
     for checksums in (False, True):
         pq.write_table(pq.read_table(ours)[::-1], copy, use_dictionary=False, write_page_checksum=checksums)
         assert read_table(copy, table.schema).equals(table[::-1])
