@@ -109,7 +109,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise read_error(path, error) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None
 
 

@@ -70,7 +70,7 @@ def run(
     if dry_run:
         return
     draw_page = live_page(plan.folder)
-    with SweepBar(console, len(plan.tasks(redo=redo))) as bar:
+    with SweepBar(console, len(plan.remaining(redo=redo))) as bar:
 
         def on_run_end(outcome: "RunOutcome") -> None:
             bar.on_run_end(outcome)

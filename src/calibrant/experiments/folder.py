@@ -9,8 +9,19 @@ import pyarrow as pa
 
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
-from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
-from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_json_line, read_json_lines, run_keys
+from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
+from calibrant.runs import (
+    CURVES,
+    RAW,
+    ROWS,
+    UNSHIFTED,
+    RunFolder,
+    RunKey,
+    append_json_line,
+    read_json_lines,
+    remedy,
+    run_keys,
+)
 
 __all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "run_keys"]
 
@@ -122,10 +133,8 @@ class ExperimentFolder:
             raise NoDataError(
                 f"{self.path} has no {path.name}: it is not the folder of an experiment that has been run"
             )
-        try:
+        with remedy("calibrant run makes it again, without training"):
             return read_table(path, schema)
-        except CorruptFileError as error:
-            raise CorruptFileError(f"{error}; calibrant run makes it again, without training") from None
 
     def write_tables(self, rows: pa.Table, curves: pa.Table) -> None:
         """Replace rows and curves atomically.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
-from calibrant.runs import RunFolder
+from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import StopRequest, handle_signals, new_fabric, reproducible_torch
 from calibrant.training.folder import open_run_folder
@@ -66,8 +66,9 @@ def train(
                 _predict(settings, data, run, fabric, names=names, progress=partial(_on_predict, callback, request))
                 if fabric.is_global_zero:
                     if scored:
-                        write_metrics(run, names, data, run_key(settings))
-                    run.done.touch()
+                        with remedy(REMOVE_IT):
+                            write_metrics(run, names, data, run_key(settings))
+                    run.mark_done()
         return run.path
     finally:
         callback.on_end()
@@ -100,7 +101,8 @@ def _predict(
 ) -> None:
     """Write the predictions that are missing."""
     model = new_model(settings, data)
-    load_weights(model, run.weights)
+    with remedy(REMOVE_IT):
+        load_weights(model, run.weights)
     predictor = Predictor(
         model,
         data,
