@@ -239,6 +239,26 @@ def test_a_config_of_another_version_is_one_line(run: Path) -> None:
         predict_run(run)
 
 
+VARIABLES = [
+    *({"WORLD_SIZE": value} for value in ("x", "0", "-1", "1.5", "")),
+    *({name: "x"} for name in ("LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")),
+    {"LOCAL_WORLD_SIZE": "0"},
+    {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2"},
+    {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "job"},
+]
+
+
+@pytest.mark.parametrize("variables", VARIABLES, ids=str)
+def test_impossible_variables_of_a_launcher_are_one_line(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidInputError, match="WORLD_SIZE|RANK|ntasks") as refusal:
+        new_fabric("cpu")
+    assert "\n" not in str(refusal.value)
+
+
 def test_unknown_devices_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown device 'cudaa'; did you mean 'cuda'"):
         new_fabric("cudaa")
