@@ -254,7 +254,7 @@ def test_impossible_variables_of_a_launcher_are_one_line(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidInputError, match="WORLD_SIZE|RANK|ntasks") as refusal:
+    with pytest.raises(InvalidInputError, match=r"WORLD_SIZE|RANK|ntasks") as refusal:
         new_fabric("cpu")
     assert "\n" not in str(refusal.value)
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from calibrant._digests import UNSEALED, is_sealed, seal
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
 from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
@@ -224,12 +225,14 @@ class ExperimentFolder:
         raise InvalidInputError(f"{self.experiment_file}: {rule}, got {got!r}")
 
     def copy_experiment(self, file: Path) -> None:
-        """Copy an experiment file into the folder.
+        """Copy an experiment file into the folder, with its digest in a last line.
 
         Args:
             file: The file.
         """
         content = file.read_bytes()
+        if not is_sealed(content, file):  # as the copy itself is
+            content = seal(content + b"\n# " + UNSEALED + b", the digest of this copy: to edit it, remove this line\n")
         with atomic_write(self.experiment_file) as copy:
             copy.write(content)
 
