@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
+from calibrant._digests import with_seal
 from calibrant._files import atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
@@ -73,8 +74,8 @@ def write_cifar_c(
                 advance(len(SEVERITIES) * len(images))
                 continue
             with atomic_write(path) as file:
-                for part in file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options):
-                    file.write(part)
+                parts = file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options)
+                file.writelines(with_seal(parts))
             files.written += 1
     if labels is not None and not (target / "labels.npy").exists():
         with atomic_write(target / "labels.npy") as file:
