@@ -49,7 +49,7 @@ def run(
     dry_run
         Print the plan and stop.
     redo
-        Check every file of predictions, and predict damaged ones again.
+        Check weights, checkpoints and predictions, and make damaged ones again.
     """
     with needs_extras("running an experiment", "report", "train"):
         from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan

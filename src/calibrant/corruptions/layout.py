@@ -39,7 +39,7 @@ def write_cifar_c(
 ) -> CorruptedFiles:
     """Write the files of CIFAR-10-C: for each corruption uint8 (5 n, h, w, c), and the labels if there are any.
 
-    Files are written atomically, and existing ones are kept.
+    Files are written atomically, and existing ones are kept. Each has its digest after the array, which numpy ignores.
 
     Args:
         source: A folder with CIFAR's binary test batch, a .npy file of images, uint8 (n, h, w, c), or a .npz file of

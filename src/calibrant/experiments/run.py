@@ -97,7 +97,7 @@ def run_experiment(
         file: The experiment file.
         output: The folder of all results; by default that of the file.
         only: The value of each axis to run, as {"loss": "focal"}.
-        redo: Predict damaged files again.
+        redo: Make damaged files again.
         backend: Where the runs are done, by default one after the other in this process; `ProcessBackend` and
             `RayBackend` do several at a time.
 
@@ -209,7 +209,7 @@ def run_plan(
     Args:
         plan: The runs.
         file: The experiment file, which is copied into the folder.
-        redo: Also check finished runs, and predict damaged files again.
+        redo: Also check finished runs, and make damaged files again.
         backend: Where the runs are done.
         progress: Called with the name of a run and the fraction of it that is done.
         on_run_end: Called after each run, when its rows are in the folder.

@@ -33,7 +33,7 @@ class RunTask:
     settings: Settings
     folder: RunFolder  # its path is absolute
     config: EvaluationConfig
-    redo: bool = False  # predict damaged files again
+    redo: bool = False  # make damaged files again
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ def train(
 
     A run that was stopped or killed resumes from its last checkpoint. Its files are bit-for-bit those of an
     uninterrupted run on the same machine with the same numbers of threads and processes. A finished run is not
-    repeated. The global generator of torch is seeded.
+    repeated, but what is missing of its weights and predictions is made again. The global generator of torch is seeded.
 
     Args:
         settings: What is trained, on what, and how.
@@ -44,6 +44,7 @@ def train(
     Raises:
         InvalidInputError: A setting is not possible, or the folder has a run of other settings.
         NoDataError: The data set is missing.
+        CorruptFileError: A file of the run is damaged; the message says how to make it again.
         ResourceError: The folder cannot be written, or another process uses it.
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal stopped the run.
