@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from mmap import mmap
 from typing import Any
 
 from calibrant.errors import CorruptFileError
@@ -25,35 +26,61 @@ def seal(content: bytes) -> bytes:
     return content.replace(UNSEALED, _seal_of(content), 1)
 
 
-def is_sealed(content: bytes, path: object) -> bool:
+def with_seal(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts of a file, and after them its seal, for formats whose readers ignore bytes after the end.
+
+    >>> is_sealed(b"".join(with_seal([b"an ", b"array"])), "a file")
+    True
+    """
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+        yield part
+    digest.update(UNSEALED)
+    yield b"blake2b:" + digest.hexdigest().encode()
+
+
+def is_sealed(content: bytes | mmap, path: object) -> bool:
     """Whether the bytes have a seal, as those that other programs wrote have not. Raises: CorruptFileError."""
     seals = list(SEAL.finditer(content))
-    if any(_seal_of(content[: m.start()] + UNSEALED + content[m.end() :]) == m.group() for m in seals):
-        return True
+    with memoryview(content) as view:  # no copy: weights may take half of the memory
+        if any(_seal_of(view[: m.start()], UNSEALED, view[m.end() :]) == m.group() for m in seals):
+            return True
     if seals:
         raise CorruptFileError(f"{path} is damaged: its bytes do not have the digest that it was written with")
     return False
 
 
-def _seal_of(content: bytes) -> bytes:
-    return b"blake2b:" + blake2b(content, digest_size=16).hexdigest().encode()
+def _seal_of(*parts: bytes | memoryview) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return b"blake2b:" + digest.hexdigest().encode()
 
 
-def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the digest of its content, whatever the order of its keys and its spaces on disk."""
-    return {**record, DIGEST: _digest_of(record)}
+def dump_record(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """The record as JSON, with the digest of its content, whatever the order of its keys and its spaces on disk."""
+    return json.dumps({**record, DIGEST: _digest_of(record)}, indent=indent).encode() + b"\n"
 
 
-def without_digest(record: Mapping[str, Any], path: object) -> dict[str, Any]:
-    """The record without its digest, if it has one. Raises: CorruptFileError where the content has another.
+def parse_record(content: bytes, path: object) -> dict[str, Any]:
+    """The record of JSON without its digest, which those that a person wrote or edited need not have.
 
-    >>> without_digest(with_digest({"temperature": 1.5}), "t.json")
-    {'temperature': 1.5}
+    Raises: CorruptFileError where it is no object of JSON, or was changed since it was written.
+
+    >>> parse_record(dump_record({"temperature": 1.5}), "t.json"), parse_record(b'{"temperature": 2}', "t.json")
+    ({'temperature': 1.5}, {'temperature': 2})
     """
-    content = dict(record)
-    if DIGEST in content and content.pop(DIGEST) != _digest_of(content):
-        raise CorruptFileError(f"{path} was changed after it was written: its content does not have its digest")
-    return content
+    try:
+        record = json.loads(content)
+        was_changed = isinstance(record, dict) and DIGEST in record and record.pop(DIGEST) != _digest_of(record)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise CorruptFileError(f"{path} must be an object of JSON, got {type(record).__name__}")
+    if was_changed:
+        raise CorruptFileError(f"{path} was changed since it was written; to use it as it is, remove its key {DIGEST}")
+    return record
 
 
 def _digest_of(record: Mapping[str, Any]) -> str:

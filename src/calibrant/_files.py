@@ -14,6 +14,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
+from calibrant._digests import is_sealed
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
@@ -105,11 +106,12 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: NoDataError, ResourceError, CorruptFileError."""
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        content = Path(path).read_bytes()
+        is_sealed(content, path)  # refuses a damaged copy of an experiment file
+        return tomllib.loads(content.decode())
     except OSError as error:
         raise read_error(path, error) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None
 
 

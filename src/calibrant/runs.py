@@ -1,15 +1,19 @@
 """A run in files: its key, its folder, and the columns of its rows and curves; without torch."""
 
-import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, read_error, write_error
+from calibrant.errors import CorruptFileError
 
 RAW = "none"  # the calibrator of predictions that are not calibrated
 UNSHIFTED = "none"  # the shift of the unshifted test
+REMOVE_IT = "remove it, and the same command makes it again (so does run --redo)"  # a remedy
 
 
 class RunKey(NamedTuple):
@@ -102,6 +106,15 @@ def run_keys(rows: pa.Table) -> dict[str, RunKey]:
     return {row["run"]: RunKey(*(row[name] for name in RunKey._fields)) for row in found}
 
 
+@contextmanager
+def remedy(what: str) -> Iterator[None]:
+    """Add to the error about a damaged file what makes it again."""
+    try:
+        yield
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; {what}") from None
+
+
 class RunFolder:
     """The folder of a run, and the paths of its files."""
 
@@ -115,7 +128,7 @@ class RunFolder:
         self.weights = path / "weights.safetensors"
         self.metrics = path / "metrics.parquet"  # the scores, in the columns of `ROWS`
         self.curves = path / "curves.parquet"  # in the columns of `CURVES`; of a run of an experiment
-        self.done = path / "DONE"
+        self.done = path / "DONE"  # written last: the sizes of weights and predictions
         self.error_log = path / "error.log"  # why a run of an experiment failed
         self.output_log = path / "output.log"  # what libraries printed, where the run has its process
         self.lock = path / ".lock"
@@ -127,7 +140,32 @@ class RunFolder:
 
     @property
     def is_done(self) -> bool:
-        return self.done.exists() and self.metrics.is_file()
+        """Whether the run is finished and its files are still as they were then; of their content, only the size."""
+        sizes = self._recorded_sizes()
+        return bool(sizes) and self.metrics.is_file() and all(_size(path) == size for path, size in sizes.items())
+
+    def check_sizes(self) -> None:
+        """Raises: CorruptFileError where a file of the finished run has another size; missing ones are made again."""
+        for path, size in self._recorded_sizes().items():
+            if _size(path) not in (None, size):
+                raise CorruptFileError(f"{path} is damaged: it has {_size(path):,} bytes and had {size:,}")
+
+    def mark_done(self, written: Iterable[Path] | None = None) -> None:
+        """Record that the run is finished, and the sizes of its files; written: of these alone, others stay."""
+        sizes = self._recorded_sizes() if written is not None else {}
+        for path in [self.weights, *sorted(self.predictions.glob("*.parquet"))] if written is None else written:
+            sizes[path] = path.stat().st_size
+        with atomic_write(self.done) as file:
+            record = {"sizes": {path.relative_to(self.path).as_posix(): size for path, size in sizes.items()}}
+            file.write(dump_record(record, indent=2))
+
+    def _recorded_sizes(self) -> dict[Path, int]:
+        """The sizes of the files of a finished run; none where it is not finished or that is not to be read."""
+        try:
+            sizes = parse_record(self.done.read_bytes(), self.done)["sizes"]
+            return {self.path / name: int(size) for name, size in sizes.items()}
+        except (OSError, CorruptFileError, KeyError, AttributeError, TypeError, ValueError):
+            return {}
 
     @property
     def is_started(self) -> bool:
@@ -142,8 +180,8 @@ class RunFolder:
     def read_environment(self) -> dict[str, Any] | None:
         """Versions and hardware; None where the file is missing or broken."""
         try:
-            return _object(self.environment.read_bytes())
-        except OSError:
+            return parse_record(self.environment.read_bytes(), self.environment)
+        except (OSError, CorruptFileError):
             return None
 
     def append_log(self, record: dict[str, Any]) -> None:
@@ -152,7 +190,15 @@ class RunFolder:
     def rewrite_log(self, records: list[dict[str, Any]]) -> None:
         """Write the records up to the checkpoint from which the run resumes."""
         with atomic_write(self.log) as file:
-            file.write("".join(json.dumps(record) + "\n" for record in records).encode())
+            file.writelines(map(dump_record, records))
+
+
+def _size(path: Path) -> int | None:
+    """The size of a file, None where it is missing."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -163,7 +209,10 @@ def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         return [], 0
     except OSError as error:
         raise read_error(path, error) from None
-    records = [record for line in lines if (record := _object(line)) is not None]
+    records = []
+    for line in lines:
+        with suppress(CorruptFileError):
+            records.append(parse_record(line, path))
     return records, len(lines) - len(records)
 
 
@@ -173,14 +222,6 @@ def append_json_line(path: Path, record: dict[str, Any]) -> None:
         with path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
             cut_off = file.read(1) not in (b"", b"\n")  # by a kill or a full disk
-            file.write(b"\n" * cut_off + json.dumps(record).encode() + b"\n")
+            file.write(b"\n" * cut_off + dump_record(record))
     except OSError as error:
         raise write_error(path, error) from None
-
-
-def _object(content: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None

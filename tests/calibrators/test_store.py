@@ -37,9 +37,10 @@ def refused(path: Path, kind: type[CalibrantError] = CorruptFileError) -> str:
 
 
 def damaged(path: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The file of a calibrator with another record."""
+    """The file of a calibrator with another record, without the digest, as a person who edits it leaves it."""
     fitted(name).save(path)
     record = json.loads(path.read_text())
+    del record["digest"]
     change(record)
     path.write_text(json.dumps(record))
     return path
@@ -91,6 +92,7 @@ RECORDS: list[tuple[str, Any, str]] = [
     *(("n_classes", value, "") for value in (REMOVED, None, "three", 1, 0, -3, 2.5, [3], True)),
     *(("fitted", value, "") for value in (REMOVED, {}, [], None, "240 rows")),
     *((f"fitted.{part}", REMOVED, part) for part in ("n_rows", "nll_before", "nll_after", "rows")),
+    *(("fitted.rows", value, "RowSketch must be of type dict") for value in ([], None, 3, "rows")),
     ("fitted.n_rows", True, "n_rows"),
     ("fitted.rows.sample", [-1], "sample"),
     ("fitted.rows.sample", [2**64], "sample"),
@@ -101,6 +103,20 @@ RECORDS: list[tuple[str, Any, str]] = [
     ),
     ("parameters.temperature", 10**400, ""),
 ]
+
+
+def test_every_changed_digit_is_refused(path: Path) -> None:
+    """Also where the record could be read; spaces and the order of the keys may change."""
+    fitted("temperature").save(path)
+    text = path.read_text()
+    digits = [place for place, letter in enumerate(text) if letter.isdigit()]
+    for place in digits[:: len(digits) // 50]:
+        path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
+        refused(path)
+    path.write_text(text.replace("4", "5"))
+    assert "remove its key digest" in refused(path)
+    path.write_text(json.dumps(json.loads(text), sort_keys=True))
+    assert isinstance(cb.load_calibrator(path), TemperatureScaling)
 
 
 @pytest.mark.parametrize(("place", "value", "message"), RECORDS, ids=lambda value: str(value)[:30])

@@ -123,7 +123,10 @@ def test_redo_is_passed_on(calibrant: Run, file: Path, tmp_path: Path) -> None:
     path = folder / "digits-mlp-focal-0" / "predictions" / "fog-3.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
-    calibrant("run", file, "-o", folder, *only).done()
+    ran = calibrant("run", file, "-o", folder, *only)
+    assert ran.code == 1
+    assert "fog-3.parquet is damaged: it has 100 bytes and had" in ran.out
+    assert "run --redo" in ran.out
     assert path.read_bytes() == whole[:100]
     calibrant("run", file, "-o", folder, *only, "--redo").done()
     assert path.read_bytes() == whole

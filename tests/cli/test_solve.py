@@ -35,6 +35,7 @@ REFUSALS: list[tuple[str | None, str, str]] = [  # what the file holds, more arg
     ("[0.5, 0.5", "", "is not a JSON file"),
     ('"abc"', "", "must hold a list or an object of numbers"),
     ('[0.5, "x"]', "", "must give each class a number, got 'x' for class 1"),
+    ('{"cat": ' * 900 + "1" + 900 * "}", "", "must give each class a number, got a tuple for class cat"),
     ("[0.5, 0.4]", "", "prior must sum to 1, got a sum of 0.9"),
     ("[0.5, 0.5]", "--form men", 'Did you mean "mean"'),
     ("[0.5, 0.5]", "--form", "form"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import calibrant as cb
+from calibrant.corruptions.layout import write_cifar_c
 from calibrant.data import ArrayData, open_dataset, read_cifar
 from calibrant.errors import CorruptFileError, NoDataError
 
@@ -62,6 +63,41 @@ def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> Non
     again = open_dataset("cifar10", tmp_path).split("fog-3").images
     assert torch.equal(again, cb.corrupt(reversed_images, "fog", 3))
     assert len(list(kept.parent.iterdir())) == 2
+
+
+def damages(content: bytes) -> list[bytes]:
+    """A bit of a pixel, a bit of the digest after the array, and a tail of zeros."""
+    flipped = content[:5000] + bytes([content[5000] ^ 4]) + content[5001:]
+    return [flipped, content[:-40] + b"c" + content[-39:], content[:-1000] + bytes(1000)]
+
+
+def test_damaged_shifts_are_generated_again(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    shifted = open_dataset("cifar10", tmp_path).split("fog-3").images
+    [kept] = (tmp_path / "generated" / "cifar10").iterdir()
+    content = kept.read_bytes()
+    for damaged in damages(content):
+        kept.write_bytes(damaged)
+        assert torch.equal(open_dataset("cifar10", tmp_path).split("fog-3").images, shifted)
+        assert kept.read_bytes() == content
+
+
+def test_damaged_files_of_corrupt_are_refused(tmp_path: Path) -> None:
+    """They end with their digest, which numpy ignores; published files have none."""
+    write_cifar(tmp_path)
+    path = tmp_path / "CIFAR-10-C" / "contrast.npy"
+    write_cifar_c(tmp_path, path.parent, "contrast", jobs=1)
+    images = open_dataset("cifar10", tmp_path).split("test").images
+    found = open_dataset("cifar10", tmp_path).split("contrast-2")
+    assert (found.columns["origin"][0], found.images.shape) == ("published", images.shape)
+    assert np.load(path).shape == (200, 32, 32, 3)
+    content = path.read_bytes()
+    for damaged in damages(content):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptFileError, match=r"contrast\.npy is damaged"):
+            open_dataset("cifar10", tmp_path).split("contrast-2")
+    path.write_bytes(content[:-40])  # as of another program
+    assert torch.equal(open_dataset("cifar10", tmp_path).split("contrast-2").images, found.images)
 
 
 def test_cifar_is_shifted_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,21 @@ def test_title_figures_and_data_root(tmp_path: Path) -> None:
     assert (folder.read_title(), folder.read_figures(), folder.read_data_root()) == ("A", [], "there")
 
 
+def test_a_changed_copy_of_the_experiment_file_is_refused(tmp_path: Path) -> None:
+    """Its last line says how to edit it; copied onto itself it stays as it is."""
+    folder, source = ExperimentFolder(tmp_path), tmp_path / "sweep.toml"
+    source.write_text("title = 'A'")
+    folder.copy_experiment(source)
+    copy = folder.experiment_file.read_text()
+    folder.copy_experiment(folder.experiment_file)
+    assert folder.experiment_file.read_text() == copy
+    folder.experiment_file.write_text(copy.replace("'A'", "'B'"))
+    with pytest.raises(CorruptFileError, match=r"experiment\.toml is damaged"):
+        folder.read_title()
+    folder.experiment_file.write_text(copy.replace("'A'", "'B'").partition("#")[0])
+    assert folder.read_title() == "B"
+
+
 REFUSED: dict[str, tuple[str, str | bytes | None, Callable[[ExperimentFolder], object], type[CalibrantError], str]] = {
     "no rows": ("", None, ExperimentFolder.read_rows, NoDataError, "has no rows.parquet: it is not the folder of an"),
     "no curves": ("", None, ExperimentFolder.read_curves, NoDataError, "has no curves.parquet: it is not the folder"),

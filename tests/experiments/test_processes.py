@@ -354,6 +354,23 @@ def test_lost_predictions_are_made_again(shifted: Path, copy: Path) -> None:
     check_same(copy, shifted)
 
 
+def test_damaged_weights_and_checkpoints_reach_no_row(shifted: Path, copy: Path) -> None:
+    """One line where they are needed; redo makes them again, bit-for-bit."""
+    run = copy / NAMES[0]
+    (run / "predictions" / "spatter-2.parquet").unlink()
+    for name in ("weights.safetensors", "checkpoint/last.safetensors"):
+        content = bytearray((run / name).read_bytes())
+        content[-1000] ^= 64
+        (run / name).write_bytes(content)
+    (failed,) = again(copy).failures
+    assert "weights.safetensors is damaged" in one_line(failed.failure)
+    assert "--redo" in str(failed.failure)
+    result = again(copy, redo=True)
+    assert (result.n_done, result.failures) == (2, ())
+    assert (run / "weights.safetensors").read_bytes() == (shifted / NAMES[0] / "weights.safetensors").read_bytes()
+    check_same(copy, shifted)
+
+
 def damaged_inside(path: Path) -> None:
     """The end of the file, which tells of the rest, is whole."""
     content = bytearray(path.read_bytes())

@@ -22,7 +22,7 @@ from calibrant import cli
 from calibrant.training import Settings
 
 QUICK: dict[str, Any] = {"data": "digits", "model": "mlp", "epochs": 2, "shifts": ("fog-3",)}
-TIMES = ("seconds", "images_per_second", "waiting")  # what differs between two runs of the same settings
+TIMES = ("seconds", "images_per_second", "waiting", "digest")  # what differs between two runs of the same settings
 PATIENCE = 600  # seconds after which a child that hangs is ended
 
 

@@ -50,6 +50,27 @@ def test_weights_of_another_model_and_damaged_files_are_refused(tmp_path: Path) 
         load_weights(model, path)
 
 
+def test_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    """Anywhere in a file of ours: header, record, digest, tensors. Files of other programs have no digest."""
+    path, weights = tmp_path / "w.safetensors", {"a": torch.arange(24.0), "b": torch.ones(2, 3)}
+    write_tensors(path, weights, {"seed": 3})
+    content = path.read_bytes()
+    for place in range(0, len(content), 3):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(CorruptFileError, match=r"is damaged|cannot be read as safetensors"):
+            read_tensors(path)
+    path.write_bytes(content[:-8] + bytes(8))
+    with pytest.raises(CorruptFileError, match="is damaged: its bytes do not have the digest"):
+        read_tensors(path)
+    save_file(weights, path, {"format": "pt"})
+    assert read_tensors(path)[1] == {}
+    save_file(weights, path, {"calibrant": "[" * 100_000})
+    with pytest.raises(CorruptFileError, match="is not JSON"):
+        read_tensors(path)
+
+
 def test_timm_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingExtraError, match=r"timm:resnet18 needs the extra timm: pip install 'calibrant\[timm\]'"):

@@ -189,6 +189,9 @@ def test_done_missing_and_failed_runs(tmp_path: Path) -> None:
     assert "disk full" not in page.text  # for it is done
     assert "killed" not in page.text
     assert "log.jsonl: 2 unreadable lines left out." in page.text
+    assert "no readable line of" not in page.text
+    folder.log_file.unlink()
+    assert "log.jsonl: no readable line of 1 finished run, whose time is unknown." in write_page(folder, None).text
     rows = re.findall(r"(Focal|Poly)digitsmlp(\d)(\d)(\d)([\d.]+ s)", page.text)
     assert rows == [("Focal", "2", "1", "1", "30 s"), ("Poly", "2", "0", "2", "3.0 s")]  # measured again, it took less
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from calibrant.errors import CalibrantError, ResourceError
+from calibrant.errors import CalibrantError, CorruptFileError, ResourceError
 from calibrant.training import Settings, train
 from made.training import (
     at_moment,
@@ -233,12 +234,31 @@ def test_a_full_disk_under_the_log(tmp_path: Path, whole: Path) -> None:
 # A checkpoint that is not one
 
 
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:-9]], ids=["empty", "cut"])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    run = tmp_path / "run"
-    in_child(at_moment(80, kill, partial(train, small(), run), run))
-    path = run / "checkpoint" / "last.safetensors"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CalibrantError, match=r"last\.safetensors") as refusal:
-        train(small(), run)
-    assert "\n" not in str(refusal.value)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:-9],
+    "zeroed tail": lambda content: content[:-4096] + bytes(4096),
+    "a bit of a tensor": lambda content: content[:-5000] + bytes([content[-5000] ^ 64]) + content[-4999:],
+    "a bit of the digest": lambda content: content.replace(b"blake2b:", b"blake2c:", 1),
+}
+
+
+def test_damaged_checkpoints_are_named_and_trained_again(tmp_path: Path) -> None:
+    settings, run = small("adam, average, best"), tmp_path / "run"
+    whole = train(settings, tmp_path / "whole")
+    in_child(at_moment(160, kill, partial(train, settings, run), run))
+    for name in ("last", "best"):
+        path = run / "checkpoint" / f"{name}.safetensors"
+        content = path.read_bytes()
+        for damage in DAMAGES.values():
+            path.write_bytes(damage(content))
+            with pytest.raises(CorruptFileError, match=rf"{name}\.safetensors.*; remove {path.parent}, and") as refusal:
+                train(settings, run)
+            assert "\n" not in str(refusal.value)
+        path.write_bytes(content)
+    (run / "checkpoint" / "best.safetensors").unlink()
+    with pytest.raises(CorruptFileError, match=r"refers to best\.safetensors, which is missing; remove"):
+        train(settings, run)
+    shutil.rmtree(run / "checkpoint")
+    train(settings, run)
+    check_equal(run, whole)

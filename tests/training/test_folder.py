@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from calibrant.data import ImageFiles, open_dataset
-from calibrant.errors import CalibrantError, InvalidInputError, ResourceError, UnknownNameError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, ResourceError, UnknownNameError
 from calibrant.models import MLP, MODELS, read_tensors
 from calibrant.training import Settings, predict, predict_run, train
 from calibrant.training.batches import read_batches
@@ -71,6 +71,44 @@ def test_lost_metrics_are_made_again(run: Path, plain: Path) -> None:
     (run / "metrics.parquet").unlink()
     train(quick(), run)
     assert results_of(run) == results_of(plain)
+
+
+def test_a_finished_run_is_held_against_what_it_recorded(run: Path, plain: Path) -> None:
+    """What is missing is made again; what is damaged is one line, and removing it makes it again."""
+    whole = results_of(plain)
+    for name in ("predictions/test.parquet", "weights.safetensors", "DONE"):
+        (run / name).unlink()
+        assert results_of(train(quick(), run)) == whole
+        assert (run / "DONE").read_bytes() == (plain / "DONE").read_bytes()
+    (run / "DONE").write_bytes(b"{")  # is made again
+    assert results_of(train(quick(), run)) == whole
+    (run / "predictions" / "fog-3.parquet").write_bytes(b"PAR1")
+    with pytest.raises(CorruptFileError, match=r"fog-3\.parquet is damaged: it has 4 bytes and had .*; remove it"):
+        train(quick(), run)
+    (run / "predictions" / "fog-3.parquet").unlink()
+    assert results_of(train(quick(), run)) == whole
+
+
+def test_damaged_weights_predict_nothing(run: Path, plain: Path) -> None:
+    path = run / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1000] ^= 16
+    path.write_bytes(content)
+    (run / "predictions" / "test.parquet").unlink()
+    for action in (lambda: train(quick(), run), lambda: predict_run(run, ["test"], output=run.parent / "out")):
+        with pytest.raises(CorruptFileError, match=r"weights\.safetensors is damaged: .*; remove it, and") as refusal:
+            action()
+        assert "\n" not in str(refusal.value)
+    path.unlink()
+    assert results_of(train(quick(), run)) == results_of(plain)
+
+
+def test_predictions_with_features_replace_those_of_the_run(run: Path) -> None:
+    """They have another size, which is no damage."""
+    before = (run / "predictions" / "test.parquet").stat().st_size
+    predict_run(run, ["test"], features=True)
+    assert (run / "predictions" / "test.parquet").stat().st_size > before
+    train(quick(), run)
 
 
 def test_weights_to_start_from_are_not_needed_to_go_on(plain: Path, tmp_path: Path) -> None:
@@ -192,9 +230,33 @@ def test_a_callers_state_changes_nothing_and_stays(tmp_path: Path, plain: Path, 
 
 def test_a_config_of_another_version_is_one_line(run: Path) -> None:
     record = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(record | {"lr": 0.7}))
+    with pytest.raises(CorruptFileError, match=r"config\.json was changed since it was written"):
+        predict_run(run)
+    del record["digest"]
     (run / "config.json").write_text(json.dumps(record | {"lr_finder": True}))
     with pytest.raises(UnknownNameError, match=r"config\.json: unknown setting 'lr_finder'"):
         predict_run(run)
+
+
+VARIABLES = [
+    *({"WORLD_SIZE": value} for value in ("x", "0", "-1", "1.5", "")),
+    *({name: "x"} for name in ("LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")),
+    {"LOCAL_WORLD_SIZE": "0"},
+    {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2"},
+    {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "job"},
+]
+
+
+@pytest.mark.parametrize("variables", VARIABLES, ids=str)
+def test_impossible_variables_of_a_launcher_are_one_line(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidInputError, match=r"WORLD_SIZE|RANK|ntasks") as refusal:
+        new_fabric("cpu")
+    assert "\n" not in str(refusal.value)
 
 
 def test_unknown_devices_get_the_nearest() -> None:

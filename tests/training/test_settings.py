@@ -190,6 +190,7 @@ IN_FILES: dict[str, tuple[str | bytes | None, type[CalibrantError], list[str]]] 
     "no value": ("epochs = ", CorruptFileError, ["is not TOML"]),
     "a key twice": ("epochs = 1\nepochs = 2", CorruptFileError, ["is not TOML"]),
     "bytes": (b"\xff\xfe\x00", CorruptFileError, ["is not TOML"]),
+    "nested": ("epochs = " + 5000 * "[", CorruptFileError, ["is not TOML"]),
     "an option of text": (
         'loss = "focal"\n[loss_options]\ngamma = "three"',
         InvalidInputError,

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import json
 import math
 import os
 from dataclasses import MISSING, fields, is_dataclass
@@ -13,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import atomic_write, filesystem_of, first_line, read_error
+from calibrant._digests import dump_record, parse_record
+from calibrant._files import atomic_write, filesystem_of, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
@@ -41,9 +41,10 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode_fields(cls: type[DataclassT], record: dict[str, Any]) -> DataclassT:
+def decode_fields(cls: type[DataclassT], record: Any) -> DataclassT:
     """The dataclass of encoded fields. Raises: InvalidInputError if one is missing, unknown or of another type."""
     hints = get_type_hints(cls)
+    _check_kind(cls.__name__, record, dict)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     unknown = sorted(record.keys() - known.keys())
     missing = sorted(name for name, field in known.items() if name not in record and field.default is MISSING)
@@ -95,9 +96,8 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    text = json.dumps({VERSION_KEY: VERSION, **record}, indent=1, allow_nan=False)
     with atomic_write(path) as file:
-        file.write(text.encode() + b"\n")
+        file.write(dump_record({VERSION_KEY: VERSION, **record}, indent=1))
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -105,14 +105,12 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     filesystem, name = filesystem_of(os.fspath(path))
     try:
         with filesystem.open(name, "rb") as file:
-            record: Any = json.loads(file.read())
+            content = file.read()
     except FileNotFoundError:
         raise NoDataError(f"there is no file {os.fspath(path)}") from None
     except OSError as error:
         raise read_error(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{os.fspath(path)} is not a calibrator: it is not JSON ({first_line(error)})") from None
-    record = record if isinstance(record, dict) else {}
+    record = parse_record(content, os.fspath(path))
     version = record.get(VERSION_KEY)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptFileError(f"{os.fspath(path)} is not a calibrator of calibrant")
@@ -123,4 +121,4 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
         )
     if not isinstance(record.get("calibrator"), str):
         raise CorruptFileError(f"{os.fspath(path)} is damaged: it has no calibrator")
-    return dict(record)
+    return record

@@ -49,7 +49,7 @@ def run(
     dry_run
         Print the plan and stop.
     redo
-        Check every file of predictions, and predict damaged ones again.
+        Check weights, checkpoints and predictions, and make damaged ones again.
     """
     with needs_extras("running an experiment", "report", "train"):
         from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan
@@ -70,7 +70,7 @@ def run(
     if dry_run:
         return
     draw_page = live_page(plan.folder)
-    with SweepBar(console, len(plan.tasks(redo=redo))) as bar:
+    with SweepBar(console, len(plan.remaining(redo=redo))) as bar:
 
         def on_run_end(outcome: "RunOutcome") -> None:
             bar.on_run_end(outcome)

@@ -11,7 +11,7 @@ from calibrant.cli.options import File, Json, Output, integer
 from calibrant.cli.output import print_json, print_tables
 from calibrant.report.numbers import metric_text
 from calibrant.report.table import Cell, Column, Table, number_cell
-from calibrant.runs import RunFolder
+from calibrant.runs import REMOVE_IT, RunFolder, remedy
 
 with needs_extras("training", "train"):
     from pydantic_core import PydanticUndefined
@@ -83,7 +83,8 @@ def train(
     train_run(checked, run.path, callback=TrainingCallback() if quiet else TrainingBar(console))
     if not is_main_process():
         return
-    scores = mean_scores(run)
+    with remedy(REMOVE_IT):
+        scores = mean_scores(run)
     if as_json:
         print_json({"folder": str(run.path), "scores": scores})
         return

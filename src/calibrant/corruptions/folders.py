@@ -1,6 +1,5 @@
 """Folders of corrupted images: the same tree, and a record of the settings, with which interrupted work resumes."""
 
-import json
 import os
 import struct
 from collections import Counter
@@ -17,12 +16,13 @@ from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_integer
+from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, first_line, make_folder, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES
 
 SETTINGS_FILE = "corruption.json"
@@ -107,16 +107,12 @@ def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None
     path = target / SETTINGS_FILE
     if not path.exists():
         with atomic_write(path) as file:
-            file.write(json.dumps(settings, indent=2).encode() + b"\n")
+            file.write(dump_record(settings, indent=2))
         return
     try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))
+        recorded = parse_record(path.read_bytes(), path)
     except OSError as error:
         raise read_error(path, error) from None
-    except ValueError:
-        recorded = None
-    if not isinstance(recorded, dict):
-        raise CorruptFileError(f"{path} cannot be read as JSON; remove it to continue in {target}")
     for name, value in settings.items():
         if recorded.get(name) != value:
             was = recorded.get(name)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
+from calibrant._digests import with_seal
 from calibrant._files import atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
@@ -38,7 +39,7 @@ def write_cifar_c(
 ) -> CorruptedFiles:
     """Write the files of CIFAR-10-C: for each corruption uint8 (5 n, h, w, c), and the labels if there are any.
 
-    Files are written atomically, and existing ones are kept.
+    Files are written atomically, and existing ones are kept. Each has its digest after the array, which numpy ignores.
 
     Args:
         source: A folder with CIFAR's binary test batch, a .npy file of images, uint8 (n, h, w, c), or a .npz file of
@@ -73,8 +74,8 @@ def write_cifar_c(
                 advance(len(SEVERITIES) * len(images))
                 continue
             with atomic_write(path) as file:
-                for part in file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options):
-                    file.write(part)
+                parts = file_parts(images, path.stem, n_threads=n_threads, advance=advance, **options)
+                file.writelines(with_seal(parts))
             files.written += 1
     if labels is not None and not (target / "labels.npy").exists():
         with atomic_write(target / "labels.npy") as file:

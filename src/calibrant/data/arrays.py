@@ -1,10 +1,12 @@
 """Data sets that fit in memory; their shifted tests are their test images under every corruption."""
 
+import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 import calibrant
+from calibrant._digests import is_sealed, with_seal
 from calibrant._files import atomic_write
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
@@ -98,12 +101,15 @@ class ArrayData(DataSet):
         digest = blake2b(images.numpy().tobytes(), digest_size=8, key=version).hexdigest()
         path = self.root / "generated" / self.name / f"{shift}-{digest}.npy"
         if path.is_file():
-            return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
+            with suppress(CorruptFileError):  # a damaged one is made again
+                return torch.from_numpy(np.array(_load(path, tuple(images.shape))))
         shifted = corrupt(images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         with suppress(OSError):  # a read-only folder: they are generated again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file:
-                np.save(file, shifted.numpy())
+                array = io.BytesIO()
+                np.save(array, shifted.numpy())
+                file.writelines(with_seal([array.getvalue()]))
         return shifted
 
 
@@ -123,9 +129,22 @@ def _check_same_labels(path: Path, labels: Tensor) -> None:
 
 def _load_array(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise CorruptFileError(f"{path} cannot be read as an array: {error}") from None
+    status = path.stat()
+    # Published files end with their array. Those of calibrant have their digest after it.
+    if not isinstance(values, np.memmap) or (
+        status.st_size > values.offset + values.nbytes and not _has_seal(path, status.st_mtime_ns)
+    ):
+        raise CorruptFileError(f"{path} is damaged: it is not one array, or has other bytes after it")
+    return values
+
+
+@cache  # of a file of 150 MB, each severity is read by itself
+def _has_seal(path: Path, written: int) -> bool:
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return is_sealed(content, path)
 
 
 def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:

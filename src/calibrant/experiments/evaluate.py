@@ -84,6 +84,7 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, config: Evaluation
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], run.predictions, skip=True)
+        run.mark_done()
     fits = LeaveOneShiftOut(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation))
     failures: dict[str, None] = {}  # an ordered set
     rows: list[dict[str, Any]] = []

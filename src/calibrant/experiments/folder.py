@@ -7,10 +7,22 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from calibrant._digests import UNSEALED, is_sealed, seal
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
-from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
-from calibrant.runs import CURVES, RAW, ROWS, UNSHIFTED, RunFolder, RunKey, append_json_line, read_json_lines, run_keys
+from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
+from calibrant.runs import (
+    CURVES,
+    RAW,
+    ROWS,
+    UNSHIFTED,
+    RunFolder,
+    RunKey,
+    append_json_line,
+    read_json_lines,
+    remedy,
+    run_keys,
+)
 
 __all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "run_keys"]
 
@@ -122,10 +134,8 @@ class ExperimentFolder:
             raise NoDataError(
                 f"{self.path} has no {path.name}: it is not the folder of an experiment that has been run"
             )
-        try:
+        with remedy("calibrant run makes it again, without training"):
             return read_table(path, schema)
-        except CorruptFileError as error:
-            raise CorruptFileError(f"{error}; calibrant run makes it again, without training") from None
 
     def write_tables(self, rows: pa.Table, curves: pa.Table) -> None:
         """Replace rows and curves atomically.
@@ -215,12 +225,14 @@ class ExperimentFolder:
         raise InvalidInputError(f"{self.experiment_file}: {rule}, got {got!r}")
 
     def copy_experiment(self, file: Path) -> None:
-        """Copy an experiment file into the folder.
+        """Copy an experiment file into the folder, with its digest in a last line.
 
         Args:
             file: The file.
         """
         content = file.read_bytes()
+        if not is_sealed(content, file):  # as the copy itself is
+            content = seal(content + b"\n# " + UNSEALED + b", the digest of this copy: to edit it, remove this line\n")
         with atomic_write(self.experiment_file) as copy:
             copy.write(content)
 

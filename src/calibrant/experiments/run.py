@@ -23,7 +23,7 @@ from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
 from calibrant.experiments.folder import ExperimentFolder, RunOutcome
 from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
-from calibrant.runs import CURVES, ROWS, RunKey
+from calibrant.runs import CURVES, ROWS, RunKey, remedy
 from calibrant.training.folder import check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings
@@ -48,11 +48,15 @@ class ExperimentPlan:
 
         redo: also finished runs, whose files may be damaged.
         """
-        keys = [key for key in self.chosen if redo or self.states[key] != "done"]
+        keys = self.remaining(redo=redo)
         keys.sort(key=lambda key: (self.states[key] != "started", key.seed))
         folder = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
         runs, config = self.experiment.runs, EvaluationConfig.of(self.experiment)
         return [RunTask(key, runs[key], folder.run(key.name), config, redo) for key in keys]
+
+    def remaining(self, *, redo: bool = False) -> list[RunKey]:
+        """The keys of the runs to do."""
+        return [key for key in self.chosen if redo or self.states[key] != "done"]
 
     def summary(self) -> str:
         """How many runs there are, and how many of them are done."""
@@ -93,7 +97,7 @@ def run_experiment(
         file: The experiment file.
         output: The folder of all results; by default that of the file.
         only: The value of each axis to run, as {"loss": "focal"}.
-        redo: Predict damaged files again.
+        redo: Make damaged files again.
         backend: Where the runs are done, by default one after the other in this process; `ProcessBackend` and
             `RayBackend` do several at a time.
 
@@ -128,13 +132,19 @@ def plan_experiment(
     experiment = read_experiment(file)
     folder = ExperimentFolder(Path(output or experiment.output or "runs"))
     config = EvaluationConfig.of(experiment)
-    states: dict[RunKey, RunState] = {}
+    states: dict[RunKey, RunState] = dict.fromkeys(experiment.runs, "to do")
+    begun = {path.name for path in folder.path.glob("*")}  # of 100,000 runs, few need a look at their files
+    checked: set[tuple[object, ...]] = set()
     for key, settings in experiment.runs.items():
-        _check_data(key, settings, experiment)
-        run = folder.run(key.name)
-        check_same_settings(run, settings)
-        done = run.is_done and is_evaluated(key, run, config)
-        states[key] = "done" if done else "started" if run.config.exists() else "to do"
+        source = settings.data, settings.root, settings.image_size, settings.shifts
+        if source not in checked:
+            _check_data(key, settings, experiment)
+            checked.add(source)
+        if key.name in begun:
+            run = folder.run(key.name)
+            check_same_settings(run, settings)
+            done = run.is_done and is_evaluated(key, run, config)
+            states[key] = "done" if done else "started" if run.config.exists() else "to do"
     return ExperimentPlan(experiment, folder, states, _select_runs(states, only or {}))
 
 
@@ -181,7 +191,7 @@ def choose_backend(
         resources = plan.experiment.resources
         return RayBackend(ray, cpus=resources.cpus, gpus=resources.gpus)
     n_cores, n_gpus = os.cpu_count() or 1, torch.cuda.device_count()
-    n_jobs = min(jobs or n_gpus or min(n_cores, MAX_JOBS), len(plan.tasks(redo=redo)))
+    n_jobs = min(jobs or n_gpus or min(n_cores, MAX_JOBS), len(plan.remaining(redo=redo)))
     return ProcessBackend(n_jobs, max(1, n_cores // n_jobs), n_gpus) if n_jobs > 1 else in_this_process
 
 
@@ -199,7 +209,7 @@ def run_plan(
     Args:
         plan: The runs.
         file: The experiment file, which is copied into the folder.
-        redo: Also check finished runs, and predict damaged files again.
+        redo: Also check finished runs, and make damaged files again.
         backend: Where the runs are done.
         progress: Called with the name of a run and the fraction of it that is done.
         on_run_end: Called after each run, when its rows are in the folder.
@@ -265,10 +275,8 @@ def _write(plan: ExperimentPlan, tables: RunTables) -> None:
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
-    try:
+    with remedy("--redo makes it again"):
         return read_table(path, schema).replace_schema_metadata(None)
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; --redo makes it again") from None
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant._files import first_line, make_folder
-from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError
+from calibrant.errors import CalibrantError, InterruptedRunError, NoDataError
 from calibrant.experiments.evaluate import EvaluationConfig, evaluate, is_evaluated
 from calibrant.experiments.folder import RunOutcome
+from calibrant.models import read_tensors
 from calibrant.predictions import Predictions
-from calibrant.runs import RunFolder, RunKey
+from calibrant.runs import RunFolder, RunKey, remedy
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import handle_signals
 from calibrant.training.run import train
@@ -32,7 +33,7 @@ class RunTask:
     settings: Settings
     folder: RunFolder  # its path is absolute
     config: EvaluationConfig
-    redo: bool = False  # predict damaged files again
+    redo: bool = False  # make damaged files again
 
     @property
     def name(self) -> str:
@@ -80,10 +81,8 @@ def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
         return ()
     callback = None if progress is None else RunProgressCallback(task.name, progress)
     train(task.settings, task.folder.path, scored=False, callback=callback)
-    try:
+    with remedy("--redo makes it again"):
         return evaluate(task.key, task.settings, task.folder, task.config)
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; --redo makes it again") from None
 
 
 def _write_error_log(folder: RunFolder, text: str) -> None:
@@ -95,16 +94,21 @@ def _write_error_log(folder: RunFolder, text: str) -> None:
 
 
 def remove_damaged(run: RunFolder) -> None:
-    """Remove damaged predictions and what depends on them; the run then makes them again."""
-    damaged = [path for path in sorted(run.predictions.glob("*.parquet")) if not _can_be_read(path)]
+    """Remove damaged weights, checkpoints and predictions and what depends on them; the run then makes them again."""
+    damaged = [path for path in (run.best, run.last, run.weights) if not _can_be_read(path, read_tensors)]
+    damaged += [run.last] if run.best in damaged else []  # which refers to it
+    damaged += [path for path in sorted(run.predictions.glob("*.parquet")) if not _can_be_read(path, Predictions.load)]
     if damaged:
         for path in (run.done, run.metrics, run.curves, *damaged):  # DONE first
             path.unlink(missing_ok=True)
 
 
-def _can_be_read(path: Path) -> bool:
+def _can_be_read(path: Path, read: Callable[[Path], object]) -> bool:
+    """Whether a file is there and can be read, or is not there."""
     try:
-        Predictions.load(path)
+        read(path)
+    except NoDataError:
+        return True
     except CalibrantError:
         return False
     return True

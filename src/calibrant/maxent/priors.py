@@ -43,7 +43,8 @@ def _read_classes(path: Path) -> tuple[list[str], list[float]]:
     pairs = list(content if isinstance(content, tuple) else enumerate(content))
     for name, number in pairs:
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise CorruptFileError(f"{path} must give each class a number, got {number!r} for class {name}")
+            got = f"a {type(number).__name__}" if isinstance(number, list | tuple) else repr(number)  # it may be deep
+            raise CorruptFileError(f"{path} must give each class a number, got {got} for class {name}")
     names = [str(name) for name, _ in pairs]
     if len(set(names)) < len(names):
         raise CorruptFileError(f"{path} gives the class {max(names, key=names.count)} twice")

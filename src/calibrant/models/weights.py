@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from mmap import ACCESS_READ, mmap
 from typing import Any
 
 import torch
@@ -10,11 +11,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from calibrant._digests import UNSEALED, is_sealed, parse_record, seal
 from calibrant._files import atomic_write, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
 TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
+SEAL_KEY = "seal"  # of the digest of the file, in our record
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
@@ -29,8 +32,9 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], r
         ResourceError: the file cannot be written.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({**record, SEAL_KEY: UNSEALED.decode()}, allow_nan=False)
     with atomic_write(path) as file:
-        file.write(save(plain, {TENSORS_METADATA_KEY: json.dumps(record, allow_nan=False)}))
+        file.write(seal(save(plain, {TENSORS_METADATA_KEY: text})))
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -44,19 +48,27 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
 
     Raises:
         NoDataError: the file is not there.
-        CorruptFileError: it is not a safetensors file.
+        CorruptFileError: it is not a safetensors file, or `write_tensors` wrote other bytes.
         ResourceError: the system refuses to read it.
     """
     try:
+        with open(path, "rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as content:
+            sealed = is_sealed(content, path)
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(TENSORS_METADATA_KEY, "{}")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(text)  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        record = parse_record(text.encode(), path)
+    except CorruptFileError:
+        raise
     except FileNotFoundError:
         raise NoDataError(f"{path} is not there") from None
     except PermissionError as error:
         raise read_error(path, error) from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from None
+    if record and not sealed:
+        raise CorruptFileError(f"{path} is damaged: it has no digest, with which calibrant writes such files")
+    return tensors, {name: value for name, value in record.items() if name != SEAL_KEY}
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Any]:

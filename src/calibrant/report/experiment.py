@@ -219,6 +219,8 @@ def _plan(
     failures = [f"{name}: {end.failure}" for name, end in last.items() if end.failure is not None and name not in done]
     seconds = sum(outcome.seconds for outcome in outcomes)
     unread = [f"log.jsonl: {count(n_broken, 'unreadable line')} left out."] if n_broken else []
+    if n_unlogged := sum(name not in last for name in done):
+        unread.append(f"log.jsonl: no readable line of {count(n_unlogged, 'finished run')}, whose time is unknown.")
     return {
         "summary": describe_progress(len(runs), len(runs) - len(missing), n_started, seconds),
         "table": _plan_table(runs, done, outcomes),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from calibrant._files import make_folder
+from calibrant._files import first_line, make_folder
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 
@@ -39,20 +39,36 @@ def new_fabric(
     device = _device(check_choice("device", device, DEVICES))
     if precision == "16" and device != "cuda":
         raise InvalidInputError("precision must be 32 or bf16 without a CUDA device, got 16")
-    world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    world, local = _launched("WORLD_SIZE"), _launched("LOCAL_WORLD_SIZE")
+    if world % local:
+        raise InvalidInputError(f"WORLD_SIZE must be a multiple of LOCAL_WORLD_SIZE, got {world} and {local}")
+    for name in ("RANK", "LOCAL_RANK"):
+        _launched(name, 0)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # hides a line for every process that joins
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on devices and launchers
-        fabric = Fabric(
-            accelerator=device,
-            devices=local,
-            num_nodes=world // local,
-            strategy="ddp" if world > 1 else "auto",
-            precision=PRECISIONS[precision],
-            loggers=[_logger(logger, folder)] if logger and folder and is_main_process() else [],
-        )
-        fabric.launch()
+        loggers = [_logger(logger, folder)] if logger and folder and is_main_process() else []
+        try:
+            fabric = Fabric(
+                accelerator=device,
+                devices=local,
+                num_nodes=world // local,
+                strategy="ddp" if world > 1 else "auto",
+                precision=PRECISIONS[precision],
+                loggers=loggers,
+            )
+            fabric.launch()
+        except (ValueError, RuntimeError) as error:  # variables of SLURM, MASTER_PORT
+            raise InvalidInputError(f"the environment asks for impossible processes: {first_line(error)}") from None
     return fabric
+
+
+def _launched(name: str, minimum: int = 1) -> int:
+    """A number that torchrun sets for the processes it starts."""
+    text = os.environ.get(name, str(minimum))
+    if not text.isdecimal() or int(text) < minimum:
+        raise InvalidInputError(f"{name} must be a whole number of at least {minimum}, got {text!r}")
+    return int(text)
 
 
 def is_main_process() -> bool:

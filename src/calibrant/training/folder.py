@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 import calibrant
+from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, hold_lock, make_folder, read_error
 from calibrant.data.verify import is_published
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
-from calibrant.runs import RunFolder
+from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.settings import Settings, validate_settings
 
 
@@ -31,6 +32,8 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
         make_folder(folder)
     with hold_lock(run.lock, f"{run.path} is in use by another process"):
         _check_config(run, settings)
+        with remedy(REMOVE_IT):
+            run.check_sizes()
         for folder in folders:
             for temporary in folder.glob(".*.tmp"):
                 temporary.unlink()  # of a process that was killed
@@ -71,19 +74,14 @@ def read_run_settings(run: RunFolder) -> Settings:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     with atomic_write(path) as file:
-        file.write((json.dumps(record, indent=2) + "\n").encode())
+        file.write(dump_record(record, indent=2))
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return parse_record(path.read_bytes(), path)
     except OSError as error:
         raise read_error(path, error) from None
-    except ValueError as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise CorruptFileError(f"{path} must be an object, got {type(record).__name__}")
-    return record
 
 
 def config_digest(record: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -12,14 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from calibrant._files import atomic_write
 from calibrant.data import DataSet, class_prior
-from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
+from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
-from calibrant.models import load_weights, write_tensors
+from calibrant.models import load_weights, read_tensors, write_tensors
 from calibrant.predictions import Predictions
-from calibrant.runs import RunFolder
+from calibrant.runs import RunFolder, remedy
 from calibrant.training.batches import Epoch, default_workers, derive_seed, normalise, read_batches
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
@@ -98,8 +98,8 @@ class TrainingLoop:
         if settings.keep == "last":
             self._write_kept(self.folder.weights)
         else:
-            with atomic_write(self.folder.weights) as file:
-                file.write(self.folder.best.read_bytes())
+            with self._remedy():
+                write_tensors(self.folder.weights, *self._read_best())
 
     def _is_stale(self) -> bool:
         return self.settings.patience is not None and self.state.stale_epochs >= self.settings.patience
@@ -203,7 +203,10 @@ class TrainingLoop:
         self.saved_at = time.perf_counter()
 
     def _resume(self) -> TrainingState:
-        state, scaler = load_checkpoint(self.folder.last, self.modules, self.optimizer)
+        with self._remedy():
+            state, scaler = load_checkpoint(self.folder.last, self.modules, self.optimizer)
+            if state.best_value is not None:
+                self._read_best()  # raises now, not after hours of training
         if state.rows != self.train.digest:
             where = f"{self.data.name} in {self.data.root}"
             raise InvalidInputError(f"the training images of {where} are not those of the run in {self.folder.path}")
@@ -265,6 +268,14 @@ class TrainingLoop:
             state.best_value = value
             if self.fabric.is_global_zero:
                 self._write_kept(self.folder.best)
+
+    def _read_best(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        if not self.folder.best.is_file():
+            raise CorruptFileError(f"{self.folder.last} refers to {self.folder.best.name}, which is missing")
+        return read_tensors(self.folder.best)
+
+    def _remedy(self) -> AbstractContextManager[None]:
+        return remedy(f"remove {self.folder.last.parent}, and the same command trains again (so does run --redo)")
 
     def _write_kept(self, path: Path) -> None:
         record = {**model_metadata(self.settings), "data": self.data.name, "class_names": list(self.data.class_names)}

@@ -17,7 +17,7 @@ from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, import_model, load_weights
 from calibrant.predictions import Predictions
-from calibrant.runs import RunFolder
+from calibrant.runs import RunFolder, remedy
 from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
@@ -79,7 +79,9 @@ class Predictor:
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
         model = new_model(settings, data)
-        if load_weights(model, run.weights).get("class_names") != list(data.class_names):
+        with remedy("remove it, and calibrant train or run with the same settings makes it again"):
+            record = load_weights(model, run.weights)
+        if record.get("class_names") != list(data.class_names):
             raise InvalidInputError(f"{data.root} has other classes than {path} was trained on")
         fabric = new_fabric(device, precision=settings.precision)
         return cls(
@@ -221,9 +223,13 @@ def predict_run(
         UnknownNameError: The data set has no such split or test.
     """
     predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
-    if output is None and not run.is_done:
+    if output is not None:
+        return _write(predictor, names, Path(output), bar)
+    if not run.done.exists():
         raise InvalidInputError(f"{path} is not finished: give another folder as output")
-    return _write(predictor, names, run.predictions if output is None else Path(output), bar)
+    files = _write(predictor, names, run.predictions, bar)
+    run.mark_done(files)
+    return files
 
 
 def predict_model(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
-from calibrant.runs import RunFolder
+from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import StopRequest, handle_signals, new_fabric, reproducible_torch
 from calibrant.training.folder import open_run_folder
@@ -30,7 +30,7 @@ def train(
 
     A run that was stopped or killed resumes from its last checkpoint. Its files are bit-for-bit those of an
     uninterrupted run on the same machine with the same numbers of threads and processes. A finished run is not
-    repeated. The global generator of torch is seeded.
+    repeated, but what is missing of its weights and predictions is made again. The global generator of torch is seeded.
 
     Args:
         settings: What is trained, on what, and how.
@@ -44,6 +44,7 @@ def train(
     Raises:
         InvalidInputError: A setting is not possible, or the folder has a run of other settings.
         NoDataError: The data set is missing.
+        CorruptFileError: A file of the run is damaged; the message says how to make it again.
         ResourceError: The folder cannot be written, or another process uses it.
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal stopped the run.
@@ -66,8 +67,9 @@ def train(
                 _predict(settings, data, run, fabric, names=names, progress=partial(_on_predict, callback, request))
                 if fabric.is_global_zero:
                     if scored:
-                        write_metrics(run, names, data, run_key(settings))
-                    run.done.touch()
+                        with remedy(REMOVE_IT):
+                            write_metrics(run, names, data, run_key(settings))
+                    run.mark_done()
         return run.path
     finally:
         callback.on_end()
@@ -100,7 +102,8 @@ def _predict(
 ) -> None:
     """Write the predictions that are missing."""
     model = new_model(settings, data)
-    load_weights(model, run.weights)
+    with remedy(REMOVE_IT):
+        load_weights(model, run.weights)
     predictor = Predictor(
         model,
         data,
