@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant._files import first_line, make_folder
+from calibrant._signals import StopRequest, handle_signals
 from calibrant.errors import CalibrantError, CorruptFileError, InterruptedRunError
 from calibrant.experiments.evaluate import EvaluationConfig, evaluate, is_evaluated
 from calibrant.experiments.folder import RunOutcome
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.engine import handle_signals
 from calibrant.training.run import train
 from calibrant.training.settings import Settings
 
@@ -47,7 +47,8 @@ class Backend(Protocol):
 
 def in_this_process(tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
     """The simplest backend: one run after the other."""
-    with handle_signals() as request:
+    request = StopRequest()
+    with handle_signals(request):
         for task in tasks:
             if request.asked:
                 raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")
