@@ -6,7 +6,7 @@ import signal
 import sys
 from types import FrameType
 
-from calibrant._signals import exit_code, interrupt, set_handlers
+from calibrant._signals import StopRequest, exit_code, interrupt, set_handlers
 
 RETRY_SECONDS = 0.02
 CAN_RETRY = hasattr(signal, "setitimer")  # not on Windows
@@ -27,16 +27,18 @@ def main() -> None:
         sys.exit(exit_code())
     finally:
         set_handlers(_end)
+        if CAN_RETRY:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    set_handlers(_end)
     if CAN_RETRY and _is_importing(
         frame
     ):  # extension modules may ignore an exception, and go on with half of a library
         _retry(number)
-        return
-    set_handlers(_end)
-    interrupt(number, frame)
+    else:
+        interrupt(number, frame)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -54,15 +56,19 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _on_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """Stop a moment later where the signal came in a finalizer or a callback, from which nothing can be raised."""
     if CAN_RETRY and isinstance(unraisable.exc_value, KeyboardInterrupt):
-        set_handlers(_stop)
         _retry(exit_code() - 128)
     else:
         sys.__unraisablehook__(unraisable)
 
 
 def _retry(number: int) -> None:
-    """Raise the signal again in a moment, for the handler that is set then."""
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+    """Stop in a moment; or ask for it, where a run is trained by then."""
+
+    def stop(_: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(number)
+        (handler if isinstance(handler, StopRequest) else _stop)(number, frame)
+
+    signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
 
 

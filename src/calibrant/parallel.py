@@ -212,7 +212,7 @@ def _check_listening(address: str) -> None:
         with suppress(ImportError):  # no part of Ray's public interface
             from ray._private.services import canonicalize_bootstrap_address
 
-            address = os.environ.get("RAY_ADDRESS") or canonicalize_bootstrap_address("auto")
+            address = os.environ.get("RAY_ADDRESS") or canonicalize_bootstrap_address("auto") or address
     where = urlsplit("//" + address.removeprefix("ray://"))
     if where.hostname and where.port:
         with socket.create_connection((where.hostname, where.port), timeout=CONNECT_SECONDS) as connection:
