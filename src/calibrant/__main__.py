@@ -33,9 +33,8 @@ def main() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     set_handlers(_end)
-    if CAN_RETRY and _is_importing(
-        frame
-    ):  # extension modules may ignore an exception, and go on with half of a library
+    # An extension module that is being imported may ignore an exception, and go on with half of a library.
+    if CAN_RETRY and _is_importing(frame):
         _retry(number)
     else:
         interrupt(number, frame)
