@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 from calibrant._signals import StopRequest, exit_code, interrupt, set_handlers
@@ -23,7 +24,8 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
-            print(f"calibrant: stopped by {signal.Signals(exit_code() - 128).name}", file=sys.stderr)
+            with suppress(OSError):  # the terminal may be closed
+                print(f"calibrant: stopped by {signal.Signals(exit_code() - 128).name}", file=sys.stderr)
         sys.exit(exit_code())
     finally:
         set_handlers(_end)
