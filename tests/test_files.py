@@ -10,6 +10,7 @@ import fsspec
 import pytest
 
 from calibrant._files import (
+    _open_temporary,
     atomic_write,
     data_folder,
     filesystem_of,
@@ -88,6 +89,35 @@ def test_no_space_is_said_with_the_name(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ResourceError, match=r"x\.json cannot be written: No space left on device$"):
         write(tmp_path / "x.json", b"new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed_for_the_same_file_only(tmp_path: Path) -> None:
+    path, other, outside = tmp_path / "x.json", tmp_path / "x.json.json", tmp_path / "outside"
+    abandoned = {_open_temporary(str(one)) for one in (path, path, other)}
+    for _, file in abandoned:
+        file.close()  # as the kernel does when a process dies
+    assert len(list(tmp_path.iterdir())) == 3
+    alive, file = _open_temporary(str(path))
+    outside.write_bytes(b"kept")
+    with file:
+        file.write(b"half")
+        file.flush()
+        write(path, b"new")
+        assert Path(alive).read_bytes() == b"half"
+        left = {alive, str(path), str(outside), *(name for name, _ in abandoned if "x.json.json" in name)}
+        assert set(map(str, tmp_path.iterdir())) == left
+    write(path, b"newer")
+    assert set(map(str, tmp_path.iterdir())) == left - {alive}
+
+
+def test_a_planted_link_has_no_victim(tmp_path: Path) -> None:
+    temporary, file = _open_temporary(str(tmp_path / "x"))
+    file.close()
+    Path(temporary).unlink()
+    (tmp_path / "victim").write_bytes(b"kept")
+    Path(temporary).symlink_to(tmp_path / "victim")
+    write(tmp_path / "x", b"new")
+    assert [(tmp_path / name).read_bytes() for name in ("victim", "x")] == [b"kept", b"new"]
 
 
 def test_files_behind_urls_are_replaced_whole() -> None:

@@ -1,13 +1,18 @@
 """Work on parts: in this process, in local processes and on Ray, in order, bounded, with errors of one line."""
 
+import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, Popen
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +20,7 @@ import pytest
 import torch
 
 from calibrant._parquet import FilePart
+from calibrant._signals import STOP_SIGNALS
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
 from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
 from calibrant.predictions import Predictions
@@ -141,6 +147,21 @@ def test_invalid_options(options: dict[str, Any], message: str) -> None:
         list(map_parts(partial(work, 2, None), PARTS, **options))
 
 
+def listening(answer: bytes) -> int:
+    """The port of a program that is not Ray."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        connection, _ = server.accept()
+        with server, connection, suppress(OSError):
+            connection.sendall(answer)
+            while connection.recv(100):
+                pass
+
+    Thread(target=talk, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
 class LostWorkerError(Exception):
     """As Ray raises it."""
 
@@ -159,17 +180,49 @@ def test_no_cluster_and_dead_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         is_initialized=lambda: True, exceptions=exceptions, put=id, get=lose, remote=lambda _: remote
     )
     lost.cluster_resources = dict
+    silent, rude = (f"127.0.0.1:{listening(answer)}" for answer in (b"", b"HTTP/1.1 400 Bad Request"))
     for module, address, error, message in (
         (None, "local", MissingExtraError, r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
         (ray, "auto", ResourceError, r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
         (ray, "127.0.0.1:1", ResourceError, r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
         (ray, "ray://127.0.0.1:1", ResourceError, r"^there is no Ray cluster at ray://127\.0\.0\.1:1: .*refused"),
         (ray, "head:abc", ResourceError, r"^there is no Ray cluster at head:abc: .*abc"),
+        (ray, silent, ResourceError, rf"^there is no Ray cluster at {silent}: timed out$"),
+        (ray, rude, ResourceError, rf"^there is no Ray cluster at {rude}: another program listens there$"),
         (lost, "auto", ResourceError, r"^a Ray worker has died: the node died$"),
     ):
         monkeypatch.setitem(sys.modules, "ray", module)
+        monkeypatch.setattr("calibrant.parallel.CONNECT_SECONDS", 0.2)
         with pytest.raises(error, match=message):
             list(map_parts(partial(work, 2, None), PARTS, ray=address))
+
+
+def kill_worker(part: FilePart, progress: BytesDone) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_in_worker(part: FilePart, progress: BytesDone) -> None:
+    print(*sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), flush=True)
+    Event().wait()
+
+
+DRIVER = """
+from test_parallel import PARTS, map_parts, wait_in_worker
+list(map_parts(wait_in_worker, PARTS, jobs=2))
+"""
+
+
+@pytest.mark.slow
+def test_local_processes_that_are_killed_and_that_outlive_nobody() -> None:
+    """No signal to all processes ends them before their parent; the death of that ends them, and their tracker."""
+    with pytest.raises(ResourceError, match=r"^a worker process has died, perhaps for lack of memory: try fewer jobs$"):
+        list(map_parts(kill_worker, PARTS, jobs=2))
+    with Popen([sys.executable, "-c", DRIVER], cwd=Path(__file__).parent, stdout=PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        for _ in range(2):
+            assert set(map(int, driver.stdout.readline().split())) >= set(STOP_SIGNALS)
+        driver.kill()
+        assert driver.communicate(timeout=60)[0] == ""  # which ends with the last process that has the pipe
 
 
 def test_a_local_worker_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,5 +231,7 @@ def test_a_local_worker_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
 
     threads = lambda jobs, _context, start, arguments: ThreadPoolExecutor(jobs, "", start, arguments)  # noqa: E731
     monkeypatch.setattr("calibrant.parallel.ProcessPoolExecutor", threads)
+    monkeypatch.setattr("calibrant.parallel._start_worker", lambda work, pipe: None)  # which would end with its parent
+    monkeypatch.setattr("calibrant.parallel._work", die, raising=False)
     with pytest.raises(ResourceError, match=r"^a worker process has died, perhaps for lack of memory: try fewer jobs$"):
         list(map_parts(die, PARTS, jobs=2))

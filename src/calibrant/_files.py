@@ -5,9 +5,10 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import fsspec
@@ -17,8 +18,14 @@ from fsspec.implementations.local import LocalFileSystem
 from calibrant._digests import is_sealed
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
+ON_WINDOWS = os.name == "nt"
+if not ON_WINDOWS:
+    import fcntl
+
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
+CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
+MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -29,10 +36,21 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 def filesystem_of(url: str) -> tuple[Any, str]:
     """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them."""
     try:
-        filesystem, path = fsspec.core.url_to_fs(url)
+        filesystem, path = fsspec.core.url_to_fs(url, **_time_limits(url))
     except (ValueError, ImportError) as error:
         raise InvalidInputError(f"{url} cannot be opened: {first_line(error)}") from None
     return filesystem, url if isinstance(filesystem, LocalFileSystem) and "://" not in url else path
+
+
+def _time_limits(url: str) -> dict[str, Any]:
+    """The options of fsspec that limit how long a web server may be silent; by default it is minutes."""
+    protocols = [protocol for protocol in ("http", "https") if f"{protocol}://" in url]
+    if not protocols:
+        return {}
+    from aiohttp import ClientTimeout
+
+    timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+    return {protocol: {"client_kwargs": {"timeout": timeout}} for protocol in protocols}
 
 
 def make_folder(folder: Path) -> None:
@@ -44,7 +62,10 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open a binary file that replaces the one of that name when it closes; after an error the old one stays."""
+    """Open a binary file that replaces the one of that name when it closes; after an error the old one stays.
+
+    Of a process that was killed a temporary file stays, which the next one that writes the same local file removes.
+    """
     filesystem, path = filesystem_of(os.fspath(url))
     if not isinstance(filesystem, LocalFileSystem):
         temporary = f"{path}.{uuid4().hex}.tmp"
@@ -57,10 +78,8 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
                 filesystem.rm(temporary)
             raise
         return
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
     try:
-        file = open(temporary, "xb")  # noqa: SIM115
+        temporary, file = _open_temporary(path)
     except OSError as error:
         raise write_error(path, error) from None
     try:
@@ -68,13 +87,62 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            if not ON_WINDOWS:
+                os.replace(temporary, path)  # before the lock is released
+        if ON_WINDOWS:  # Windows renames closed files only
+            os.replace(temporary, path)
     except BaseException as error:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):  # an interrupt may come when it has just been renamed
+            os.unlink(temporary)
         # The error may also come from the caller, about another file.
         if isinstance(error, OSError) and error.errno in REFUSED and error.filename in (None, temporary):
             raise write_error(path, error) from None
         raise
+
+
+def _open_temporary(path: str) -> tuple[str, BinaryIO]:
+    """Open a new temporary file, locked as long as it is open, after removing those of killed processes for this path.
+
+    The names are few and known, since to list a folder of a million files takes seconds. Where living processes use
+    all of them, or files cannot be locked, the name is random, and a killed process leaves the file behind.
+    """
+    folder, name = os.path.split(path)
+    digest = blake2b(os.fsencode(name), digest_size=4).hexdigest()
+    names = [os.path.join(folder, f".{name[:40]}.{digest}-{number}.tmp") for number in range(MAX_TEMPORARIES)]
+    for temporary in names:
+        _remove_abandoned(temporary)
+    for temporary in names:
+        with suppress(FileExistsError):
+            file = open(temporary, "xb")  # noqa: SIM115
+            if _lock(file.fileno(), temporary):
+                return temporary, file
+            file.close()
+    temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
+    return temporary, open(temporary, "xb")
+
+
+def _remove_abandoned(temporary: str) -> None:
+    with suppress(OSError):  # there is none, or it cannot be removed
+        if ON_WINDOWS:
+            os.unlink(temporary)  # Windows refuses where a process has it open
+            return
+        file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if _lock(file, temporary):
+                os.unlink(temporary)
+        finally:
+            os.close(file)
+
+
+def _lock(file: int, path: str) -> bool:
+    """Lock an open file until it is closed or its process dies; False where another process has locked or moved it."""
+    if ON_WINDOWS:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -100,6 +168,8 @@ def write_error(path: str | os.PathLike[str], error: OSError) -> ResourceError:
 def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | ResourceError:
     if isinstance(error, FileNotFoundError):
         return NoDataError(f"there is no file {os.fspath(path)}")
+    if isinstance(error, TimeoutError):
+        return ResourceError(f"{os.fspath(path)} cannot be read: the server was silent for {READ_SECONDS} s")
     return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
 
 

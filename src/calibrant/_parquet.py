@@ -50,7 +50,7 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
         return pq.ParquetFile(source if checked is None else checked, page_checksum_verification=checked is None)
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
-    except PermissionError as error:
+    except (PermissionError, TimeoutError) as error:
         raise read_error(url, error) from None
     except CorruptFileError:
         raise
@@ -96,6 +96,8 @@ def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) ->
 def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
+    except TimeoutError as error:
+        raise read_error(url, error) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"{url} is damaged after row {row}: {first_line(error)}") from None
 
@@ -120,9 +122,12 @@ def absolute_url(url: str) -> str:
 
 def _expand(name: str) -> list[str]:
     filesystem, path = filesystem_of(name)
-    if filesystem.isfile(path):  # also where its name has the characters of a glob
-        return [name]
-    folder = filesystem.isdir(path)
+    try:
+        if filesystem.isfile(path):  # also where its name has the characters of a glob
+            return [name]
+        folder = filesystem.isdir(path)
+    except TimeoutError as error:
+        raise read_error(name, error) from None
     pattern = f"{glob.escape(path.rstrip('/'))}/**/*.parquet" if folder else path
     if isinstance(filesystem, LocalFileSystem):
         found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))

@@ -13,10 +13,12 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,13 +27,17 @@ import torch
 from calibrant._checks import check_integer
 from calibrant._files import first_line
 from calibrant._parquet import FilePart
+from calibrant._signals import STOP_SIGNALS, blocked_signals
 from calibrant.errors import CalibrantError, InvalidInputError, MissingExtraError, ResourceError
 
 R = TypeVar("R")
 BytesDone: TypeAlias = Callable[[float], None]  # called with the bytes that were read since the last call
 Work: TypeAlias = Callable[[FilePart, BytesDone], R]
 
-CONNECT_SECONDS = 10.0  # to wait for an answer from the address of a cluster
+CONNECT_SECONDS = 5.0  # to wait for an answer from the address of a cluster
+# A client of HTTP/2, and so of gRPC, first says that it is one, and sends a frame of settings, here an empty one, which
+# is answered by such a frame. A frame begins with its length in three bytes and its type.
+HTTP2_HELLO, HTTP2_SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 4
 
 _work: Work[Any]  # of a worker process
 
@@ -86,23 +92,39 @@ def one_thread() -> Iterator[None]:
 
 
 def _in_processes(work: Work[R], parts: Sequence[FilePart], jobs: int, progress: BytesDone) -> Iterator[R]:
-    # Spawned: a fork of a process that has torch's threads can hang.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (work,)) as pool:
-        submitted = (pool.submit(_work_locally, part) for part in parts)
-        for part, future in zip(parts, _ahead(submitted, 2 * jobs), strict=True):
-            try:
+    context = get_context("spawn")  # a fork of a process that has torch's threads can hang
+    their_end, our_end = context.Pipe(duplex=False)
+    with their_end, ProcessPoolExecutor(jobs, context, _start_worker, (work, their_end)) as pool, our_end:
+        try:
+            for part, future in zip(parts, _ahead(map(partial(_submit, pool), parts), 2 * jobs), strict=True):
                 result: R = pickle.loads(future.result())
-            except BrokenProcessPool:
-                raise ResourceError("a worker process has died, perhaps for lack of memory: try fewer jobs") from None
-            progress(part.n_bytes)
-            yield result
+                progress(part.n_bytes)
+                yield result
+        except BrokenProcessPool:
+            raise ResourceError("a worker process has died, perhaps for lack of memory: try fewer jobs") from None
 
 
-def _start_worker(work: Work[Any]) -> None:
-    """Give a local process its work once, not with every part."""
+def _submit(pool: ProcessPoolExecutor, part: FilePart) -> Future[bytes]:
+    with blocked_signals():  # the pool starts its processes here; this one stops them
+        return pool.submit(_work_locally, part)
+
+
+def _start_worker(work: Work[Any], pipe: Connection) -> None:
+    """Give a local process its work once, not with every part; it ends when the other end of the pipe is closed."""
     global _work
+    call_at_end(pipe, partial(os._exit, 0))
     torch.set_num_threads(1)
     _work = work
+
+
+def call_at_end(pipe: Connection | int, function: Callable[[], object]) -> None:
+    """Call a function, in a thread, when the other end of a pipe is closed; the death of its process closes it."""
+
+    def wait_and_call() -> None:
+        wait([pipe])
+        function()
+
+    threading.Thread(target=wait_and_call, daemon=True).start()
 
 
 def _work_locally(part: FilePart) -> bytes:
@@ -185,12 +207,20 @@ def _import_ray(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError or ValueError where nothing listens at the address; Ray itself reports it late."""
+    """Raise OSError or ValueError where no Ray listens at the address; Ray itself reports it late, and logs."""
     if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or address
+        with suppress(ImportError):  # no part of Ray's public interface
+            from ray._private.services import canonicalize_bootstrap_address
+
+            address = os.environ.get("RAY_ADDRESS") or canonicalize_bootstrap_address("auto") or address
     where = urlsplit("//" + address.removeprefix("ray://"))
     if where.hostname and where.port:
-        socket.create_connection((where.hostname, where.port), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((where.hostname, where.port), timeout=CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "1":
+                connection.settimeout(CONNECT_SECONDS)
+                connection.sendall(HTTP2_HELLO)
+                if connection.recv(4)[3:] != bytes([HTTP2_SETTINGS]):
+                    raise ConnectionError("another program listens there")
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -219,8 +249,8 @@ def _environment_variables(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _keep_signal_handlers() -> Iterator[None]:
-    """Restore the handlers of SIGINT and SIGTERM, which Ray replaces."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Restore the handlers of signals, which Ray replaces."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -140,7 +140,7 @@ def test_a_stop_is_one_line_and_leaves_a_checkpoint(file: Path, tmp_path: Path) 
     wait_for(checkpoint.is_file, "checkpoint")
     os.kill(child.pid, signal.SIGTERM)
     ended = child.wait()
-    assert ended.code == 130, ended
+    assert ended.code == 143, ended
     assert len(ended.err.strip().splitlines()) == 1
     assert "the same command resumes" in ended.err
     assert checkpoint.is_file()

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import re
 import shutil
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from calibrant._parquet import find_files
 from calibrant.data import DATASETS
 from calibrant.data.fetch import fetch
 from calibrant.data.sources import ARCHIVES, Download, ExpectedFile
@@ -255,7 +257,46 @@ def test_two_processes_do_not_fetch_the_same(listed: List, tmp_path: Path) -> No
     assert below(tmp_path) == FILES
 
 
+def test_a_stop_while_the_sum_is_checked_costs_nothing(
+    shelf: Shelf, listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    content = listed()
+    with monkeypatch.context() as patched:
+        patched.setattr("calibrant.data.fetch.file_digest", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("cifar10", tmp_path)
+    assert below(tmp_path) == {"archives/set.tar.gz.part": content}
+    fetch("cifar10", tmp_path)
+    assert shelf.sent == len(content)
+    assert below(tmp_path) == FILES
+
+
 # What is refused
+
+
+def test_other_bytes_of_the_right_size_are_not_already_there(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ExpectedFile("x.bin", 3, md5(b"abc"))
+    offer(monkeypatch, Download(shelf.url("x.bin"), file.path, (file,), md5=file.md5))
+    (tmp_path / "x.bin").write_bytes(b"abd")
+    with pytest.raises(CorruptFileError, match=r"^cifar10 is not as published: x\.bin: 3 bytes, MD5 4911e516"):
+        fetch("cifar10", tmp_path)
+
+
+def test_a_silent_server_is_not_waited_for(listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("calibrant._files", "calibrant.data.fetch"):
+        monkeypatch.setattr(f"{module}.READ_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        listed(url=url)
+        with pytest.raises(NoDataError, match=r"cannot be fetched \(the server was silent for 0\.2 s\): run the same"):
+            fetch("cifar10", tmp_path)
+        with pytest.raises(ResourceError, match=rf"^{url} cannot be read: the server was silent for 0\.2 s$"):
+            find_files(url)
 
 
 REFUSED = {

@@ -13,6 +13,7 @@ import pytest
 import torch
 from filelock import FileLock
 
+from calibrant._files import _open_temporary
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, config, processes, run, run_experiment, tasks
@@ -236,7 +237,8 @@ def test_a_sweep_leaves_its_file_its_log_and_its_rows(short: Path) -> None:
 def test_runs_that_are_done_are_skipped(short: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(short, tmp_path / "sweep")
     before = contents(folder, *KEPT, "log.jsonl")
-    (folder / ".rows.parquet.abc.tmp").write_bytes(b"half")  # what a killed sweep was writing
+    _open_temporary(str(folder / "rows.parquet"))[1].close()  # what a killed sweep was writing
+    assert list(folder.glob(".*.tmp"))
     result = sweep(folder, TWO, settings=SHORT)
     assert list(folder.glob(".*.tmp")) == []
     assert (result.n_done, result.failures, result.missing) == (2, (), ())

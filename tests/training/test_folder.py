@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from calibrant._files import _open_temporary
+from calibrant._signals import STOP_SIGNALS
 from calibrant.data import ImageFiles, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, ResourceError, UnknownNameError
 from calibrant.models import MLP, MODELS, read_tensors
@@ -60,10 +62,10 @@ def test_an_old_log_is_no_part_of_a_new_run(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_was_writing_is_removed(run: Path, plain: Path) -> None:
     (run / "DONE").unlink()
-    left = run / "checkpoint" / ".last.safetensors.abc.tmp"
-    left.write_bytes(b"half")
+    _open_temporary(str(run / "metrics.parquet"))[1].close()
+    assert list(run.glob(".*.tmp"))
     train(quick(), run)
-    assert not left.exists()
+    assert not list(run.glob(".*.tmp"))
     assert results_of(run) == results_of(plain)
 
 
@@ -325,6 +327,20 @@ def test_tensorboard_gets_the_numbers_of_the_log(tmp_path: Path) -> None:
     written = [(event.step, event.value) for event in events.Scalars("val_nll")]
     assert [step for step, _ in written] == [1, 2]
     assert [value for _, value in written] == pytest.approx([line["val_nll"] for line in log_of(run)], rel=1e-5)
+
+
+class StruckImages:
+    """Images whose reading process gets a signal that was sent to all processes."""
+
+    def __getitem__(self, rows: torch.Tensor) -> torch.Tensor:
+        for number in STOP_SIGNALS:
+            os.kill(os.getpid(), number)
+        return rows
+
+
+def test_signals_to_all_processes_do_not_end_the_workers() -> None:
+    batches = read_batches(StruckImages(), [torch.tensor([row]) for row in range(4)], workers=2)  # type: ignore[arg-type]
+    assert [batch.item() for batch in batches] == [0, 1, 2, 3]
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 import calibrant
+from calibrant._signals import exit_code
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
@@ -29,6 +30,7 @@ app = App(
     help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
+    suppress_keyboard_interrupt=False,  # `__main__` prints the line
 )
 for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
@@ -48,7 +50,7 @@ app.register_install_completion_command(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0, 2 (bad input), 1 (failed runs), 130 (interrupted); errors are one line."""
+    """Run the command line. Exit codes: 0, 2 (bad input), 1 (failed runs), 128 + a signal; errors are one line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # some encodings lack our characters: Windows' code pages, the locale C
             stream.reconfigure(errors="replace")
@@ -62,6 +64,8 @@ def main() -> None:
         if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
-        sys.exit(130 if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2)
+        sys.exit(
+            exit_code() if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2
+        )
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

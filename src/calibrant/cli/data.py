@@ -28,7 +28,7 @@ data = App(name="data", help="List, fetch and check data sets.")
 
 
 def list_data(*, root: Root = None, as_json: AsJson = False) -> None:
-    """List the data sets: official sizes, shifted tests, licence, and whether the files are here."""
+    """List the data sets: official sizes, shifted tests, licence, and whether the files are here, by name and size."""
     from calibrant.data.verify import describe_all
 
     records = describe_all(root)
@@ -70,7 +70,10 @@ def fetch(name: Name, /, *, root: Root = None, keep: Switch = False) -> None:
             verified = f"NOT verified: no checksum was published; its SHA-256 is {file.sha256}"
         print(printable(f"{file.path.name}: {file.n_bytes:,} bytes, {verified}"))
     folder = data_folder(root) / info.files[0].path.split("/")[0]
-    print(printable(f"{name} is {'now' if fetched else 'already'} in {folder}; licence: {info.licence}"))
+    state = "now" if fetched else "already"
+    if not fetched and not any(file.md5 for file in info.files):
+        state = "already, NOT verified for want of published checksums,"
+    print(printable(f"{name} is {state} in {folder}; licence: {info.licence}"))
 
 
 def check(name: Name, /, *, root: Root = None, deep: Switch = False, as_json: AsJson = False) -> None:

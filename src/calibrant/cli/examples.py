@@ -95,12 +95,14 @@ ALWAYS = {
     0: "done",
     1: "a bug in calibrant, with a traceback",
     2: "bad input or missing data: one line on standard error says what",
+    130: "stopped by Ctrl-C",
+    143: "stopped by SIGTERM",
 }
+RESUMES = {130: "stopped by Ctrl-C; the same command resumes", 143: "stopped by SIGTERM; the same command resumes"}
 EXITS: dict[str, dict[int, str]] = {
-    "": {130: "stopped by Ctrl-C or SIGTERM"},
     "audit": {3: "a condition of --fail-if holds"},
-    "run": {1: "some runs failed; the same command retries them", 130: "stopped; the same command resumes"},
-    "train": {130: "stopped; the same command resumes"},
+    "run": {1: "some runs failed; the same command retries them"} | RESUMES,
+    "train": RESUMES,
 }
 
 

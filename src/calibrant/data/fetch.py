@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import atomic_write, data_folder, first_line, hold_lock, make_folder, write_error
+from calibrant._files import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    atomic_write,
+    data_folder,
+    first_line,
+    hold_lock,
+    make_folder,
+    write_error,
+)
 from calibrant._progress import ProgressBar, no_bar
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
 from calibrant.data.table import find_info
-from calibrant.data.verify import file_digest, missing_files
+from calibrant.data.verify import check_file, file_digest, missing_files
 from calibrant.errors import (
     CalibrantError,
     CorruptFileError,
@@ -25,7 +34,6 @@ if TYPE_CHECKING:
     import requests
 
 CHUNK_BYTES = 2**18
-TIMEOUT = (20, 60)  # seconds to connect, and between bytes
 MAX_REQUESTS = 10  # for one file; each must add bytes
 RANGE_STATUS = (206, 416)  # the rest of a file, or that the file is shorter
 SIZE_TOLERANCE = 2**20  # bytes; of a size that was published in blocks of a disk
@@ -54,7 +62,8 @@ def fetch(
         bar: Opens a progress bar over the bytes of each task.
 
     Returns:
-        The files that were downloaded; none where the data set is complete.
+        The files that were downloaded; none where the data set is complete, with the published checksums where these
+        are known.
 
     Raises:
         UnknownNameError: there is no data set of this name.
@@ -67,6 +76,8 @@ def fetch(
     if name == "image_folder":
         raise InvalidInputError("image_folder is a folder of your own: there is nothing to fetch")
     if not missing_files(info.files, folder):
+        if wrong := [finding for file in info.files if not (finding := check_file(folder, file)).ok]:
+            raise wrong[0].error(name)
         return []
     make_folder(folder / ARCHIVES)
     # two processes that resume the same partial file would damage it
@@ -159,7 +170,7 @@ def _request(url: str, part: Path, bar: ProgressBar) -> None:
     headers = {"Accept-Encoding": "identity"}  # the checksum is of the uncompressed response
     if done:
         headers["Range"] = f"bytes={done}-"
-    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+    with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
         bounds = response.headers.get("Content-Range", "")
         if response.status_code == requests.codes.requested_range_not_satisfiable and bounds == f"bytes */{done}":
             return  # the file is complete
@@ -194,6 +205,9 @@ def _reason(error: BaseException) -> str:
     response = getattr(error, "response", None)
     if response is not None:
         return f"HTTP {response.status_code}"
+    connected = type(error).__name__ != "ConnectTimeout"
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
+    if isinstance(error, TimeoutError):
+        return f"the server was silent for {READ_SECONDS} s" if connected else f"no answer within {CONNECT_SECONDS} s"
     return first_line(error)

@@ -112,7 +112,7 @@ def check_data(
     with bar("reading files", len(info.files)) as advance:
         findings = []
         for file in info.files:
-            findings.append(_check_file(folder, file))
+            findings.append(check_file(folder, file))
             advance(1)
     if all(finding.ok for finding in findings):
         if name in DATASETS:
@@ -139,10 +139,11 @@ def is_published(name: str, root: str | os.PathLike[str] | None = None) -> bool 
     info, folder = find_info(name), data_folder(root)
     if not info.splits or any(file.md5 is None or find_file(folder, file) is None for file in info.files):
         return None
-    return all(_check_file(folder, file).ok for file in info.files)
+    return all(check_file(folder, file).ok for file in info.files)
 
 
-def _check_file(root: Path, file: ExpectedFile) -> Finding:
+def check_file(root: Path, file: ExpectedFile) -> Finding:
+    """Compare a file with its published size and checksum, where these are known."""
     path = find_file(root, file)
     expected = _describe_file(file.n_bytes, file.md5)
     if path is None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -14,9 +13,11 @@ from multiprocessing.connection import Connection, wait
 
 from calibrant._checks import check_integer
 from calibrant._files import make_folder
+from calibrant._signals import blocked_signals
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.experiments.folder import RunOutcome
 from calibrant.experiments.tasks import STOP_SECONDS, RunProgress, RunTask, run_task
+from calibrant.parallel import call_at_end
 from calibrant.runs import RunFolder
 from calibrant.training.batches import default_workers
 
@@ -77,7 +78,8 @@ class WorkerProcess:
         context = get_context("spawn")  # a fork would inherit threads and locks
         self.pipe, child_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_end, *self.arguments))
-        self.process.start()
+        with blocked_signals():  # Ctrl-C must not reach it while it loads the libraries
+            self.process.start()
         child_end.close()
 
     def submit(self, task: RunTask) -> None:
@@ -132,11 +134,14 @@ def _stop(workers: list[WorkerProcess]) -> None:
 
 def _serve(pipe: Connection, threads: int, gpu: str | None) -> None:
     """Run tasks from the pipe until it sends None or closes."""
+    parent = parent_process()
+    assert parent is not None
+    call_at_end(parent.sentinel, partial(os.kill, os.getpid(), signal.SIGTERM))
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C goes to the parent alone, which stops each process once
+        os.setsid()  # signals to the process group reach the parent alone, which stops each process once
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(threads)
@@ -163,11 +168,3 @@ def _redirect_output(run: RunFolder) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
-
-
-def _exit_with_parent() -> None:
-    """Stop when the parent is killed."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

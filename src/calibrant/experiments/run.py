@@ -1,13 +1,10 @@
 """Experiments: the plan of the runs, the runs, and one table of their rows."""
 
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import pyarrow as pa
@@ -16,6 +13,7 @@ from calibrant._checks import check_integer
 from calibrant._files import hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
+from calibrant._signals import handle_signals, interrupt
 from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
@@ -217,8 +215,6 @@ def run_plan(
     folder = plan.folder
     make_folder(folder.path)
     with hold_lock(folder.lock_file, f"another process runs an experiment in {folder.path}"):
-        for temporary in folder.path.glob(".*.tmp"):
-            temporary.unlink()  # of a process that was killed
         folder.copy_experiment(file)
         tasks = plan.tasks(redo=redo)
         keys, failures = {task.name: task.key for task in tasks}, list[RunOutcome]()
@@ -226,7 +222,7 @@ def run_plan(
         for key in plan.states:  # a damaged file that is not made again raises before hours of training
             with suppress(CorruptFileError) if key.name in keys else nullcontext():
                 _add(plan, tables, key)
-        with _handle_termination():
+        with handle_signals(interrupt):
             outcomes = backend(tasks, progress)
             try:
                 for outcome in outcomes:
@@ -277,20 +273,3 @@ def _write(plan: ExperimentPlan, tables: RunTables) -> None:
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     with remedy("--redo makes it again"):
         return read_table(path, schema).replace_schema_metadata(None)
-
-
-@contextmanager
-def _handle_termination() -> Iterator[None]:
-    """SIGTERM stops as Ctrl-C does."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant._files import first_line, make_folder
+from calibrant._signals import StopRequest, handle_signals
 from calibrant.errors import CalibrantError, InterruptedRunError, NoDataError
 from calibrant.experiments.evaluate import EvaluationConfig, evaluate, is_evaluated
 from calibrant.experiments.folder import RunOutcome
@@ -15,7 +16,6 @@ from calibrant.models import read_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey, remedy
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.engine import handle_signals
 from calibrant.training.run import train
 from calibrant.training.settings import Settings
 
@@ -48,7 +48,8 @@ class Backend(Protocol):
 
 def in_this_process(tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
     """The simplest backend: one run after the other."""
-    with handle_signals() as request:
+    request = StopRequest()
+    with handle_signals(request):
         for task in tasks:
             if request.asked:
                 raise InterruptedRunError(f"stopped before {task.name}; the same command resumes there")

@@ -1,6 +1,8 @@
 """Which rows make up each step, and their images: the same for any number of processes and workers."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from calibrant._files import first_line
+from calibrant._signals import STOP_SIGNALS, blocked_signals
 from calibrant.data import ImageFiles
 from calibrant.errors import CalibrantError, ResourceError
 
@@ -82,9 +85,18 @@ def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: i
     # without its own generator the loader draws from torch's, and dropout depends on the number of workers
     generator = torch.Generator()
     dataset = _DecodingDataset(images)
-    loader = DataLoader(dataset, sampler=rows, batch_size=None, num_workers=workers, generator=generator)
+    loader = DataLoader(
+        dataset,
+        sampler=rows,
+        batch_size=None,
+        num_workers=workers,
+        generator=generator,
+        worker_init_fn=_end_with_parent,
+    )
     try:
-        for batch in loader:
+        with blocked_signals():
+            batches = iter(loader)
+        for batch in batches:
             if isinstance(batch, CalibrantError):
                 raise batch
             yield batch
@@ -92,6 +104,22 @@ def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: i
         if "DataLoader worker" not in str(error):
             raise
         raise ResourceError(f"a worker that decodes images died ({first_line(error)}): try fewer workers") from None
+
+
+def _end_with_parent(worker: int) -> None:
+    """End this worker when its parent dies or asks it to, and not by signals that others send to all processes."""
+    parent = os.getppid()
+
+    def wait_for_end() -> None:
+        while os.getppid() == parent:
+            received = signal.sigtimedwait(STOP_SIGNALS, 1.0)
+            if received and received.si_pid == parent:
+                break
+        os._exit(0)
+
+    if hasattr(signal, "sigtimedwait"):  # Linux
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        threading.Thread(target=wait_for_end, daemon=True).start()
 
 
 class _DecodingDataset(Dataset[Tensor | CalibrantError]):

@@ -1,14 +1,11 @@
-"""Lightning Fabric for the training loop: device, precision, processes, loggers; and signals that stop a run."""
+"""Lightning Fabric for the training loop: device, precision, processes, loggers."""
 
 import logging
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -124,32 +121,3 @@ def seed_device(seed: int, device: torch.device) -> None:
         torch.cuda.manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
-
-
-class StopRequest:
-    """Whether a signal has asked the run to stop."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:  # a second signal does not wait for a checkpoint
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-@contextmanager
-def handle_signals() -> Iterator[StopRequest]:
-    """SIGINT and SIGTERM request a stop at the next step; outside the main thread there are no handlers."""
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield request
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-            if request.asked and isinstance(handler, StopRequest):  # in a sweep: the next run must not start
-                handler.asked = True

@@ -27,16 +27,12 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     Raises: ResourceError where it cannot be written or another process uses it; InvalidInputError where it belongs to
     a run of other settings.
     """
-    folders = (run.path, run.last.parent, run.predictions)
-    for folder in folders:
+    for folder in (run.path, run.last.parent, run.predictions):
         make_folder(folder)
     with hold_lock(run.lock, f"{run.path} is in use by another process"):
         _check_config(run, settings)
         with remedy(REMOVE_IT):
             run.check_sizes()
-        for folder in folders:
-            for temporary in folder.glob(".*.tmp"):
-                temporary.unlink()  # of a process that was killed
         yield
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from calibrant._signals import StopRequest
 from calibrant.data import DataSet, class_prior
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
@@ -24,7 +25,7 @@ from calibrant.training.batches import Epoch, default_workers, derive_seed, norm
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from calibrant.training.criterion import build_criterion, warmup_criterion
-from calibrant.training.engine import StopRequest, seed_device
+from calibrant.training.engine import seed_device
 from calibrant.training.outputs import model_outputs
 from calibrant.training.predicting import model_metadata, new_model
 from calibrant.training.settings import Settings

@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant._signals import StopRequest, handle_signals
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.engine import StopRequest, handle_signals, new_fabric, reproducible_torch
+from calibrant.training.engine import new_fabric, reproducible_torch
 from calibrant.training.folder import open_run_folder
 from calibrant.training.loop import TrainingLoop
 from calibrant.training.predicting import Predictor, PredictProgress, model_metadata, new_model, select_splits
@@ -56,7 +57,8 @@ def train(
         shifts = select_splits(data, settings.shifts, "shift") if settings.shifts else []
         names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
-        with _open_run(run, settings, fabric), handle_signals() as request, reproducible_torch():
+        request = StopRequest()
+        with _open_run(run, settings, fabric), handle_signals(request), reproducible_torch():
             if not fabric.broadcast(run.is_done):
                 for name in names:  # a split that cannot be read raises before the training, not after it
                     if name not in corruption_shifts():

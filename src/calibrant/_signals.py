@@ -1,0 +1,87 @@
+"""Signals that stop a command: Ctrl-C, SIGTERM of a batch system or container, SIGHUP of a terminal that was closed."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeAlias
+
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+
+_received: int = signal.SIGINT  # the last one that was handled here
+
+
+def exit_code() -> int:
+    """The exit code of a command that a signal stopped, as shells have it: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + _received
+
+
+class _SignalInterrupt(KeyboardInterrupt):
+    """Python ends by SIGINT, whatever the exit code, where KeyboardInterrupt itself passed an extension module."""
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """The handler that raises KeyboardInterrupt, as that of Python for SIGINT."""
+    global _received
+    _received = number
+    raise _SignalInterrupt
+
+
+class StopRequest:
+    """The handler that remembers that a signal has asked the run to stop; a second signal does not wait for it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        global _received
+        if self.asked:
+            interrupt(number, frame)
+        self.asked, _received = True, number
+
+
+@contextmanager
+def handle_signals(handler: Handler) -> Iterator[None]:
+    """Handle the signals that stop a command; not those that the caller ignores, as nohup does, and in no other thread.
+
+    Where a StopRequest is handled within another, as a run within a sweep, a stop of the inner one stops both.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = set_handlers(handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+            if isinstance(handler, StopRequest) and handler.asked and isinstance(previous, StopRequest):
+                previous.asked = True
+
+
+def set_handlers(handler: Handler) -> dict[int, Handler]:
+    """Set the handler of each signal that is not ignored; returns those that were set before."""
+    return {
+        number: signal.signal(number, handler)
+        for number in STOP_SIGNALS
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)  # None: it was not set from Python
+    }
+
+
+@contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Block the signals: processes that start here have them blocked until they decide otherwise.
+
+    A signal to all processes of a command would otherwise end its workers before the command can stop them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,67 @@
+"""Signals: one line and the exit code of the signal wherever it comes, and what is ignored stays ignored."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys, time
+from importlib.util import spec_from_loader
+from calibrant.__main__ import main
+
+class Finalized:
+    def __del__(self):
+        send("SIGTERM")
+        sum(range(10))
+
+def send(name):
+    os.kill(os.getpid(), getattr(signal, name))
+
+def run(verb):
+    import calibrant.cli
+    calibrant.cli.main = verb
+    main()
+
+def interrupted(then):
+    try:
+        send("SIGINT")
+        time.sleep(60)
+    finally:
+        then()
+
+class Struck:
+    def find_spec(self, name, path=None, target=None):
+        return spec_from_loader(name, self) if name == "struck" else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        send("SIGTERM")
+
+sys.meta_path.append(Struck())
+
+def load():
+    try:
+        import struck
+    except KeyboardInterrupt:
+        print("half of a module is loaded", file=sys.stderr)
+    time.sleep(60)
+"""
+CASES = {  # the end of the program, its exit code, and its line
+    "in a command": ("run(lambda: (send('SIGHUP'), time.sleep(60)))", 129, "stopped by SIGHUP"),
+    "in an import": ("run(load)", 143, "stopped by SIGTERM"),
+    "in a finalizer": ("run(lambda: (str(Finalized()), time.sleep(60)))", 143, "stopped by SIGTERM"),
+    "in an import, then no more": ("run(lambda: __import__('struck'))", 0, None),
+    "while it stops": ("run(lambda: interrupted(lambda: (send('SIGTERM'), time.sleep(60))))", 143, None),
+    "ignored": ("signal.signal(signal.SIGHUP, signal.SIG_IGN); run(lambda: send('SIGHUP'))", 0, None),
+    "at the end": ("import atexit; atexit.register(send, 'SIGTERM'); run(lambda: None)", 0, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_signals(case: str) -> None:
+    end, code, line = CASES[case]
+    found = subprocess.run([sys.executable, "-c", PROGRAM + end], capture_output=True, text=True, timeout=50)
+    assert (found.returncode, found.stderr) == (code, f"calibrant: {line}\n" if line else "")
