@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
-CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
 
 
@@ -115,31 +113,3 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def without_secrets(argument: str) -> str:
-    """The argument; of a URL without the user, the password and the query.
-
-    Passwords need not be encoded: "/", "?" and "#" do not end one that an "@" follows.
-
-    >>> without_secrets("s3://key:sec/ret@bucket/a.parquet"), without_secrets("https://x.org/a?sig=1")
-    ('s3://…@bucket/a.parquet', 'https://x.org/a?…')
-    """
-    if "://" not in argument:
-        return argument
-    return "::".join(map(_without_secrets, CHAINED.split(argument)))
-
-
-def _without_secrets(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    before, at, after = rest.rpartition("@")
-    # A path may hold an "@" too (a branch, a version), but not after a colon, unless there is a port: better safe.
-    if at and (":" in before or "/" not in before):
-        rest = f"…@{after}"
-    path, query, asked = rest.partition("?")
-    if query and asked:
-        rest = f"{path}?…"
-    path, fragment, named = rest.partition("#")
-    if fragment and "=" in named:
-        rest = f"{path}#…"
-    return scheme + mark + rest

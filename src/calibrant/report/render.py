@@ -75,7 +75,7 @@ def json_in_html(value: Any) -> str:
 
 def _html(spec: dict[str, Any]) -> str:
     """A page of the chart alone; Vega compiles expressions, which needs unsafe-eval."""
-    library = vlc.javascript_bundle(None)
+    library = vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     script = f"vegaEmbed('#chart', {json_in_html(spec)}, {json_in_html(EMBED_OPTIONS)}).catch(console.error);"
     hashes = " ".join(f"'{script_hash(text)}'" for text in (library, script))
     return f"""<!DOCTYPE html>
