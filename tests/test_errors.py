@@ -52,6 +52,8 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
         ("https://x.org/a?X-Amz-Signature=a'b&b=1", "https://x.org/a?…"),
         ("https://x.org/a#access_token=1", "https://x.org/a#…"),
         ("http://user%40x:p%40ss@x.org:80/a%20b?sig=1", "http://…@x.org:80/a%20b?…"),
+        ("http:/user:secret@x.org/a?sig=1", "http:/…@x.org/a?…"),
+        ("C:/me@home/a?b", "C:/me@home/a?b"),
         ("no ('https://u:p@x.org/a?sig=1') here", "no ('https://…@x.org/a?…') here"),
         ("abfs://c@x.dfs.core.windows.net/a?sv=1&sig=x%2B: 403", "abfs://…@x.dfs.core.windows.net/a?…: 403"),
         ("two: s3://k:s@b/a, gs://t@b/c?x=1.", "two: s3://…@b/a, gs://…@b/c?…."),

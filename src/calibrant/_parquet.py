@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._files import atomic_write, filesystem_of, first_line, read_error
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32
 
@@ -43,6 +43,8 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
         if isinstance(filesystem, LocalFileSystem):
             return pq.ParquetFile(path, memory_map=True)  # otherwise pyarrow reads the column of a row group at once
         return pq.ParquetFile(filesystem.open(path, "rb"))
+    except CalibrantError:
+        raise
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
     except PermissionError as error:
@@ -88,6 +90,8 @@ def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) ->
 def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
+    except CalibrantError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"{url} is damaged after row {row}: {first_line(error)}") from None
 
@@ -124,6 +128,8 @@ def _expand(name: str) -> list[str]:
         return found
     if folder:
         raise NoDataError(f"there is no .parquet file in {name}")
+    if not isinstance(filesystem, LocalFileSystem):
+        filesystem.info(path)  # raises the answer of a server, which isfile takes for no
     raise NoDataError(f"there is no file {name}")
 
 
@@ -135,6 +141,8 @@ def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
             raise CorruptFileError(f"{name} has other columns than {', '.join(schema.names)}")
         try:
             return file.read(use_threads=False)
+        except CalibrantError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptFileError(f"{name} is damaged: {first_line(error)}") from None
 

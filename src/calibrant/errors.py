@@ -2,9 +2,9 @@
 
 import re
 
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S*")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}:/\S*")  # pathlib makes http:/ of http://; one letter is a drive
 PUNCTUATION = ":;,.'\")]}>"  # behind a URL in a sentence
-CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
+CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")  # of fsspec: simplecache::s3://…
 
 
 class CalibrantError(Exception):
@@ -80,7 +80,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("s3://key:sec/ret@bucket/a.parquet is not https://x.org/a?sig=1, but a copy")
     's3://…@bucket/a.parquet is not https://x.org/a?…, but a copy'
     """
-    if "://" not in text:
+    if ":/" not in text:
         return text
     return URL.sub(_shown_url, text)
 
@@ -91,7 +91,7 @@ def _shown_url(found: re.Match[str]) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
+    scheme, mark, rest = url.partition("://" if "://" in url else ":/")
     before, at, after = rest.rpartition("@")
     # A path may hold an "@" too (a branch, a version), but not after a colon, unless there is a port: better safe.
     if at and (":" in before or "/" not in before):

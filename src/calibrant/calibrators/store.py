@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant._files import atomic_write, filesystem_of, first_line, read_error
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
 MAX_LISTED = 4096  # numbers; arrays of more are base64
@@ -106,8 +106,8 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with filesystem.open(name, "rb") as file:
             record: Any = json.loads(file.read())
-    except FileNotFoundError:
-        raise NoDataError(f"there is no file {os.fspath(path)}") from None
+    except CalibrantError:
+        raise
     except OSError as error:
         raise read_error(path, error) from None
     except (ValueError, RecursionError) as error:
