@@ -17,7 +17,6 @@ from calibrant._files import (
     first_line,
     hold_lock,
     make_folder,
-    without_secrets,
 )
 from calibrant.errors import InvalidInputError, ResourceError
 
@@ -174,24 +173,3 @@ def test_where_data_sets_are_and_an_error_in_one_line(monkeypatch: pytest.Monkey
     assert data_folder("here") == Path("here")
     assert first_line(ValueError("\n one\ntwo")) == "one"
     assert first_line(KeyError()) == "KeyError"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
-        ("s3://KEY:ab/cd@bucket/a", "s3://…@bucket/a"),
-        ("s3://KEY:a?b#c@bucket/a", "s3://…@bucket/a"),
-        ("https://token@x.org/a", "https://…@x.org/a"),
-        ("--compare=s3://key:secret@bucket/a", "--compare=s3://…@bucket/a"),
-        ("simplecache::s3://key:secret@bucket/a", "simplecache::s3://…@bucket/a"),
-        ("zip://a.parquet::https://u:p@x.org/a.zip?sig=1", "zip://a.parquet::https://…@x.org/a.zip?…"),
-        ("https://x.org/a?X-Amz-Signature=a'b&b=1", "https://x.org/a?…"),
-        ("https://x.org/a#access_token=1", "https://x.org/a#…"),
-        ("hf://datasets/me/rows@main/a.parquet", "hf://datasets/me/rows@main/a.parquet"),
-        ("data/year=202?/month=01/*.parquet", "data/year=202?/month=01/*.parquet"),
-        ("me@home.org/file?", "me@home.org/file?"),
-    ],
-)
-def test_secrets_of_urls_are_not_shown(text: str, shown: str) -> None:
-    assert without_secrets(text) == shown

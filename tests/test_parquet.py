@@ -161,7 +161,7 @@ def test_checksums_of_files_of_any_size_and_behind_urls(n_bytes: int, tmp_path: 
 
 
 def test_files_of_other_programs(tmp_path: Path) -> None:
-    """They have no checksums, or those of Parquet, which ours have too; a copy keeps our metadata, not our checksums."""
+    """They have no checksums, or those of Parquet, which ours have too; a copy keeps only our metadata."""
     ours, copy = tmp_path / "ours.parquet", tmp_path / "copy.parquet"
     table = pa.table({"x": [i * 0.1 for i in range(1000)]}, metadata={"calibrant": "{}"})
     write_table(ours, table)

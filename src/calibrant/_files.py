@@ -2,13 +2,14 @@
 
 import errno
 import os
-import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
 import fsspec
@@ -16,16 +17,21 @@ from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._digests import is_sealed
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 ON_WINDOWS = os.name == "nt"
 if not ON_WINDOWS:
     import fcntl
 
-CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
 CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
+
+REASONS = {  # of errors that have no message
+    "InvalidUrlClientError": "it is not a URL",
+    "NotImplementedError": "such a URL can only be read",
+    "TooManyRedirects": "it redirects without end",
+}
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -34,12 +40,70 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them."""
+    """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them.
+
+    Raises: InvalidInputError, NoDataError, ResourceError; the file systems of URLs raise these at every use.
+    """
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **_time_limits(url))
     except (ValueError, ImportError) as error:
         raise InvalidInputError(f"{url} cannot be opened: {first_line(error)}") from None
-    return filesystem, url if isinstance(filesystem, LocalFileSystem) and "://" not in url else path
+    except (TypeError, AttributeError):  # it needs options that a URL cannot give, as dir:// and reference://
+        raise InvalidInputError(f"{url} cannot be opened: such a URL does not name a file") from None
+    except Exception as error:
+        raise remote_error(url, error) from None
+    if filesystem.protocol == "data":
+        raise InvalidInputError(f"{url} cannot be opened: such a URL does not name a file")
+    if isinstance(filesystem, LocalFileSystem):
+        return filesystem, path if "://" in url else url
+    return Remote(filesystem, url), path
+
+
+class Remote:
+    """A file system of fsspec, or an open file of one; what any package below it raises becomes one of our errors."""
+
+    def __init__(self, wrapped: Any, url: str) -> None:
+        self._wrapped, self._url = wrapped, url
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        try:
+            found = method(*args, **options)
+        except Exception as error:  # of aiohttp, requests, botocore, huggingface_hub, zipfile, …
+            raise remote_error(self._url, error) from None
+        return Remote(found, self._url) if hasattr(found, "readinto") else found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def remote_error(url: str, error: BaseException) -> NoDataError | ResourceError:
+    """What a server, a network or an archive says, in one line."""
+    chain = [error]  # fsspec raises FileNotFoundError from the answer of a server, requests repeats its cause
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    answers = [getattr(e, "status", None) or getattr(getattr(e, "response", None), "status_code", None) for e in chain]
+    status = next(filter(None, answers), None)
+    refusal = next((e for e in reversed(chain) if isinstance(e, OSError) and e.errno and e.strerror), None)
+    if status in (401, 403):
+        return ResourceError(f"{url} cannot be opened: access is refused (HTTP {status})")
+    if status in (404, 410) or isinstance(refusal or chain[-1], FileNotFoundError):
+        return NoDataError(f"there is no file {url}")
+    if status is not None:
+        phrase = HTTPStatus(status).phrase if status in list(HTTPStatus) else "an unknown status"
+        return ResourceError(f"{url} cannot be opened: the server says {status} {phrase}")
+    if any(isinstance(e, TimeoutError) for e in chain):
+        return ResourceError(f"{url} cannot be read: the server was silent for {READ_SECONDS} s")
+    if refusal is not None:
+        return ResourceError(f"{url} cannot be opened: {refusal.strerror}")
+    error = next(e for e in chain if not isinstance(e, FileNotFoundError))
+    return ResourceError(f"{url} cannot be opened: {REASONS.get(type(error).__name__) or first_line(error)}")
 
 
 def _time_limits(url: str) -> dict[str, Any]:
@@ -74,8 +138,9 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
                 yield file
             filesystem.mv(temporary, path)
         except BaseException:
-            if filesystem.exists(temporary):
-                filesystem.rm(temporary)
+            with suppress(CalibrantError):  # the first error says more
+                if filesystem.exists(temporary):
+                    filesystem.rm(temporary)
             raise
         return
     try:
@@ -168,8 +233,6 @@ def write_error(path: str | os.PathLike[str], error: OSError) -> ResourceError:
 def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | ResourceError:
     if isinstance(error, FileNotFoundError):
         return NoDataError(f"there is no file {os.fspath(path)}")
-    if isinstance(error, TimeoutError):
-        return ResourceError(f"{os.fspath(path)} cannot be read: the server was silent for {READ_SECONDS} s")
     return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
 
 
@@ -187,31 +250,3 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def without_secrets(argument: str) -> str:
-    """The argument; of a URL without the user, the password and the query.
-
-    Passwords need not be encoded: "/", "?" and "#" do not end one that an "@" follows.
-
-    >>> without_secrets("s3://key:sec/ret@bucket/a.parquet"), without_secrets("https://x.org/a?sig=1")
-    ('s3://…@bucket/a.parquet', 'https://x.org/a?…')
-    """
-    if "://" not in argument:
-        return argument
-    return "::".join(map(_without_secrets, CHAINED.split(argument)))
-
-
-def _without_secrets(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    before, at, after = rest.rpartition("@")
-    # A path may hold an "@" too (a branch, a version), but not after a colon, unless there is a port: better safe.
-    if at and (":" in before or "/" not in before):
-        rest = f"…@{after}"
-    path, query, asked = rest.partition("?")
-    if query and asked:
-        rest = f"{path}?…"
-    path, fragment, named = rest.partition("#")
-    if fragment and "=" in named:
-        rest = f"{path}#…"
-    return scheme + mark + rest

@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._block_sums import BlockWriter, with_block_sums
 from calibrant._files import atomic_write, filesystem_of, first_line, read_error
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32
 
@@ -48,12 +48,12 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
             source = pa.PythonFile(filesystem.open(path, "rb"), mode="r")
         checked = with_block_sums(source, url)
         return pq.ParquetFile(source if checked is None else checked, page_checksum_verification=checked is None)
+    except CalibrantError:
+        raise
     except FileNotFoundError:
         raise NoDataError(f"there is no file {url}") from None
-    except (PermissionError, TimeoutError) as error:
+    except PermissionError as error:
         raise read_error(url, error) from None
-    except CorruptFileError:
-        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         what = "not a Parquet file" if checked is None else "damaged"
         raise CorruptFileError(f"{url} is {what}: {first_line(error)}") from None
@@ -96,8 +96,8 @@ def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) ->
 def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
-    except TimeoutError as error:
-        raise read_error(url, error) from None
+    except CalibrantError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"{url} is damaged after row {row}: {first_line(error)}") from None
 
@@ -137,6 +137,8 @@ def _expand(name: str) -> list[str]:
         return found
     if folder:
         raise NoDataError(f"there is no .parquet file in {name}")
+    if not isinstance(filesystem, LocalFileSystem):
+        filesystem.info(path)  # raises the answer of a server, which isfile takes for no
     raise NoDataError(f"there is no file {name}")
 
 
@@ -148,6 +150,8 @@ def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
             raise CorruptFileError(f"{name} has other columns than {', '.join(schema.names)}")
         try:
             return file.read(use_threads=False)
+        except CalibrantError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptFileError(f"{name} is damaged: {first_line(error)}") from None
 

@@ -1,8 +1,17 @@
 """The exceptions of calibrant; each also inherits the built-in that a caller expects."""
 
+import re
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}:/\S*")  # pathlib makes http:/ of http://; one letter is a drive
+PUNCTUATION = ":;,.'\")]}>"  # behind a URL in a sentence
+CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")  # of fsspec: simplecache::s3://…
+
 
 class CalibrantError(Exception):
-    """Base of every error that calibrant raises; its message is one line."""
+    """Base of every error that calibrant raises; its message is one line, without the secrets of URLs."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class InvalidInputError(CalibrantError, ValueError):
@@ -56,5 +65,41 @@ class FailedRunsError(CalibrantError, RuntimeError):
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, for a terminal."""
+    """The text for a reader: control characters are escaped, which a terminal would obey, and URLs have no secrets."""
+    text = without_secrets(text)
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def without_secrets(text: str) -> str:
+    """The text; its URLs without the user, the password and the query.
+
+    Passwords need not be encoded: "/", "?" and "#" do not end one that an "@" follows.
+
+    >>> without_secrets("s3://key:sec/ret@bucket/a.parquet is not https://x.org/a?sig=1, but a copy")
+    's3://…@bucket/a.parquet is not https://x.org/a?…, but a copy'
+    """
+    if ":/" not in text:
+        return text
+    return URL.sub(_shown_url, text)
+
+
+def _shown_url(found: re.Match[str]) -> str:
+    url = found[0].rstrip(PUNCTUATION)
+    return "::".join(map(_without_secrets, CHAINED.split(url))) + found[0][len(url) :]
+
+
+def _without_secrets(url: str) -> str:
+    scheme, mark, rest = url.partition("://" if "://" in url else ":/")
+    before, at, after = rest.rpartition("@")
+    # A path may hold an "@" too (a branch, a version), but not after a colon, unless there is a port: better safe.
+    if at and (":" in before or "/" not in before):
+        rest = f"…@{after}"
+    path, query, asked = rest.partition("?")
+    if query and asked:
+        rest = f"{path}?…"
+    path, fragment, named = rest.partition("#")
+    if fragment and "=" in named:
+        rest = f"{path}#…"
+    return scheme + mark + rest

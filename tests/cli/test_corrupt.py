@@ -75,7 +75,7 @@ def test_files_that_are_left_out_are_named(two: Path, tmp_path: Path, calibrant:
     found = calibrant("corrupt", two, "gaussian_noise", 3, "-o", tmp_path / "out")
     assert found.code == 2
     assert found.err.splitlines() == [
-        "skipped [bold]notes.txt: not an image",
+        "skipped [bold]notes.txt: not AVIF, BMP, GIF, JPEG, JPEG2000, PNG, PPM, TIFF or WEBP",
         "calibrant: 1 files skipped; the rest is written",
     ]
     assert (tmp_path / "out" / "y.png").is_file()

@@ -14,6 +14,7 @@ import pytest
 from calibrant.data.archives import unpack
 from calibrant.errors import CorruptFileError, NoDataError, ResourceError
 from made.archives import FILES, NOISE, below, member, tar_of, tar_with, zip_link, zip_of
+from made.hostile_archives import ARCHIVES
 
 BOTH = pytest.mark.parametrize("content", [tar_of(FILES), zip_of(*FILES.items())], ids=["tar", "zip"])
 
@@ -115,6 +116,32 @@ def test_bad_archives_leave_nothing(tmp_path: Path, kind: str) -> None:
         unpack(path, tmp_path / "here")
     assert str(path) in str(caught.value)
     assert names(tmp_path) == ["archive", "kept"]
+
+
+READ_SAFELY = {
+    "tar of a name not UTF-8",
+    "tar of a path of 300 folders",
+    "tar setuid of another user",
+    "tar in two cases",
+    "zip name with NUL",
+    "zip that says more",
+    "zip of a zip of a zip",
+}
+
+
+def test_hostile_archives_are_refused_or_unpacked_in_their_folder(tmp_path: Path) -> None:
+    for number, (kind, build) in enumerate(ARCHIVES.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = write(folder, build())
+        if kind in READ_SAFELY:
+            unpack(path, folder / "here")
+            assert names(folder) == ["archive", "here"], kind
+        else:
+            with pytest.raises((CorruptFileError, ResourceError), match=rf"^{re.escape(str(path))}[^\n]*$"):
+                unpack(path, folder / "here")
+            assert names(folder) == ["archive"], kind
+    assert len(names(tmp_path)) == len(ARCHIVES)
 
 
 @BOTH

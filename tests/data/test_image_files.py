@@ -1,13 +1,18 @@
 """Images in files: any size and mode becomes bytes of one size; what cannot be read is named in one line."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
+from calibrant import _images
+from calibrant.corruptions.folders import decode_image
+from calibrant.corruptions.frost import PHOTOGRAPHS, read_frost
 from calibrant.data import read_image
-from calibrant.errors import CorruptFileError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
+from made.hostile_images import IMAGES, PLACES, write_image
 
 RAMP = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
 
@@ -44,8 +49,46 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, kind: str, monkeypatch: py
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:2000])
     if kind == "huge":
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+        monkeypatch.setattr(_images, "MAX_PIXELS", 1000)
     expected = NoDataError if kind == "missing" else CorruptFileError
-    with pytest.raises(expected, match=r"a\.tiff (is not there|cannot be read as an image)") as caught:
+    with pytest.raises(expected, match=r"(no file .*a\.tiff$|a\.tiff cannot be read as an image)") as caught:
         read_image(path, 8)
     assert "\n" not in str(caught.value)
+
+
+READ_SAFELY = {  # the first frame, or as far as the size goes
+    "PNG of more pixels than its size",
+    "PNG of many frames",
+    "PNG that says it has 2^31 frames",
+    "JPEG with a wrong EXIF",
+    "WebP of many frames",
+    "TIFF of many pages",
+    "TIFF whose directory is its own next",
+    "GIF named PNG",
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, of what it ignores
+def test_hostile_images_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    for name in (*IMAGES, *PLACES):
+        path = tmp_path / f"{name}.png"
+        write_image(path, name)
+        if name in READ_SAFELY:
+            assert read_image(path, 8).shape == (3, 8, 8), name
+        else:
+            with pytest.raises(CalibrantError, match=rf"^[^\n]*{re.escape(name)}[^\n]*$"):
+                read_image(path, 8)
+        assert isinstance(decode_image(path), str) == (name not in READ_SAFELY), name
+
+
+def test_no_image_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("Ghostscript is started")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
+    for name in PHOTOGRAPHS:
+        write_image(tmp_path / name, "EPS named PNG")
+    with pytest.raises(CorruptFileError, match="cannot be read as an image: not AVIF"):
+        read_image(tmp_path / PHOTOGRAPHS[0], 8)
+    with pytest.raises(NoDataError, match="no readable image frost1"):
+        read_frost(str(tmp_path))

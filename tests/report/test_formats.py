@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import UnknownNameError
-from calibrant.report.formats import as_text, render, table_records
+from calibrant.report.formats import TABLE_FORMATS, as_text, render, table_records
 from calibrant.report.page import _environment
 from calibrant.report.table import Cell, Column, Table, number_cell
 from made.page import Page
@@ -140,3 +140,27 @@ def test_control_characters_numbers_and_unknown_formats() -> None:
     assert number_cell(None, "x") == Cell("–", kind="faint")
     with pytest.raises(UnknownNameError, match="unknown format 'pdf'"):
         render(SCORES, "pdf")
+
+
+@pytest.mark.parametrize("format", TABLE_FORMATS)
+def test_no_format_sends_what_a_terminal_obeys_or_a_secret(format: str) -> None:
+    text = "s3://KEY:SECRET@bucket/a?sig=SECRET \x1b[31m\x07\r\x9b\u202e\u2066"
+    rows = [[Cell(text), Cell(text, text), Cell(text, facts={"name": text})], [Cell(text)] * 3]
+    for table in (Table(text, [Column(text, group=text)] * 3, rows, [text]), replace(NAMES, rows=rows[1:])):
+        shown = render(table, format)
+        assert all(line.isprintable() for line in shown.splitlines())
+        assert "SECRET" not in shown
+
+
+def test_no_cell_of_csv_is_a_formula() -> None:
+    """Of the start of each, a spreadsheet computes what follows; OWASP lists them."""
+    formulas = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1", '=cmd|"/c calc"!A1']
+    kept = ["-0.5", "+1", "-1e-5", "-inf", "a=1", "–", "−0.1"]
+    for facts in (False, True):
+        cells = [Cell(text, facts={"=name": text} if facts else {}) for text in (*formulas, *kept)]
+        table = Table("", [Column("=name", numeric=False)], [[cell] for cell in cells])
+        [[head], *found] = csv.reader(io.StringIO(render(table, "csv")))
+        assert head == "'=name"
+        assert [text for [text] in found][len(formulas) :] == kept
+        assert all(text[0] in "'\\" for [text] in found[: len(formulas)])
+    assert render(Table("", [Column("x")], [[Cell("a", -0.5)]]), "csv") == "x\n-0.5\n"

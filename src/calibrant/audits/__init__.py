@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from calibrant._checks import check_integer, check_level, check_same_class_names
-from calibrant._files import without_secrets
 from calibrant._names import check_choice
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
@@ -23,7 +22,7 @@ from calibrant.audits.record import audit_record
 from calibrant.audits.statistics import RowStatistics, collect_statistics, column_names, id_columns
 from calibrant.audits.temperature import MetricChange, TemperatureEffect, temperature_effect
 from calibrant.audits.verdict import Verdict, calibration_verdict, decision_level
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS, check_metrics

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant._files import without_secrets
 from calibrant.audits import curves
 from calibrant.audits.groups import Group, GroupFindings
 from calibrant.audits.statistics import ErrorRow
@@ -103,7 +102,7 @@ def _error_record(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
     label, predicted = map(audit.statistics.class_name, (row.label, row.predicted))
     ids = dict(zip(audit.id_columns, row.ids, strict=True))
     names = {"ids": ids, "label": label, "predicted": predicted}
-    return {"file": without_secrets(row.file), "row": row.row, **names, "confidence": 1 - row.complement}
+    return {"file": row.file, "row": row.row, **names, "confidence": 1 - row.complement}
 
 
 def _difference_record(by: str | None, row: Difference) -> dict[str, Any]:

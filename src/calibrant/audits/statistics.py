@@ -18,12 +18,11 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, python_values
 from calibrant._checks import check_all_labelled
-from calibrant._files import without_secrets
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant.audits.repeats import ValueCounts
 from calibrant.audits.sample import Sample
-from calibrant.errors import CorruptFileError, InvalidInputError
+from calibrant.errors import CorruptFileError, InvalidInputError, without_secrets
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, cluster_keys, sum_by_cluster
@@ -281,7 +280,7 @@ def _check_column(source: Scan | Predictions, name: str) -> None:
     """A column that only some files have is not unknown: the error names the first file without it."""
     present = [name in footer.schema.names for footer in source.footers] if isinstance(source, Scan) else []
     if any(present) and not all(present):
-        file = without_secrets(source.files[present.index(False)])  # type: ignore[union-attr]
+        file = source.files[present.index(False)]  # type: ignore[union-attr]
         raise InvalidInputError(f"{file} has no column {name}; other files have it")
     check_choice("column", name, column_names(source))
 
@@ -305,10 +304,10 @@ def _read_part(
     for batch in scan.read_part(part, columns):
         statistics = statistics or RowStatistics(batch.n_classes, stream=True, **options)
         try:
-            statistics.update(batch, part.url, first_row)
+            statistics.update(batch, without_secrets(part.url), first_row)
         except InvalidInputError as error:
             where = f", counting rows from {first_row}" if first_row else ""
-            raise InvalidInputError(f"{without_secrets(part.url)}{where}: {error}") from None
+            raise InvalidInputError(f"{part.url}{where}: {error}") from None
         first_row += len(batch)
         progress(part.n_bytes * len(batch) / part.n_rows)
     if statistics is not None:
@@ -321,6 +320,5 @@ def _checked_sum(total: RowStatistics | None, found: RowStatistics | None, part:
         return total or found
     n_classes, expected = len(found.predicted.total), len(total.predicted.total)
     if n_classes != expected:
-        file = without_secrets(part.url)
-        raise CorruptFileError(f"{file} has {n_classes} classes, the files before it have {expected}")
+        raise CorruptFileError(f"{part.url} has {n_classes} classes, the files before it have {expected}")
     return total + found

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, filesystem_of, read_error
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
 MAX_LISTED = 4096  # numbers; arrays of more are base64
@@ -106,8 +106,8 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with filesystem.open(name, "rb") as file:
             content = file.read()
-    except FileNotFoundError:
-        raise NoDataError(f"there is no file {os.fspath(path)}") from None
+    except CalibrantError:
+        raise
     except OSError as error:
         raise read_error(path, error) from None
     record = parse_record(content, os.fspath(path))

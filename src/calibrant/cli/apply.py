@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.options import File, Output, Switch, Words
 from calibrant.cli.output import progress_bar
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, printable
 
 if TYPE_CHECKING:
     from calibrant.calibrators import SetTemperature
@@ -63,7 +63,7 @@ def apply(
     how = f"calibrated by {fitted.name}"
     if isinstance(fitted, SetTemperature):
         how += f", {sets_text(fitted, Predictions.scan(output).metadata['calibrator'])}"
-    print(f"{output}: {n_rows:,} rows, {how}")
+    print(printable(f"{output}: {n_rows:,} rows, {how}"))
 
 
 def sets_text(calibrator: "SetTemperature", record: dict[str, Any]) -> str:

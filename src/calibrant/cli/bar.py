@@ -6,13 +6,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.cli.output import safe_text
+from calibrant.errors import printable
 from calibrant.experiments.folder import RunOutcome
 from calibrant.report.numbers import duration
 from calibrant.training.callback import TrainingCallback
 
 
 def _new_bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
@@ -46,7 +47,7 @@ class TrainingBar(TrainingCallback):
         )
 
     def on_predict(self, name: str, number: int, total: int) -> None:
-        self.bar.update(self.task, total=total, completed=number, description=f"predicting {name}")
+        self.bar.update(self.task, total=total, completed=number, description=printable(f"predicting {name}"))
 
     def on_end(self) -> None:
         self.bar.stop()
@@ -70,7 +71,7 @@ class SweepBar:
 
     def progress(self, run: str, share: float) -> None:
         self.shares[run] = share
-        description = f"{self.n_ended} of {self.total} runs, now {run}"
+        description = printable(f"{self.n_ended} of {self.total} runs, now {run}")
         self.bar.update(self.task, completed=sum(self.shares.values()), description=description)
 
     def on_run_end(self, outcome: RunOutcome) -> None:

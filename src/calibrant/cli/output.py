@@ -1,13 +1,11 @@
 """Output of the commands: text that is safe to print, JSON, progress bars on standard error."""
 
-import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import printable
-from calibrant.report.formats import as_text
+from calibrant.report.formats import as_text, json_text
 from calibrant.report.table import Table
 
 if TYPE_CHECKING:
@@ -31,15 +29,7 @@ def print_tables(*tables: Table) -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON, with infinities and NaN as strings: JSON has no such numbers."""
-    print(json.dumps(_json_ready(value), indent=2, allow_nan=False))
-
-
-def _json_ready(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _json_ready(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_json_ready(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    print(json_text(value))
 
 
 @contextmanager
@@ -76,11 +66,12 @@ def counting_bar(task: str, total: int) -> Iterator[Callable[[float], None]]:
 @contextmanager
 def _bar(task: str, total: int, *columns: "ProgressColumn") -> Iterator[Callable[[float], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     ends: tuple[ProgressColumn, ...] = (*columns, TimeRemainingColumn())
     quiet = not console.is_terminal
-    with Progress(task, BarColumn(), *ends, console=console, transient=True, disable=quiet) as progress:
-        number = progress.add_task(task, total=total)
+    text = TextColumn("{task.description}", markup=False)
+    with Progress(text, BarColumn(), *ends, console=console, transient=True, disable=quiet) as progress:
+        number = progress.add_task(printable(task), total=total)
         yield lambda done: progress.advance(number, done)

@@ -3,6 +3,7 @@
 from pathlib import Path, PurePath
 
 from calibrant.cli.options import File, Output, Switch, Words
+from calibrant.errors import printable
 
 TABLE_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # characters of text that is not printed to a terminal
@@ -61,4 +62,4 @@ def table(
 
     with atomic_write(output) as file:
         file.write(text.encode())
-    print(f"wrote {output}")
+    print(printable(f"wrote {output}"))

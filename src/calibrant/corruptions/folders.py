@@ -1,7 +1,6 @@
 """Folders of corrupted images: the same tree, and a record of the settings, with which interrupted work resumes."""
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,26 +10,25 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Unpack
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_integer
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, first_line, make_folder, read_error
+from calibrant._files import atomic_write, make_folder, read_error
+from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES
 
 SETTINGS_FILE = "corruption.json"
 FILES_PER_BATCH = 64  # files read at once; those of one size are corrupted together
 MAX_SHARED_VALUES = 2**22  # of an image; a larger one is corrupted alone, which takes a hundred times its memory
 MAX_SIDE = 2**14  # pixels; fog needs the square of it, and JPEG has a limit as well
-Image.init()
-IMAGE_FORMATS = {"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN)
 GREY_MODES, COLOUR_MODES = {"1", "L", "LA"}, {"RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
 
 
@@ -196,18 +194,14 @@ def _batches(paths: dict[str, Path]) -> Iterator[list[str]]:
 def decode_image(path: Path) -> Tensor | str:
     """The image of a file, uint8 (c, h, w), or the reason why there is none."""
     try:
-        with Image.open(path, formats=sorted(IMAGE_FORMATS)) as image:
+        with open_image(path) as image:
             if image.mode not in GREY_MODES | COLOUR_MODES:
                 return f"images of mode {image.mode} do not have 8 bits a channel"
             if max(image.size) > MAX_SIDE:
                 return f"more than {MAX_SIDE:,} pixels a side"
             return check_images(image.convert("L" if image.mode in GREY_MODES else "RGB"))[0]
-    except UnidentifiedImageError:
-        return "not an image"
-    except (OSError, SyntaxError, ValueError, RuntimeError, EOFError, struct.error) as error:  # Pillow's, if damaged
-        return first_line(error).replace(str(path), path.name)
-    except Image.DecompressionBombError as error:
-        return first_line(error)
+    except CalibrantError as error:
+        return str(error).removeprefix(f"{path} {UNREADABLE}")
 
 
 def _by_size(images: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
+from calibrant._images import open_image
 from calibrant.corruptions.ice import PATTERN_OF_PHOTOGRAPH, grow_ice
-from calibrant.errors import NoDataError
+from calibrant.errors import CalibrantError, NoDataError
 
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
@@ -35,9 +35,9 @@ def read_frost(folder: str | None = None) -> tuple[Tensor, Tensor]:
 
 def _read_photograph(folder: str, name: str) -> np.ndarray:
     try:
-        with Image.open(Path(folder) / name) as image:
+        with open_image(Path(folder) / name) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError):  # Pillow reports some broken files as bad syntax
+    except CalibrantError:
         needed = ", ".join(PHOTOGRAPHS)
         raise NoDataError(f"no readable image {name} in the folder {folder}; it must hold {needed}") from None
 

@@ -1,6 +1,7 @@
 """Archives, unpacked completely or not at all; one that is damaged or has members outside of its folder is refused."""
 
 import errno
+import gzip
 import os
 import shutil
 import stat
@@ -9,12 +10,22 @@ import zipfile
 import zlib
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
 
 from calibrant._files import first_line, make_folder
 from calibrant._progress import Advance
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError, ResourceError
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+MAX_RATIO, MIN_BOMB = 100, 2**30  # a larger archive of more than 100 times its size is no data set
+MAX_HEADER = 2**20  # bytes of a long name or of extended headers, which tarfile holds in memory
+HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 DISK_ERRORS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 ARCHIVE_ERRORS = (
     tarfile.TarError,
@@ -66,9 +77,22 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], advance
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose headers are small; others are refused before they are read."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in HEADERS and self.size > MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
 def _untar(path: Path, folder: Path, advance: Advance) -> None:
-    n_read = 0
-    with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as archive:
+    n_read = n_bytes = 0
+    with (
+        path.open("rb") as file,
+        _checked(file) as content,
+        tarfile.open(fileobj=content, mode="r|*", tarinfo=_Member) as archive,
+    ):
         while (member := archive.next()) is not None:
             target = _target(path, folder, member.name)
             if member.islnk():  # tar writes the second occurrence of a file as a link
@@ -78,12 +102,23 @@ def _untar(path: Path, folder: Path, advance: Advance) -> None:
                 kind = "a symbolic link" if member.issym() else "a device or a pipe"
                 raise CorruptFileError(f"{path} is refused: {member.name!r} is {kind}")
             _check_new(path, target, member.name, member.isdir())
-            _check_space(path, folder, member.size)
+            n_bytes += member.size
+            _check_space(path, folder, member.size, n_bytes)
             archive.extract(member, folder, filter="data")
             archive.members.clear()  # type: ignore[attr-defined]  # half a million would take half a gigabyte
             advance(file.tell() - n_read)
             n_read = file.tell()
+        while len(rest := content.read(2**20)) == 2**20:  # the checksum is at the end
+            n_bytes += len(rest)
+            _check_space(path, folder, 0, n_bytes)
     advance(path.stat().st_size - n_read)
+
+
+def _checked(file: BinaryIO) -> BinaryIO:
+    """The file, unpacked if it is a gzip file: tarfile does not compare the checksum of one."""
+    is_gzip = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip else file
 
 
 def _unzip(path: Path, folder: Path, advance: Advance) -> None:
@@ -95,7 +130,8 @@ def _unzip(path: Path, folder: Path, advance: Advance) -> None:
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 what = "a symbolic link" if kind == stat.S_IFLNK else "a device or a pipe"
                 raise CorruptFileError(f"{path} is refused: {member.filename!r} is {what}")
-        _check_space(path, folder, sum(member.file_size for member in members))
+        n_bytes = sum(member.file_size for member in members)
+        _check_space(path, folder, n_bytes, n_bytes)
         for member in members:
             target = _target(path, folder, member.filename)
             _check_new(path, target, member.filename, member.is_dir())
@@ -119,7 +155,10 @@ def _check_new(path: Path, target: Path, name: str, is_folder: bool) -> None:
         raise CorruptFileError(f"{path} is refused: it has {name!r} twice")
 
 
-def _check_space(path: Path, folder: Path, n_bytes: int) -> None:
+def _check_space(path: Path, folder: Path, n_bytes: int, total: int) -> None:
+    """Whether the next bytes fit, and whether all so far can be the content of this archive."""
+    if total > max(MIN_BOMB, MAX_RATIO * path.stat().st_size):
+        raise CorruptFileError(f"{path} is refused: {total:,} bytes are more than {MAX_RATIO} times its own size")
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         raise ResourceError(f"{path} cannot be unpacked: {n_bytes:,} bytes do not fit in the {free:,} that are free")

@@ -9,12 +9,13 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from calibrant._files import read_error
+from calibrant._images import open_image
 from calibrant.corruptions import Corrupt
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
@@ -84,18 +85,10 @@ def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Te
         CorruptFileError: it cannot be read as an image.
         ResourceError: the system refuses to read it.
     """
-    try:
-        with Image.open(path) as image:
-            image.draft(
-                PILLOW_MODES[channels], (size, size)
-            )  # a large JPEG is decoded at a half, a quarter or an eighth
-            pixels = _in_bytes(image).convert(PILLOW_MODES[channels])
-    except FileNotFoundError:
-        raise NoDataError(f"{path} is not there") from None
-    except PermissionError as error:
-        raise read_error(path, error) from None
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise CorruptFileError(f"{path} cannot be read as an image: {error}") from None
+    mode = PILLOW_MODES[channels]
+    with open_image(path) as image:
+        image.draft(mode, (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth
+        pixels = _in_bytes(image).convert(mode)
     if pixels.size != (size, size):
         pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
     values = torch.from_numpy(np.array(pixels))
@@ -105,7 +98,7 @@ def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Te
 def _in_bytes(image: Image.Image) -> Image.Image:
     """An image of 16 bits a pixel scaled to 8, where Pillow would clip; palettes with transparency are expanded."""
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image, dtype=np.float64) / 257).round().astype(np.uint8))
+        return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         return image.convert("RGBA")
     if image.mode in ("I", "F"):

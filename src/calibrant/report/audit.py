@@ -11,11 +11,11 @@ from typing import Any
 
 import calibrant
 from calibrant._checks import check_path
-from calibrant._files import atomic_write, without_secrets
+from calibrant._files import atomic_write
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
 from calibrant.audits.temperature import TEMPERATURE_FOLDS
-from calibrant.errors import InvalidInputError, MissingExtraError
+from calibrant.errors import InvalidInputError, MissingExtraError, without_secrets
 from calibrant.report import audit_tables as tables
 from calibrant.report import audit_words as words
 from calibrant.report.numbers import count, level_text, shorten_list

@@ -4,7 +4,6 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from calibrant._files import without_secrets
 from calibrant.audits import Audit, Group, GroupFindings, TemperatureEffect
 from calibrant.audits.record import metric_record
 from calibrant.audits.temperature import CHANGED_METRICS
@@ -212,8 +211,7 @@ def error_table(audit: Audit) -> Table:
 
 
 def _file_cell(file: str) -> Cell:
-    name = without_secrets(file)
-    return Cell(name if len(name) <= MAX_PATH_CHARACTERS else f"…{name[1 - MAX_PATH_CHARACTERS :]}", name)
+    return Cell(file if len(file) <= MAX_PATH_CHARACTERS else f"…{file[1 - MAX_PATH_CHARACTERS :]}", file)
 
 
 def comparison_tables(audit: Audit, names: Sequence[str]) -> list[Table]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from calibrant.errors import MissingExtraError, NoDataError, printable
+from calibrant.errors import MissingExtraError, NoDataError
 from calibrant.report.scores import ChartRecord, by_panel
 from calibrant.report.style import (
     AXIS_WIDTH,
@@ -89,7 +89,7 @@ def describe_mark(label: str, *parts: str) -> str:
     >>> describe_mark("CE", "severity 3", "ECE 5.10 %")
     'CE: severity 3, ECE 5.10 %'
     """
-    return printable(f"{label}: {', '.join(parts)}")
+    return f"{label}: {', '.join(parts)}"
 
 
 def seeds_text(count: int) -> str:

@@ -12,13 +12,14 @@ from itertools import chain
 from rich.cells import cell_len
 
 from calibrant._names import check_choice
-from calibrant.errors import printable
+from calibrant.errors import printable, without_secrets
 from calibrant.report.table import BEST, Cell, Column, Table
 
 COLUMN_GAP, GROUP_GAP = 2, 3  # characters between columns, and between groups of columns
 MIN_WRAPPED = 12  # characters of a column whose text is wrapped
 LATEX_WIDTH = 92  # characters that fit on a page of article in \scriptsize
 MAX_TABULARS = 3  # in one float
+FORMULA_STARTS = tuple("=+-@＝＋－＠")  # for spreadsheets; tabs and line breaks are escaped
 
 
 def render(table: Table, format: str, *, width: int = 100) -> str:
@@ -130,7 +131,7 @@ def _wrap_text(table: Table, width: int) -> Table:
         return table
     rows = []
     for row in table.rows:
-        first, *rest = textwrap.wrap(row[widest].text, max(MIN_WRAPPED, widths[widest] - excess)) or [""]
+        first, *rest = textwrap.wrap(printable(row[widest].text), max(MIN_WRAPPED, widths[widest] - excess)) or [""]
         rows.append([*row[:widest], replace(row[widest], text=first), *row[widest + 1 :]])
         rows += [[Cell(line if at == widest else "") for at in range(len(row))] for line in rest]
     return replace(table, rows=rows)
@@ -254,23 +255,51 @@ def _full_heading(column: Column) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """A line per record, in full precision and the units of the table."""
+    """A line per record, in full precision and the units of the table; no cell is a formula for a spreadsheet."""
     found = table_records(table)
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(found[0]) if found else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([map(_csv_cell, record) for record in (*found[:1], *(record.values() for record in found))])
     return file.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    """A spreadsheet computes a text that begins like a formula; an apostrophe before it keeps it a text.
+
+    >>> [_csv_cell(value) for value in ("=1+1", "-0.5", -0.5)]
+    ["'=1+1", '-0.5', -0.5]
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def as_json(table: Table) -> str:
     """The caption, the records and the notes; numbers that are not finite become strings."""
-    found = [{name: _finite(value) for name, value in record.items()} for record in table_records(table)]
-    content = {"caption": table.caption, "records": found, "notes": table.notes}
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text({"caption": table.caption, "records": table_records(table), "notes": table.notes}) + "\n"
 
 
-def _finite(value: object) -> object:
+def json_text(value: object) -> str:
+    """JSON in ASCII, which a terminal shows as it is; JSON has no infinities and NaN, which become strings."""
+    return json.dumps(_json_ready(value), indent=2, allow_nan=False)
+
+
+def _json_ready(value: object) -> object:
+    if isinstance(value, dict):
+        return {_json_ready(key): _json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_ready(item) for item in value]
+    if isinstance(value, str):
+        return without_secrets(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import altair as alt
 
-from calibrant.errors import printable
 from calibrant.experiments.folder import ExperimentFolder, RunKey
 from calibrant.metrics.table import Quantity
 from calibrant.report import charts
@@ -104,7 +103,7 @@ def read_learning_curves(
     panels = panel_titles([run[:2] for run in logs])
     points, moments = [], []
     for run, found in logs.items():
-        line = printable(loss_label(run.loss, run.variant))
+        line = loss_label(run.loss, run.variant)
         head = {"panel": panels[run[:2]], "loss": run.loss, "variant": run.variant, "line": line}
         points += [head | point for point in _points(found)]
         moments += [head | point for point in _moments(run.loss, found)]
@@ -199,8 +198,7 @@ def line_styles(records: Iterable[ChartRecord]) -> list[Style]:
     """The styles of the losses in these records, then of variants."""
     found = {(record["loss"], record["variant"]) for record in records}
     order = sorted(found, key=lambda item: (item[1] != "", loss_sort_key(item[0]), item[1]))
-    styles = [line_style(loss, variant) for loss, variant in order]
-    return [style._replace(label=printable(style.label)) for style in styles]
+    return [line_style(loss, variant) for loss, variant in order]
 
 
 def draw_learning_curves(

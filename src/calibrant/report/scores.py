@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
-from calibrant.errors import InvalidInputError, NoDataError, printable
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.metrics.table import METRICS
 from calibrant.report.style import loss_sort_key
@@ -269,7 +269,7 @@ def panel_titles(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], st
     """
     unique = sorted(set(pairs))
     names = [data for data, _ in unique]
-    return {(data, model): printable(f"{data}, {model}" if names.count(data) > 1 else data) for data, model in unique}
+    return {(data, model): f"{data}, {model}" if names.count(data) > 1 else data for data, model in unique}
 
 
 def select_rows(

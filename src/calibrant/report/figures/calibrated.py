@@ -5,7 +5,6 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.errors import printable
 from calibrant.experiments.folder import RAW
 from calibrant.report import charts
 from calibrant.report.figures.severity import severity_panel, severity_records
@@ -43,7 +42,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
             severity_panel(
                 lines,
                 [record for record in own if record["loss"] == loss],
-                printable(f"{panel}: {loss_label(loss)}"),
+                f"{panel}: {loss_label(loss)}",
                 charts.panel_width(MAX_PANELS_IN_ROW, PAGE_WIDTH, axes=MAX_PANELS_IN_ROW),
                 label=lambda record: _label(record["calibrator"]),
                 y_title="ECE",
@@ -59,4 +58,4 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
 
 
 def _label(calibrator: str) -> str:
-    return "raw" if calibrator == RAW else printable(calibrator)
+    return "raw" if calibrator == RAW else calibrator

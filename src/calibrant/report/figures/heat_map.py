@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant.corruptions import CORRUPTIONS
-from calibrant.errors import printable
 from calibrant.report import charts
 from calibrant.report.figures.severity import SEVERITY_HINT
 from calibrant.report.numbers import percent
@@ -38,7 +37,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
 def _panel(cells: list[ChartRecord], title: str) -> charts.Chart:
     largest = max(cell["mean"] for cell in cells)
     rows = [_add_text(cell, largest) for cell in cells]
-    losses = [printable(loss_label(loss)) for loss in unique_losses(cells)]
+    losses = [loss_label(loss) for loss in unique_losses(cells)]
     corruptions = list(dict.fromkeys(row["corruption"] for row in rows))
     x_axis = alt.Axis(orient="top", labelAngle=-50, domain=False, ticks=False)
     y_axis = alt.Axis(domain=False, ticks=False, minExtent=LABEL_WIDTH - 10)
@@ -61,7 +60,7 @@ def _panel(cells: list[ChartRecord], title: str) -> charts.Chart:
 
 
 def _add_text(cell: ChartRecord, largest: float) -> ChartRecord:
-    line, corruption = printable(loss_label(cell["loss"])), printable(cell["corruption"].replace("_", " "))
+    line, corruption = loss_label(cell["loss"]), cell["corruption"].replace("_", " ")
     condition = "mean over all corruptions" if cell["corruption"] == MEAN else corruption
     return {
         **cell,

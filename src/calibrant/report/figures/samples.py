@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from calibrant.errors import InvalidInputError, printable
+from calibrant.errors import InvalidInputError
 from calibrant.report.charts import ChartSpec, compose_figure, describe_mark, inline_data
 from calibrant.report.scores import ChartRecord
 from calibrant.report.style import COLUMN_WIDTH, FONT_SIZE, PAGE_WIDTH
@@ -24,7 +24,7 @@ MAX_SIDE, ROW_LABELS, MARGIN = 60, 90, 3  # pixels of an image, of the labels of
 def prepare(images: Mapping[str, Mapping[str, Pixels]]) -> list[ChartRecord]:
     """From images by row and column: uint8 of shape (h, w) or (h, w, 3). Raises: InvalidInputError."""
     found = [
-        {"row": printable(row), "column": printable(column), "url": _url(f"{row}, {column}", pixels)}
+        {"row": row, "column": column, "url": _url(f"{row}, {column}", pixels)}
         for row, columns in images.items()
         for column, pixels in columns.items()
     ]

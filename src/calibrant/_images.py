@@ -1,0 +1,73 @@
+"""Image files: only regular files of known formats and bounded size are decoded, and no other program is started."""
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from PIL import Image
+
+from calibrant._files import first_line, read_error
+from calibrant.errors import CalibrantError, CorruptFileError
+
+Image.init()
+# Not EPS, which Pillow draws with Ghostscript, and nothing that may hold programs, or other files by name.
+IMAGE_FORMATS = sorted({"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN))
+MAX_PIXELS = 2**26  # 8192 x 8192; decoded and converted, half a gigabyte
+UNREADABLE = "cannot be read as an image: "
+DECODING_ERRORS = (  # of Pillow, where a file is damaged
+    OSError,
+    SyntaxError,
+    ValueError,
+    RuntimeError,
+    EOFError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+
+
+@contextmanager
+def open_image(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+    """An image that is not decoded yet; errors inside the context are about the file as well.
+
+    Raises:
+        NoDataError: the file is not there.
+        CorruptFileError: it cannot be read as an image.
+        ResourceError: the system refuses to read it.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is not a regular file")
+            with _identify(file) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise ValueError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
+                yield image
+    except CalibrantError:
+        raise
+    except DECODING_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Pillow
+            raise read_error(path, error) from None
+        raise CorruptFileError(f"{os.fspath(path)} {UNREADABLE}{first_line(error)}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe without a writer would wait for one."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _identify(file: IO[bytes]) -> Image.Image:
+    """`Image.open` with our limit of pixels instead of Pillow's, which is a warning and for the whole process."""
+    beginning = file.read(16)
+    for name in IMAGE_FORMATS:
+        factory, accept = Image.OPEN[name]
+        if accept is not None and accept(beginning) is True:
+            file.seek(0)
+            return factory(file, "")
+    raise ValueError(f"not {', '.join(IMAGE_FORMATS[:-1])} or {IMAGE_FORMATS[-1]}")
