@@ -2,9 +2,8 @@
 
 import os
 import sys
-from io import TextIOWrapper
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 import calibrant
@@ -16,19 +15,29 @@ from calibrant.cli.data import data
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.options import check_text
+from calibrant.cli.output import prepare_streams
 from calibrant.cli.predict import predict
 from calibrant.cli.report import report
 from calibrant.cli.run import run
 from calibrant.cli.schema import schema
 from calibrant.cli.solve import solve
 from calibrant.cli.table import table
-from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunError, MissingExtraError, printable
+from calibrant.errors import (
+    CalibrantError,
+    FailedRunsError,
+    InterruptedRunError,
+    MissingExtraError,
+    ResourceError,
+    printable,
+)
 
 app = App(
     name="calibrant",
     help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
+    default_parameter=Parameter(validator=check_text),
 )
 for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
@@ -49,11 +58,13 @@ app.register_install_completion_command(
 
 def main() -> None:
     """Run the command line. Exit codes: 0, 2 (bad input), 1 (failed runs), 130 (interrupted); errors are one line."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # some encodings lack our characters: Windows' code pages, the locale C
-            stream.reconfigure(errors="replace")
+    prepare_streams()
     try:
-        app(print_error=False, exit_on_error=False)
+        check_working_directory()
+        try:
+            app(print_error=False, exit_on_error=False)
+        finally:
+            sys.stdout.flush()  # raises here, not at the end of the interpreter
     except (CalibrantError, CycloptsError, ImportError) as error:
         if isinstance(error.__cause__, MissingExtraError):  # cyclopts wraps that of a command imported on demand
             error = error.__cause__
@@ -63,5 +74,11 @@ def main() -> None:
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
         sys.exit(130 if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2)
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_working_directory() -> None:
+    """Raises: ResourceError where it was removed; libraries that torch loads would end the process."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ResourceError(f"the working directory cannot be used: {error.strerror}") from None
