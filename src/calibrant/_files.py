@@ -3,9 +3,11 @@
 import errno
 import os
 import re
+import stat
+import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +20,24 @@ from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, R
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
+# How files begin that are written where a user says: a file that begins otherwise is not replaced.
+KINDS = {
+    "a Parquet file": rb"PAR1",
+    "a calibrator": rb'\{\s*"calibrant_calibrator"',
+    "an HTML page": rb"(?i)\s*<!doctype html",
+    "an SVG image": rb"<svg|<\?xml",
+    "a PNG image": rb"\x89PNG\r\n",
+    "a PDF file": rb"%PDF-",
+    "a Vega-Lite specification": rb'\{\s*"\$schema": "https://vega',
+    "a JSON schema": rb'\{\s*"\$defs"',
+    "a table": rb'(?:\*\*|\{\s*"caption": ")?(?:Table|Appendix)|% needs \\usepackage|table,',
+}
+FOLDERS = {  # what a folder belongs to, by the file that says so
+    "config.json": "a run",
+    "experiment.toml": "an experiment",
+    "rows.parquet": "an experiment",
+    "corruption.json": "corrupted images",
+}
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -27,6 +47,8 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 def filesystem_of(url: str) -> tuple[Any, str]:
     """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them."""
+    if not url or "\0" in url:
+        raise InvalidInputError(f"a path must not be empty or have a NUL character, got {url!r}")
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
@@ -41,11 +63,80 @@ def make_folder(folder: Path) -> None:
         raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
+def check_folder(folder: Path, what: str) -> None:
+    """Raises: InvalidInputError where the folder belongs to something else than this (see `FOLDERS`), ResourceError."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
+    for name, owner in FOLDERS.items():
+        if owner != what and os.path.lexists(folder / name):
+            raise InvalidInputError(f"{folder} is the folder of {owner}, as its {name} says: choose another folder")
+
+
+class _NotWrittenError(Exception):
+    pass
+
+
+def check_output(url: str | os.PathLike[str], kind: str, inputs: Iterable[str] = ()) -> None:
+    """Check that `atomic_write` can write a file that is no input, before long work. Raises: as `atomic_write`."""
+    for name in inputs:
+        if _is_same_file(os.fspath(url), name):
+            raise InvalidInputError(f"{os.fspath(url)} must not be written: it is an input; choose another output")
+    with suppress(_NotWrittenError), atomic_write(url, kind):
+        raise _NotWrittenError  # the file stays as it is
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    """Whether two paths or URLs name one file, also by links."""
+    (filesystem, path), (other, other_path) = filesystem_of(first), filesystem_of(second)
+    if isinstance(filesystem, LocalFileSystem) and isinstance(other, LocalFileSystem):
+        return os.path.exists(path) and os.path.exists(other_path) and os.path.samefile(path, other_path)
+    return bool(filesystem.unstrip_protocol(path) == other.unstrip_protocol(other_path))
+
+
+def _check_kind(path: str, head: bytes, kind: str | None) -> None:
+    """Refuse to replace a file that begins otherwise, unless it is empty, or zeros after a crash."""
+    if kind is not None and head.strip(b"\0") and not re.match(KINDS[kind], head):
+        raise InvalidInputError(f"{path} exists and is not {kind}: choose another name, or remove it")
+
+
+def _state_to_replace(path: str, kind: str | None) -> os.stat_result | None:
+    """The owner and permissions of a local file that may be replaced; None where there is none."""
+    try:
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):
+            folder = stat.S_ISDIR(state.st_mode)
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR) if folder else "Not a regular file")
+        if kind is not None:
+            with open(path, "rb") as file:
+                _check_kind(path, file.read(100), kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise write_error(path, error) from None
+    return state
+
+
 @contextmanager
-def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open a binary file that replaces the one of that name when it closes; after an error the old one stays."""
+def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterator[Any]:
+    """Open a binary file that replaces the one of that name when it closes; after an error the old one stays.
+
+    The new file has the permissions of the old one, and its owner where the system allows that.
+
+    Args:
+        url: A path or an fsspec URL.
+        kind: One of `KINDS`, for a file that a user names: only a file of that kind is replaced.
+
+    Raises:
+        InvalidInputError: The path is empty, or there is a file of another kind.
+        ResourceError: The file cannot be written.
+    """
     filesystem, path = filesystem_of(os.fspath(url))
     if not isinstance(filesystem, LocalFileSystem):
+        _check_kind(os.fspath(url), filesystem.cat_file(path, 0, 100) if filesystem.isfile(path) else b"", kind)
         temporary = f"{path}.{uuid4().hex}.tmp"
         try:
             with filesystem.open(temporary, "wb") as file:
@@ -56,6 +147,7 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
                 filesystem.rm(temporary)
             raise
         return
+    old = _state_to_replace(path, kind)
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
     try:
@@ -64,6 +156,11 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
         raise write_error(path, error) from None
     try:
         with file:
+            if old is not None:
+                if sys.platform != "win32":
+                    with suppress(PermissionError):
+                        os.chown(temporary, old.st_uid, old.st_gid)
+                os.chmod(temporary, stat.S_IMODE(old.st_mode) & 0o777)
             yield file
             file.flush()
             os.fsync(file.fileno())

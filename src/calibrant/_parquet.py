@@ -151,7 +151,7 @@ def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema
     plain = [f.name for f in schema if f.name not in lists]
     compression = {f"{name}.list.element": "NONE" for name in lists} | dict.fromkeys(plain, "ZSTD")
     with (
-        atomic_write(url) as file,
+        atomic_write(url, "a Parquet file") as file,
         pq.ParquetWriter(file, schema, use_dictionary=plain, compression=compression) as writer,
     ):
         for batch in batches:

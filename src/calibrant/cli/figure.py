@@ -46,9 +46,9 @@ def figure(
     root
         The folder of the data sets, for samples; by default the environment variable CALIBRANT_DATA, or data.
     """
-    from calibrant._files import make_folder
+    from calibrant._files import check_output, make_folder
     from calibrant.report import figures
-    from calibrant.report.render import check_suffix, save
+    from calibrant.report.render import FIGURE_KINDS, check_suffix, save
 
     given = {"severity": severity, "calibrator": calibrator, "data": data, "losses": losses}
     options: dict[str, Any] = {option: value for option, value in given.items() if value not in (None, ())}
@@ -64,7 +64,8 @@ def figure(
         with status("drawing") as progress:
             charts, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
     else:
-        check_suffix(output or "figure.svg")
+        if output is not None:
+            check_output(output, FIGURE_KINDS[check_suffix(output)])
         with status(f"drawing {name}"):
             charts = {name: figures.make_figure(name, folder, images=images_from(root), **options)}
     if output is None:

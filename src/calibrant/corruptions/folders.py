@@ -16,8 +16,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer
-from calibrant._files import atomic_write, first_line, make_folder, read_error
+from calibrant._checks import check_integer, check_path
+from calibrant._files import atomic_write, check_folder, first_line, make_folder, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
@@ -75,7 +75,7 @@ def corrupt_folder(
         InvalidInputError: an option breaks its rule, or the target lies in the source or has other settings.
         ResourceError: the target cannot be written.
     """
-    source, target = Path(source), Path(target)
+    source, target = Path(check_path("source", source)), Path(check_path("target", target))
     if (name is None) != (severity is None):
         raise InvalidInputError(f"a corruption needs a severity from 1 to 5, got {name} and {severity}")
     if name is not None and severity is not None:
@@ -99,13 +99,16 @@ def check_jobs(jobs: int | None) -> int:
 
 
 def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None:
-    """Make the folder and record the origin of its images and the options; refuse one with other settings."""
+    """Make the folder and record the origin of its images and the options; refuse one with other settings or files."""
     settings = origin | {name: getattr(options, name) for name in CorruptOptions.__annotations__}
     if options.frost_dir is not None:
         settings["frost_dir"] = str(Path(options.frost_dir).resolve())
+    check_folder(target, "corrupted images")
     make_folder(target)
     path = target / SETTINGS_FILE
     if not path.exists():
+        if any(not name.startswith(".") for name in os.listdir(target)):
+            raise InvalidInputError(f"{target} has other files, and no {SETTINGS_FILE}: choose another folder")
         with atomic_write(path) as file:
             file.write(json.dumps(settings, indent=2).encode() + b"\n")
         return
@@ -116,7 +119,7 @@ def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None
     except ValueError:
         recorded = None
     if not isinstance(recorded, dict):
-        raise CorruptFileError(f"{path} cannot be read as JSON; remove it to continue in {target}")
+        raise CorruptFileError(f"{path} cannot be read as JSON: choose another folder than {target}")
     for name, value in settings.items():
         if recorded.get(name) != value:
             was = recorded.get(name)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._checks import check_integer
-from calibrant._files import hold_lock, make_folder
+from calibrant._checks import check_integer, check_path
+from calibrant._files import check_folder, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant.data import open_dataset
@@ -101,7 +101,7 @@ def run_experiment(
         What is done, failed and missing.
 
     Raises:
-        InvalidInputError: The folder has a run of other settings.
+        InvalidInputError: The folder has a run of other settings, or is that of a run.
         UnknownNameError: The file has an unknown key or name.
         ResourceError: Another process runs an experiment in the folder, or it cannot be written.
         InterruptedRunError: It was stopped; the same call resumes it.
@@ -123,10 +123,13 @@ def plan_experiment(
 ) -> ExperimentPlan:
     """The runs of an experiment file and their states; the arguments are those of `run_experiment`.
 
-    Raises: InvalidInputError where the folder has a run of other settings.
+    Raises: InvalidInputError where the folder has a run of other settings, or is that of a run.
     """
+    if output is not None:
+        check_path("output", output)
     experiment = read_experiment(file)
     folder = ExperimentFolder(Path(output or experiment.output or "runs"))
+    check_folder(folder.path, "an experiment")
     config = EvaluationConfig.of(experiment)
     states: dict[RunKey, RunState] = {}
     for key, settings in experiment.runs.items():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import calibrant
-from calibrant._files import atomic_write, hold_lock, make_folder, read_error
+from calibrant._files import atomic_write, check_folder, hold_lock, make_folder, read_error
 from calibrant.data.verify import is_published
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.runs import RunFolder
@@ -24,8 +24,9 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     """Create the folder of a run, or check that it has the same settings, and lock it.
 
     Raises: ResourceError where it cannot be written or another process uses it; InvalidInputError where it belongs to
-    a run of other settings.
+    a run of other settings, or to an experiment.
     """
+    check_folder(run.path, "a run")
     folders = (run.path, run.last.parent, run.predictions)
     for folder in folders:
         make_folder(folder)
