@@ -1,5 +1,6 @@
 """Types of options that several commands share, and the rule for every argument."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ Integer = Annotated[int, Parameter(converter=integer)]  # of every option that i
 
 
 def check_text(_: type, value: Any, argument: str = "an argument") -> None:
-    """No argument is empty, as that of an unset variable of a shell would be, or has a NUL character."""
+    """No argument is empty, as that of an unset variable of a shell would be, has a NUL character or names a device."""
     if isinstance(value, dict):
         for name, item in value.items():
             check_text(_, item, f"--{name.replace('_', '-')}")
@@ -40,3 +41,5 @@ def check_text(_: type, value: Any, argument: str = "an argument") -> None:
             check_text(_, item, argument)
     elif isinstance(value, str) and (not value or "\0" in value):
         raise ValueError(f"{argument} must not be empty or have a NUL character")
+    elif isinstance(value, str) and os.path.exists(value) and not (os.path.isfile(value) or os.path.isdir(value)):
+        raise ValueError(f"{argument} must not be a device or a pipe, which may have no end")
