@@ -161,6 +161,12 @@ def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
             monkeypatch.setattr(cli, "app", broken)
             assert in_this_process(monkeypatch, capsys)() == (code, "", "")
 
+    def unreadable(*_: object, **__: object) -> None:
+        Path("x" * 300).stat()
+
+    monkeypatch.setattr(cli, "app", unreadable)
+    in_this_process(monkeypatch, capsys)().refused("x cannot be used: File name too long")
+
     def bug(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 

@@ -65,11 +65,13 @@ def main() -> None:
             app(print_error=False, exit_on_error=False)
         finally:
             sys.stdout.flush()  # raises here, not at the end of the interpreter
-    except (CalibrantError, CycloptsError, ImportError) as error:
+    except (CalibrantError, CycloptsError, ImportError, OSError) as error:
         if isinstance(error.__cause__, MissingExtraError):  # cyclopts wraps that of a command imported on demand
             error = error.__cause__
         elif not isinstance(error, CalibrantError | CycloptsError):
-            raise
+            if not isinstance(error, OSError) or error.filename is None:
+                raise
+            error = ResourceError(f"{error.filename} cannot be used: {error.strerror}")  # the system's, not a bug
         if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
