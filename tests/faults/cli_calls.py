@@ -56,7 +56,7 @@ CALLS = {
     "table": "experiment -o out.csv",
     "train": f"{TINY} -o out",
 }
-LEFT_OUT = {"--ray"}  # an address is tried with the signals
+LEFT_OUT = {"--ray", "--epochs"}  # an address is tried with the signals; many epochs may be meant
 WRONG = {
     "empty": "",
     "a NUL": "a\0b",

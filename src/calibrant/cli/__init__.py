@@ -2,6 +2,8 @@
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
@@ -27,12 +29,23 @@ from calibrant.errors import (
     CalibrantError,
     FailedRunsError,
     InterruptedRunError,
+    InvalidInputError,
     MissingExtraError,
     ResourceError,
     printable,
 )
 
-app = App(
+
+class Program(App):
+    """The app; where a user names the file of the completion, no file is replaced."""
+
+    def install_completion(self, *, output: Path | None = None, **options: Any) -> Path:
+        if output is not None and output.exists():
+            raise InvalidInputError(f"{output} exists: choose another name, or remove it")
+        return super().install_completion(output=output, **options)
+
+
+app = Program(
     name="calibrant",
     help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),

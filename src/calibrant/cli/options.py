@@ -39,7 +39,9 @@ def check_text(_: type, value: Any, argument: str = "an argument") -> None:
     elif isinstance(value, tuple):
         for item in value:
             check_text(_, item, argument)
-    elif isinstance(value, str) and (not value or "\0" in value):
-        raise ValueError(f"{argument} must not be empty or have a NUL character")
-    elif isinstance(value, str) and os.path.exists(value) and not (os.path.isfile(value) or os.path.isdir(value)):
-        raise ValueError(f"{argument} must not be a device or a pipe, which may have no end")
+    elif isinstance(value, str | Path):
+        text = str(value)
+        if not text or "\0" in text:
+            raise ValueError(f"{argument} must not be empty or have a NUL character")
+        if os.path.exists(text) and not (os.path.isfile(text) or os.path.isdir(text)):
+            raise ValueError(f"{argument} must not be a device or a pipe, which may have no end")
