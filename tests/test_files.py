@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,11 @@ import fsspec
 import pytest
 
 from calibrant._files import (
+    KINDS,
     _open_temporary,
     atomic_write,
+    check_folder,
+    check_output,
     data_folder,
     filesystem_of,
     first_line,
@@ -56,6 +60,73 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     os.umask(umask)
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path, link = tmp_path / "x.json", tmp_path / "link"
+    write(path, b"old")
+    path.chmod(0o600)
+    with atomic_write(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o600}  # the temporary one, too
+    link.symlink_to(path)
+    write(link, b"newer")
+    assert (path.read_bytes(), link.read_bytes()) == (b"new", b"newer")
+    for each in (path, link):
+        assert each.stat().st_mode & 0o777 == 0o600
+    if os.getuid() == 0:
+        os.chown(path, 12345, 54321)
+        write(path, b"")
+        assert (path.stat().st_uid, path.stat().st_gid) == (12345, 54321)
+
+
+def test_a_file_is_replaced_by_one_of_its_kind(tmp_path: Path) -> None:
+    """Where kinds are told by their first bytes, none may pass for another; an empty file has nothing to lose."""
+    begins = {
+        "a Parquet file": b"PAR1",
+        "a calibrator": b'{\n "calibrant_calibrator": 1',
+        "an HTML page": b"<!DOCTYPE html>",
+        "an SVG image": b"<svg ",
+        "a PNG image": b"\x89PNG\r\n\x1a\n",
+        "a PDF file": b"%PDF-1.7",
+        "a Vega-Lite specification": b'{\n "$schema": "https://vega.github.io',
+        "a JSON schema": b'{\n  "$defs": {',
+        "a table": b"Table 1: ",
+    }
+    others = [b"title = 1", b"{}", b'{"data": 1}', b"# README", b"\x80\x04", b"\xff\xd8", b"\0\0\0x", b"<html>"]
+    assert set(begins) == set(KINDS)
+    path = tmp_path / "x"
+    for kind, start in begins.items():
+        for content in (b"", b"\0" * 200, start):
+            path.write_bytes(content)
+            check_output(path, kind)
+        for content in (*others, *(begins[other] for other in begins if other != kind)):
+            path.write_bytes(content)
+            with pytest.raises(InvalidInputError, match=rf"x exists and is not {kind}: choose another name"):
+                check_output(path, kind)
+            assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_input_is_no_output(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"PAR1")
+    (tmp_path / "soft").symlink_to(path)
+    (tmp_path / "hard").hardlink_to(path)
+    for name in (
+        path,
+        f"{tmp_path}/../{tmp_path.name}/x.parquet",
+        f"file://{path}",
+        tmp_path / "soft",
+        tmp_path / "hard",
+    ):
+        with pytest.raises(InvalidInputError, match="must not be written: it is an input"):
+            check_output(name, "a Parquet file", [str(tmp_path / "other.parquet"), str(path)])
+    check_output("memory://x.parquet", "a Parquet file", ["memory://y.parquet", str(path)])
+    with pytest.raises(InvalidInputError, match="it is an input"):
+        check_output("memory://x.parquet", "a Parquet file", ["memory:///x.parquet"])
 
 
 @pytest.mark.parametrize("existed", [True, False])
@@ -135,9 +206,16 @@ def test_files_behind_urls_are_replaced_whole() -> None:
 REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (lambda folder: write(folder / "no" / "x", b""), r"no/x cannot be written: No such file"),
     "a folder": (lambda folder: write(folder / "kept", b""), r"kept cannot be written: Is a directory$"),
+    "a device": (lambda _: write("/dev/null", b""), r"^/dev/null cannot be written: Not a regular file$"),
+    "nothing": (lambda _: write("", b""), r"^a path must not be empty or have a NUL character, got ''$"),
+    "a NUL": (lambda folder: write(folder / "a\0b", b""), r"^a path must not be empty or have a NUL character, got "),
     "a long name": (lambda folder: write(folder / ("x" * 300), b""), r"x cannot be written: File name too long"),
     "a file above": (lambda folder: make_folder(folder / "file" / "x"), r"^the folder .*x cannot be made: Not a dir"),
     "a scheme": (lambda _: filesystem_of("s4://bucket/x"), r"^s4://bucket/x cannot be opened: Protocol not known"),
+    "a folder of others": (
+        lambda folder: check_folder(folder / "kept", "a run"),
+        r"is the folder of an experiment, as ",
+    ),
     "a lock": (lambda folder: hold_lock(folder / "file" / "x", "busy").__enter__(), r"file/x cannot be written: "),
 }
 
@@ -145,6 +223,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_refusals(case: str, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "experiment.toml").touch()
     (tmp_path / "file").touch()
     call, message = REFUSALS[case]
     with pytest.raises((ResourceError, InvalidInputError), match=message) as caught:

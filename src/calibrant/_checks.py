@@ -30,7 +30,10 @@ def is_a(kind: type, value: object) -> bool:
 def check_path(argument: str, value: object) -> str:
     if not isinstance(value, str | os.PathLike):
         raise InvalidInputError(f"{argument} must be a path, got {value!r}")
-    return os.fspath(value)
+    path = os.fspath(value)
+    if not path or "\0" in path:
+        raise InvalidInputError(f"{argument} must not be empty or have a NUL character, got {path!r}")
+    return path
 
 
 def check_integer(argument: str, value: int, minimum: int, maximum: int | None = None) -> int:

@@ -2,8 +2,11 @@
 
 import errno
 import os
+import re
+import stat
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
@@ -27,6 +30,24 @@ REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.E
 CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
 
+# How files begin that are written where a user says: a file that begins otherwise is not replaced.
+KINDS = {
+    "a Parquet file": rb"PAR1",
+    "a calibrator": rb'\{\s*"calibrant_calibrator"',
+    "an HTML page": rb"(?i)\s*<!doctype html",
+    "an SVG image": rb"<svg|<\?xml",
+    "a PNG image": rb"\x89PNG\r\n",
+    "a PDF file": rb"%PDF-",
+    "a Vega-Lite specification": rb'\{\s*"\$schema": "https://vega',
+    "a JSON schema": rb'\{\s*"\$defs"',
+    "a table": rb'(?:\*\*|\{\s*"caption": ")?(?:Table|Appendix)|% needs \\usepackage|table,',
+}
+FOLDERS = {  # what a folder belongs to, by the file that says so
+    "config.json": "a run",
+    "experiment.toml": "an experiment",
+    "rows.parquet": "an experiment",
+    "corruption.json": "corrupted images",
+}
 REASONS = {  # of errors that have no message
     "InvalidUrlClientError": "it is not a URL",
     "NotImplementedError": "such a URL can only be read",
@@ -44,6 +65,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
     Raises: InvalidInputError, NoDataError, ResourceError; the file systems of URLs raise these at every use.
     """
+    if not url or "\0" in url:
+        raise InvalidInputError(f"a path must not be empty or have a NUL character, got {url!r}")
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **_time_limits(url))
     except (ValueError, ImportError) as error:
@@ -124,14 +147,81 @@ def make_folder(folder: Path) -> None:
         raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
+def check_folder(folder: Path, what: str) -> None:
+    """Raises: InvalidInputError where the folder belongs to something else than this (see `FOLDERS`), ResourceError."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
+    for name, owner in FOLDERS.items():
+        if owner != what and os.path.lexists(folder / name):
+            raise InvalidInputError(f"{folder} is the folder of {owner}, as its {name} says: choose another folder")
+
+
+class _NotWrittenError(Exception):
+    pass
+
+
+def check_output(url: str | os.PathLike[str], kind: str, inputs: Iterable[str] = ()) -> None:
+    """Check that `atomic_write` can write a file that is no input, before long work. Raises: as `atomic_write`."""
+    for name in inputs:
+        if _is_same_file(os.fspath(url), name):
+            raise InvalidInputError(f"{os.fspath(url)} must not be written: it is an input; choose another output")
+    with suppress(_NotWrittenError), atomic_write(url, kind):
+        raise _NotWrittenError  # the file stays as it is
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    """Whether two paths or URLs name one file, also by links."""
+    (filesystem, path), (other, other_path) = filesystem_of(first), filesystem_of(second)
+    if isinstance(filesystem, LocalFileSystem) and isinstance(other, LocalFileSystem):
+        return os.path.exists(path) and os.path.exists(other_path) and os.path.samefile(path, other_path)
+    return bool(filesystem.unstrip_protocol(path) == other.unstrip_protocol(other_path))
+
+
+def _check_kind(path: str, head: bytes, kind: str | None) -> None:
+    """Refuse to replace a file that begins otherwise, unless it is empty, or zeros after a crash."""
+    if kind is not None and head.strip(b"\0") and not re.match(KINDS[kind], head):
+        raise InvalidInputError(f"{path} exists and is not {kind}: choose another name, or remove it")
+
+
+def _state_to_replace(path: str, kind: str | None) -> os.stat_result | None:
+    """The owner and permissions of a local file that may be replaced; None where there is none."""
+    try:
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):
+            folder = stat.S_ISDIR(state.st_mode)
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR) if folder else "Not a regular file")
+        if kind is not None:
+            with open(path, "rb") as file:
+                _check_kind(path, file.read(100), kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise write_error(path, error) from None
+    return state
+
+
 @contextmanager
-def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
+def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterator[Any]:
     """Open a binary file that replaces the one of that name when it closes; after an error the old one stays.
 
-    Of a process that was killed a temporary file stays, which the next one that writes the same local file removes.
+    The new file has the permissions of the old one, and its owner where the system allows that. Of a process that was
+    killed a temporary file stays, which the next one that writes the same local file removes.
+
+    Args:
+        url: A path or an fsspec URL.
+        kind: One of `KINDS`, for a file that a user names: only a file of that kind is replaced.
+
+    Raises:
+        InvalidInputError: The path is empty, or there is a file of another kind.
+        ResourceError: The file cannot be written.
     """
     filesystem, path = filesystem_of(os.fspath(url))
     if not isinstance(filesystem, LocalFileSystem):
+        _check_kind(os.fspath(url), filesystem.cat_file(path, 0, 100) if filesystem.isfile(path) else b"", kind)
         temporary = f"{path}.{uuid4().hex}.tmp"
         try:
             with filesystem.open(temporary, "wb") as file:
@@ -143,12 +233,18 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
                     filesystem.rm(temporary)
             raise
         return
+    old = _state_to_replace(path, kind)
     try:
         temporary, file = _open_temporary(path)
     except OSError as error:
         raise write_error(path, error) from None
     try:
         with file:
+            if old is not None:
+                if sys.platform != "win32":
+                    with suppress(PermissionError):
+                        os.chown(temporary, old.st_uid, old.st_gid)
+                os.chmod(temporary, stat.S_IMODE(old.st_mode) & 0o777)
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -168,7 +168,7 @@ def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema
     plain = [f.name for f in schema if f.name not in lists]
     compression = {f"{name}.list.element": "NONE" for name in lists} | dict.fromkeys(plain, "ZSTD")
     options = {"use_dictionary": plain, "compression": compression, "write_page_checksum": True}
-    with atomic_write(url) as file:
+    with atomic_write(url, "a Parquet file") as file:
         blocks = BlockWriter(file)
         try:
             with pq.ParquetWriter(blocks, schema, **options) as writer:

@@ -73,7 +73,7 @@ def map_parts(
     if ray is not None:
         yield from _on_ray(work, parts, ray, progress)
     elif jobs > 1:
-        yield from _in_processes(work, parts, jobs, progress)
+        yield from _in_processes(work, parts, min(jobs, max(1, len(parts))), progress)
     else:
         with one_thread():
             for part in parts:

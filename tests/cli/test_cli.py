@@ -5,14 +5,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from cyclopts import App
+from cyclopts import App, Argument, CycloptsError
 
 from calibrant import cli
 from calibrant.cli import app
 from calibrant.cli.examples import ALWAYS, EXAMPLES, EXITS, exit_codes
+from calibrant.cli.options import integer
 from calibrant.errors import (
     CorruptFileError,
     FailedRunsError,
@@ -32,6 +35,16 @@ def verbs(of: App, before: str = "") -> Iterator[str]:
 
 
 VERBS = ["", *verbs(app)]
+
+
+def arguments(kinds: set[type]) -> Iterator[tuple[list[str], Argument]]:
+    """The arguments of every verb of these types, or of tuples and unions of them, each after the words of its verb."""
+    for verb in VERBS:
+        command = reduce(App.__getitem__, verb.split(), app)
+        if command.default_command is not None:
+            for argument in command.assemble_argument_collection():
+                if kinds & {argument.hint, *get_args(argument.hint)}:
+                    yield verb.split(), argument
 
 
 # Help
@@ -148,6 +161,12 @@ def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
             monkeypatch.setattr(cli, "app", broken)
             assert in_this_process(monkeypatch, capsys)() == (code, "", "")
 
+    def unreadable(*_: object, **__: object) -> None:
+        Path("x" * 300).stat()
+
+    monkeypatch.setattr(cli, "app", unreadable)
+    in_this_process(monkeypatch, capsys)().refused("x cannot be used: File name too long")
+
     def bug(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
@@ -156,19 +175,69 @@ def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
         in_this_process(monkeypatch, capsys)()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
-def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
-    path = tmp_path / "prior.json"
-    path.write_text(f"[{', '.join(['0.001'] * 1000)}]")
-    arguments = ["-m", "calibrant", "solve", "--form", "prior", "--json", "--prior", path]
-    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == b"{\n"
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 0
+def refusal(*tokens: str) -> str:
+    with pytest.raises(CycloptsError) as caught:
+        app.parse_args(list(tokens), print_error=False, exit_on_error=False)
+    return str(caught.value)
+
+
+def test_whole_numbers_are_not_rounded() -> None:
+    found = list(arguments({int}))
+    assert {"--n-bins", "--seed", "--n-knots", "--k", "--severity", "--jobs", "--batch-size"} <= {
+        argument.name for _, argument in found
+    }
+    for verb, argument in found:
+        assert argument.parameter.converter is integer, (verb, argument.name)
+    for text in ("1.5", "2.0", "1e3", "1_000", "0x10", "", "nan", "٣", "9" * 19):
+        assert f"--seed: {text!r} is not a whole number" in refusal("train", "--seed", text)
+
+
+def test_no_argument_is_empty_or_has_a_nul() -> None:
+    """An unset variable of a shell must not name the working directory, or the root of the machine."""
+    for verb, argument in arguments({str, Path}):
+        ours = verb != ["--install-completion"]
+        assert not ours or argument.hint not in (Path, Path | None), "that of an empty text is the working directory"
+    for text in ("", "a\0b"):
+        for line in ("audit x ", "audit x --by a ", "fit x -o y --target ", "train --data ", "corrupt x fog 3 -o "):
+            assert refusal(*line.split(), text).endswith("must not be empty or have a NUL character"), line
+
+
+# Streams
+
+TALK = """
+import sys, time
+from rich.console import Console
+from calibrant.cli.output import prepare_streams
+prepare_streams()
+for _ in range(3):
+    print("x" * 100_000)
+    Console().print("y", soft_wrap=True)
+    time.sleep(0.1)
+sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
+def test_exit_codes_do_not_depend_on_who_reads(tmp_path: Path) -> None:
+    (tmp_path / "talk.py").write_text(TALK)
+    calibrant, wrong = f"{sys.executable} -m calibrant", "data where --rot x"
+    for line, codes, error in (
+        (f"{sys.executable} talk.py | head -c1", "3 0", ""),
+        (f"{calibrant} data where >&-", "0", ""),
+        (f"{calibrant} data where > /dev/full", "2", "calibrant: standard output cannot be written: No space left"),
+        (f"{calibrant} {wrong} 2>&1 | true", "2 0", ""),
+        (f"{calibrant} {wrong} 2> /dev/full", "2", ""),
+        (
+            f"mkdir x; (cd x; rmdir ../x; {calibrant} data where)",
+            "2",
+            "calibrant: the working directory cannot be used",
+        ),
+    ):
+        command = ["bash", "-c", f"{line}; echo ${{PIPESTATUS[*]}} > codes"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
+        assert (line, (tmp_path / "codes").read_text().strip()) == (line, codes)
+        assert ran.stderr.startswith(error), line
+        assert ran.stderr.count("\n") == bool(error), ran.stderr
 
 
 # Completion, which is that of cyclopts

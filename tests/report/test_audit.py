@@ -188,17 +188,17 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
 def test_check_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.html").mkdir()
     old = tmp_path / "old.html"
-    old.write_text("before")
+    old.write_text("<!DOCTYPE html> before")
     for name, error, message in (
         ("audit.parquet", InvalidInputError, "report must be a file ending in .html or .htm, got"),
         ("audit", InvalidInputError, "report must be a file ending in"),
         ("none/audit.html", ResourceError, "cannot be written: No such file or directory"),
-        ("folder.html", InvalidInputError, "it is a folder"),
+        ("folder.html", ResourceError, "cannot be written: Is a directory"),
     ):
         with pytest.raises(error, match=message):
             check_report(tmp_path / name)
     check_report(old)
-    assert old.read_text() == "before"
+    assert old.read_text() == "<!DOCTYPE html> before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "old.html"]
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'calibrant\[report\]'"):

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from torch import Tensor
 
+from calibrant._files import check_output
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
-from calibrant.errors import InvalidInputError
+from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
@@ -24,8 +26,8 @@ def apply_calibrator(
 ) -> int:
     """Calibrate the rows of a scan and write them, with all of their columns, to one Parquet file.
 
-    An existing file is replaced atomically. Batches are read one at a time; a calibrator of whole sets
-    (``row_by_row`` is False) reads all rows at once.
+    A file that an earlier call wrote is replaced atomically, another one is not. Batches are read one at a time; a
+    calibrator of whole sets (``row_by_row`` is False) reads all rows at once.
 
     Args:
         calibrator: A fitted calibrator.
@@ -39,10 +41,16 @@ def apply_calibrator(
         The number of rows.
 
     Raises:
-        InvalidInputError: The rows are those of the fit, or their classes or features do not match it.
+        InvalidInputError: The rows are those of the fit, or their classes or features do not match it; the
+            output is a file of the scan, or has predictions that no calibrator made.
     """
     if features is not None and len(features) != scan.n_rows:
         raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
+    check_output(output, "a Parquet file", scan.files)
+    with suppress(NoDataError, CorruptFileError):
+        if "calibrator" not in Predictions.scan(output).metadata:
+            was = f"{os.fspath(output)} exists, and has predictions that no calibrator made"
+            raise InvalidInputError(f"{was}: choose another name, or remove it")
     leak = LeakCheck(calibrator.fitted.rows)
 
     def calibrated_batches() -> Iterator[Predictions]:

@@ -96,7 +96,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    with atomic_write(path) as file:
+    with atomic_write(path, "a calibrator") as file:
         file.write(dump_record({VERSION_KEY: VERSION, **record}, indent=1))
 
 

@@ -2,9 +2,10 @@
 
 import os
 import sys
-from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 import calibrant
@@ -17,20 +18,41 @@ from calibrant.cli.data import data
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.options import check_text
+from calibrant.cli.output import prepare_streams
 from calibrant.cli.predict import predict
 from calibrant.cli.report import report
 from calibrant.cli.run import run
 from calibrant.cli.schema import schema
 from calibrant.cli.solve import solve
 from calibrant.cli.table import table
-from calibrant.errors import CalibrantError, FailedRunsError, InterruptedRunError, MissingExtraError, printable
+from calibrant.errors import (
+    CalibrantError,
+    FailedRunsError,
+    InterruptedRunError,
+    InvalidInputError,
+    MissingExtraError,
+    ResourceError,
+    printable,
+)
 
-app = App(
+
+class Program(App):
+    """The app; where a user names the file of the completion, no file is replaced."""
+
+    def install_completion(self, *, output: Path | None = None, **options: Any) -> Path:
+        if output is not None and output.exists():
+            raise InvalidInputError(f"{output} exists: choose another name, or remove it")
+        return super().install_completion(output=output, **options)
+
+
+app = Program(
     name="calibrant",
     help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),
     version=calibrant.__version__,
     suppress_keyboard_interrupt=False,  # `__main__` prints the line
+    default_parameter=Parameter(validator=check_text),
 )
 for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
@@ -51,21 +73,31 @@ app.register_install_completion_command(
 
 def main() -> None:
     """Run the command line. Exit codes: 0, 2 (bad input), 1 (failed runs), 128 + a signal; errors are one line."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # some encodings lack our characters: Windows' code pages, the locale C
-            stream.reconfigure(errors="replace")
+    prepare_streams()
     try:
-        app(print_error=False, exit_on_error=False)
-    except (CalibrantError, CycloptsError, ImportError) as error:
+        check_working_directory()
+        try:
+            app(print_error=False, exit_on_error=False)
+        finally:
+            sys.stdout.flush()  # raises here, not at the end of the interpreter
+    except (CalibrantError, CycloptsError, ImportError, OSError) as error:
         if isinstance(error.__cause__, MissingExtraError):  # cyclopts wraps that of a command imported on demand
             error = error.__cause__
         elif not isinstance(error, CalibrantError | CycloptsError):
-            raise
+            if not isinstance(error, OSError) or error.filename is None:
+                raise
+            error = ResourceError(f"{error.filename} cannot be used: {error.strerror}")  # the system's, not a bug
         if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
             line = printable(f"calibrant: {error}")
             Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
         sys.exit(
             exit_code() if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2
         )
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_working_directory() -> None:
+    """Raises: ResourceError where it was removed; libraries that torch loads would end the process."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ResourceError(f"the working directory cannot be used: {error.strerror}") from None

@@ -22,8 +22,8 @@ def apply(
     """Calibrate predictions and write them, with all of their columns, to one Parquet file.
 
     Files are read in bounded memory; set_temperature, a calibrator of whole sets, reads them at once, and the last line
-    says which sets it took. Rows that the calibrator was fitted on are an error. An existing output file is replaced
-    atomically.
+    says which sets it took. Rows that the calibrator was fitted on are an error. An output that apply wrote before is
+    replaced atomically; an input, or any other file, is not.
 
     Parameters
     ----------

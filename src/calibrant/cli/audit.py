@@ -2,7 +2,7 @@
 
 import sys
 
-from calibrant.cli.options import File, Files, Json, Switch, Words
+from calibrant.cli.options import File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import print_json, progress_bar
 from calibrant.errors import InvalidInputError, printable
 
@@ -15,13 +15,13 @@ def audit(
     cluster: str | None = None,
     compare: Files = (),
     metrics: Words = (),
-    n_bins: int = 15,
+    n_bins: Integer = 15,
     weights: str | None = None,
     level: float = 0.95,
-    seed: int = 0,
+    seed: Integer = 0,
     fail_if: Words = (),
     match_names: Switch = False,
-    jobs: int = 1,
+    jobs: Integer = 1,
     ray: str | None = None,
     report: File | None = None,
     as_json: Json = False,

@@ -2,29 +2,27 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from cyclopts import Parameter
-
-from calibrant.cli.options import Integer, Switch
+from calibrant.cli.options import File, Integer, Output, Switch
 from calibrant.cli.output import counting_bar, status
 from calibrant.errors import InvalidInputError, printable
 
 
 def corrupt(
-    source: Path | None = None,
+    source: File | None = None,
     name: str | None = None,
     severity: Integer | None = None,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: Output | None = None,
     all: Switch = False,
     layout: Literal["folder", "cifar-c"] = "folder",
     seed: Integer = 0,
     parameters: Literal["cifar", "tiny_imagenet", "imagenet"] | None = None,
-    frost_dir: Path | None = None,
+    frost_dir: File | None = None,
     save_quality: Integer | None = None,
     jobs: Integer | None = None,
-    sheet: Path | None = None,
+    sheet: File | None = None,
 ) -> None:
     """Corrupt images: the nineteen common corruptions at severities 1 to 5, seeded.
 
@@ -74,7 +72,8 @@ def corrupt(
             raise InvalidInputError("--sheet draws one image: give no source and no corruption with it")
         from calibrant.corruptions.sheet import save_sheet
 
-        output = output or sheet.with_name(f"{sheet.stem}-corruptions.png")
+        image = Path(sheet)
+        output = output or str(image.with_name(f"{image.stem}-corruptions.png"))
         with status("drawing"):
             drawn = save_sheet(sheet, output, **options)
         print(printable(f"{output}: {drawn.width} x {drawn.height} pixels"))

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from calibrant.cli.options import Json, Switch
+from calibrant.cli.options import File, Json, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, progress_bar
 from calibrant.errors import printable
 from calibrant.report.numbers import MISSING
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from calibrant.data.verify import Finding
 
 Root = Annotated[
-    Path | None,
+    File | None,
     Parameter(help="The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data."),
 ]
 Name = Annotated[str, Parameter(help="The data set, as `calibrant data list` names it.")]

@@ -1,11 +1,9 @@
 """`calibrant figure`: one figure of an experiment, or all of them, as files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from calibrant.cli.options import Words
+from calibrant.cli.options import File, Integer, Output, Words
 from calibrant.cli.output import status
 from calibrant.errors import InvalidInputError, printable
 
@@ -15,15 +13,15 @@ if TYPE_CHECKING:
 
 def figure(
     name: str,
-    folder: Path | None = None,
+    folder: File | None = None,
     /,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    severity: int | None = None,
+    output: Output | None = None,
+    severity: Integer | None = None,
     calibrator: str | None = None,
     data: Words = (),
     losses: Words = (),
-    root: Path | None = None,
+    root: File | None = None,
 ) -> None:
     """Draw a figure of an experiment, or all of them.
 
@@ -48,14 +46,14 @@ def figure(
     root
         The folder of the data sets, for samples; by default the environment variable CALIBRANT_DATA, or data.
     """
-    from calibrant._files import make_folder
+    from calibrant._files import check_output, make_folder
     from calibrant.report import figures
-    from calibrant.report.render import check_suffix, save
+    from calibrant.report.render import FIGURE_KINDS, check_suffix, save
 
     given = {"severity": severity, "calibrator": calibrator, "data": data, "losses": losses}
     options: dict[str, Any] = {option: value for option, value in given.items() if value not in (None, ())}
     figures.check_figures([name])
-    target = Path() if folder is None else folder / "figures"
+    target = Path() if folder is None else Path(folder, "figures")
     reasons: dict[str, str] = {}
     if name == figures.ALL:
         if folder is None:
@@ -66,7 +64,8 @@ def figure(
         with status("drawing") as progress:
             charts, reasons = figures.make_figures(folder, images=images_from(root), progress=progress, **options)
     else:
-        check_suffix(output or "figure.svg")
+        if output is not None:
+            check_output(output, FIGURE_KINDS[check_suffix(output)])
         with status(f"drawing {name}"):
             charts = {name: figures.make_figure(name, folder, images=images_from(root), **options)}
     if output is None:

@@ -75,11 +75,13 @@ def fit(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    from calibrant._files import check_output
     from calibrant.calibrators.table import calibrator_class
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
     cls = calibrator_class(calibrator, options)
+    check_output(output, "a calibrator")
     with status(f"fitting {calibrator}"):
         validation = Predictions.scan(paths, match_names=match_names).check_labels().read()
         names = validation.class_names if match_names else None

@@ -1,9 +1,10 @@
-"""Types of options that several commands share."""
+"""Types of options that several commands share, and the rule for every argument."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
@@ -20,11 +21,27 @@ Output = Annotated[File, Parameter(name=["--output", "-o"])]
 
 
 def integer(_: type, tokens: Sequence[Token]) -> int:
-    """An integer; cyclopts would round 2.5."""
+    """An integer in decimal digits; cyclopts would round 2.5, and read 1e3 and 0x10."""
     text = tokens[0].value
-    if not re.fullmatch(r"[+-]?\d+", text):
-        raise ValueError(f"{text!r} is not a whole number")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not a whole number of at most 18 digits")
     return int(text)
 
 
-Integer = Annotated[int, Parameter(converter=integer)]
+Integer = Annotated[int, Parameter(converter=integer)]  # of every option that is a whole number
+
+
+def check_text(_: type, value: Any, argument: str = "an argument") -> None:
+    """No argument is empty, as that of an unset variable of a shell would be, has a NUL character or names a device."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            check_text(_, item, f"--{name.replace('_', '-')}")
+    elif isinstance(value, tuple):
+        for item in value:
+            check_text(_, item, argument)
+    elif isinstance(value, str | Path):
+        text = str(value)
+        if not text or "\0" in text:
+            raise ValueError(f"{argument} must not be empty or have a NUL character")
+        if os.path.exists(text) and not (os.path.isfile(text) or os.path.isdir(text)):
+            raise ValueError(f"{argument} must not be a device or a pipe, which may have no end")

@@ -1,16 +1,53 @@
-"""Output of the commands: text that is safe to print, JSON, progress bars on standard error."""
+"""Output of the commands: standard streams, text that is safe to print, JSON, progress bars on standard error."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import printable
+from calibrant.errors import ResourceError, printable
 from calibrant.report.formats import as_text, json_text
 from calibrant.report.table import Table
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.progress import ProgressColumn
     from rich.text import Text
+
+
+class StandardStream(FileIO):
+    """Standard output or error; after a failure, what follows is discarded.
+
+    Where the reader has closed the pipe, as head does, the command goes on: its files and its exit code do not depend
+    on who reads what it prints.
+    """
+
+    def write(self, data: "ReadableBuffer", /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError) or self.fileno() != 1:
+                return memoryview(data).nbytes
+            raise ResourceError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def prepare_streams() -> None:
+    """Standard streams that outlive their readers, and replace characters that they lack: Windows' code pages, C."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif stream is getattr(sys, f"__{name}__") and isinstance(stream, TextIOWrapper):
+            raw = StandardStream(stream.fileno(), "w", closefd=False)
+            options: dict[str, Any] = {"encoding": stream.encoding, "line_buffering": stream.line_buffering}
+            setattr(sys, name, TextIOWrapper(BufferedWriter(raw), errors="replace", **options))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def safe_text(value: object) -> "Text":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from calibrant.cli.extras import needs_extras
-from calibrant.cli.options import File, Json, Output, Switch
+from calibrant.cli.options import File, Integer, Json, Output, Switch
 from calibrant.cli.output import counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
 
@@ -14,7 +14,7 @@ def predict(
     output: Output | None = None,
     data: str | None = None,
     root: File | None = None,
-    image_size: int | None = None,
+    image_size: Integer | None = None,
     features: Switch = False,
     device: str = "auto",
     as_json: Json = False,

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from calibrant.cli.figure import images_from
+from calibrant.cli.options import File
 from calibrant.cli.output import status
 from calibrant.errors import printable
 
 
-def report(folder: Path, /, *, root: Path | None = None) -> None:
+def report(folder: File, /, *, root: File | None = None) -> None:
     """Write the figures and the HTML page of an experiment.
 
     The page is one file that any browser opens without network: findings, progress, sortable tables, charts and
@@ -20,7 +21,7 @@ def report(folder: Path, /, *, root: Path | None = None) -> None:
     root
         The folder of the data sets, for sample images; by default that of the experiment, CALIBRANT_DATA or data.
     """
-    print(printable(f"open {write_page(folder, root=root)}"))
+    print(printable(f"open {write_page(Path(folder), root=root)}"))
 
 
 def write_page(folder: Path, *, root: str | Path | None = None, refresh: int | None = None) -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrant.cli.extras import needs_extras
-from calibrant.cli.options import File, Output, Switch
+from calibrant.cli.options import File, Integer, Output, Switch
 from calibrant.cli.output import print_tables, safe_text, status
 from calibrant.cli.report import write_page
 from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError, printable
@@ -23,9 +23,9 @@ def run(
     file: File | None = None,
     *,
     output: Output | None = None,
-    jobs: int | None = None,
+    jobs: Integer | None = None,
     ray: str | None = None,
-    only: str = "",
+    only: str | None = None,
     dry_run: Switch = False,
     redo: Switch = False,
 ) -> None:
@@ -61,7 +61,7 @@ def run(
 
     console, source = Console(), demo_file() if file is None else Path(file)
     with status("reading the plan"):
-        plan = plan_experiment(source, output=output, only=_axes(only))
+        plan = plan_experiment(source, output=output, only=_axes(only or ""))
     backend = choose_backend(plan, jobs=jobs, ray=ray, redo=redo)
     check_figures(plan.experiment.figures)  # fails before hours of training
     if plan.chosen:

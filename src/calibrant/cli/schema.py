@@ -26,5 +26,5 @@ def schema(*, output: Output | None = None) -> None:
         return
     from calibrant._files import atomic_write
 
-    with atomic_write(output) as file:
+    with atomic_write(output, "a JSON schema") as file:
         file.write(text.encode())

@@ -1,11 +1,10 @@
 """`calibrant solve`: the Lagrange multipliers of MaxEnt Loss for a class prior, as tables or as JSON."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from calibrant.cli.options import Json
+from calibrant.cli.options import File, Json
 from calibrant.cli.output import print_json, print_tables
 from calibrant.errors import InvalidInputError
 from calibrant.report.table import Cell, Column, Table
@@ -18,8 +17,8 @@ Form = Literal["mean", "variance", "mean_variance", "prior"]
 
 def solve(
     *,
-    prior: Path | None = None,
-    counts: Path | None = None,
+    prior: File | None = None,
+    counts: File | None = None,
     form: Annotated[tuple[Form, ...], Parameter(consume_multiple=True, negative=())] = ("mean",),
     gibbs: Literal["paper", "normalized"] = "paper",
     local: bool = True,

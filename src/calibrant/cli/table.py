@@ -60,6 +60,6 @@ def table(
         return
     from calibrant._files import atomic_write
 
-    with atomic_write(output) as file:
+    with atomic_write(output, "a table") as file:
         file.write(text.encode())
     print(printable(f"wrote {output}"))

@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer
+from calibrant._checks import check_integer, check_path
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, make_folder, read_error
+from calibrant._files import atomic_write, check_folder, make_folder, read_error
 from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
@@ -73,7 +73,7 @@ def corrupt_folder(
         InvalidInputError: an option breaks its rule, or the target lies in the source or has other settings.
         ResourceError: the target cannot be written.
     """
-    source, target = Path(source), Path(target)
+    source, target = Path(check_path("source", source)), Path(check_path("target", target))
     if (name is None) != (severity is None):
         raise InvalidInputError(f"a corruption needs a severity from 1 to 5, got {name} and {severity}")
     if name is not None and severity is not None:
@@ -97,13 +97,16 @@ def check_jobs(jobs: int | None) -> int:
 
 
 def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None:
-    """Make the folder and record the origin of its images and the options; refuse one with other settings."""
+    """Make the folder and record the origin of its images and the options; refuse one with other settings or files."""
     settings = origin | {name: getattr(options, name) for name in CorruptOptions.__annotations__}
     if options.frost_dir is not None:
         settings["frost_dir"] = str(Path(options.frost_dir).resolve())
+    check_folder(target, "corrupted images")
     make_folder(target)
     path = target / SETTINGS_FILE
     if not path.exists():
+        if any(not name.startswith(".") for name in os.listdir(target)):
+            raise InvalidInputError(f"{target} has other files, and no {SETTINGS_FILE}: choose another folder")
         with atomic_write(path) as file:
             file.write(dump_record(settings, indent=2))
         return

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
+from calibrant._checks import check_path
 from calibrant._digests import with_seal
 from calibrant._files import atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
@@ -59,10 +60,11 @@ def write_cifar_c(
         InvalidInputError: an option or the images break their rule, or the target has other settings.
         ResourceError: the target cannot be written.
     """
-    target, n_threads = Path(target), check_jobs(jobs)
+    source, target = Path(check_path("source", source)), Path(check_path("target", target))
+    n_threads = check_jobs(jobs)
     names = list(CORRUPTIONS) if name is None else [name]
     checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]  # raises before anything is written
-    images, labels = read_arrays(Path(source))
+    images, labels = read_arrays(source)
     digest = blake2b(images.contiguous().numpy().data, digest_size=8)
     digest.update(b"" if labels is None else tile_labels(labels).tobytes())
     claim_folder(target, {"layout": "cifar-c", "data": digest.hexdigest()}, checked[0])

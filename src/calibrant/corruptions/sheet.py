@@ -6,7 +6,8 @@ from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._files import atomic_write
+from calibrant._checks import check_path
+from calibrant._files import atomic_write, check_output
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image
 from calibrant.corruptions.table import CORRUPTIONS
@@ -33,6 +34,7 @@ def save_sheet(
     Raises:
         NoDataError: the image is not there.
         CorruptFileError: the file cannot be read as an image.
+        InvalidInputError: the target is the image, or a file that is not PNG.
         ResourceError: the target cannot be written.
     """
     if not Path(path).is_file():
@@ -40,8 +42,9 @@ def save_sheet(
     image = decode_image(Path(path))
     if isinstance(image, str):
         raise CorruptFileError(f"{path} cannot be drawn: {image}")
+    check_output(check_path("target", target), "a PNG image", [os.fspath(path)])
     sheet = contact_sheet(to_pillow(image), **options)
-    with atomic_write(target) as file:
+    with atomic_write(target, "a PNG image") as file:
         sheet.save(file, "PNG")
     return sheet
 

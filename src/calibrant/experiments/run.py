@@ -9,8 +9,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._checks import check_integer
-from calibrant._files import hold_lock, make_folder
+from calibrant._checks import check_integer, check_path
+from calibrant._files import check_folder, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant._signals import handle_signals, interrupt
@@ -103,7 +103,7 @@ def run_experiment(
         What is done, failed and missing.
 
     Raises:
-        InvalidInputError: The folder has a run of other settings.
+        InvalidInputError: The folder has a run of other settings, or is that of a run.
         UnknownNameError: The file has an unknown key or name.
         ResourceError: Another process runs an experiment in the folder, or it cannot be written.
         InterruptedRunError: It was stopped; the same call resumes it.
@@ -125,10 +125,13 @@ def plan_experiment(
 ) -> ExperimentPlan:
     """The runs of an experiment file and their states; the arguments are those of `run_experiment`.
 
-    Raises: InvalidInputError where the folder has a run of other settings.
+    Raises: InvalidInputError where the folder has a run of other settings, or is that of a run.
     """
+    if output is not None:
+        check_path("output", output)
     experiment = read_experiment(file)
     folder = ExperimentFolder(Path(output or experiment.output or "runs"))
+    check_folder(folder.path, "an experiment")
     config = EvaluationConfig.of(experiment)
     states: dict[RunKey, RunState] = dict.fromkeys(experiment.runs, "to do")
     begun = {path.name for path in folder.path.glob("*")}  # of 100,000 runs, few need a look at their files

@@ -3,15 +3,14 @@
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import calibrant
 from calibrant._checks import check_path
-from calibrant._files import atomic_write
+from calibrant._files import check_output
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
 from calibrant.audits.temperature import TEMPERATURE_FOLDS
@@ -39,10 +38,6 @@ AUDIT_SECTIONS = {
 }
 
 
-class _NotWrittenError(Exception):
-    pass
-
-
 def check_report(path: str | os.PathLike[str]) -> None:
     """Check that a page can be written to a path, before a long audit. Raises: InvalidInputError, MissingExtraError."""
     name = check_path("report", path)
@@ -50,10 +45,7 @@ def check_report(path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"report must be a file ending in {' or '.join(HTML_SUFFIXES)}, got {name}")
     if not all(map(find_spec, REPORT_MODULES)):
         raise MissingExtraError("writing a page", "report")
-    if Path(name).is_dir():
-        raise InvalidInputError(f"{name} cannot be written: it is a folder")
-    with suppress(_NotWrittenError), atomic_write(name):
-        raise _NotWrittenError  # the file stays as it is
+    check_output(name, "an HTML page")
 
 
 def write_audit(

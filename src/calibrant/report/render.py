@@ -103,6 +103,14 @@ FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     ".json": lambda spec: json.dumps(spec, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
 }
 
+FIGURE_KINDS = {
+    ".svg": "an SVG image",
+    ".png": "a PNG image",
+    ".pdf": "a PDF file",
+    ".html": "an HTML page",
+    ".json": "a Vega-Lite specification",
+}
+
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix in lower case. Raises: InvalidInputError where it is not in FIGURE_FORMATS."""
@@ -115,5 +123,5 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
     """Write a figure atomically. Raises: InvalidInputError where the suffix is unknown."""
     content = FIGURE_FORMATS[check_suffix(path)](_readable(chart.to_dict()))
-    with atomic_write(path) as file:
+    with atomic_write(path, FIGURE_KINDS[check_suffix(path)]) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -13,7 +13,7 @@ import torch
 
 import calibrant
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, hold_lock, make_folder, read_error
+from calibrant._files import atomic_write, check_folder, hold_lock, make_folder, read_error
 from calibrant.data.verify import is_published
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
@@ -25,8 +25,9 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
     """Create the folder of a run, or check that it has the same settings, and lock it.
 
     Raises: ResourceError where it cannot be written or another process uses it; InvalidInputError where it belongs to
-    a run of other settings.
+    a run of other settings, or to an experiment.
     """
+    check_folder(run.path, "a run")
     for folder in (run.path, run.last.parent, run.predictions):
         make_folder(folder)
     with hold_lock(run.lock, f"{run.path} is in use by another process"):

@@ -10,7 +10,8 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from calibrant._files import make_folder
+from calibrant._checks import check_path
+from calibrant._files import check_folder, make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
 from calibrant.data import DataSet, corruption_shifts, open_dataset
@@ -154,7 +155,11 @@ class Predictor:
 
         Returns:
             The files, including those that were skipped.
+
+        Raises:
+            InvalidInputError: The folder is that of a run, an experiment or corrupted images.
         """
+        check_folder(folder, "predictions")
         make_folder(folder)
         paths = {name: folder / f"{name}.parquet" for name in names}
         for number, (name, path) in enumerate(paths.items()):
@@ -224,7 +229,7 @@ def predict_run(
     """
     predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
     if output is not None:
-        return _write(predictor, names, Path(output), bar)
+        return _write(predictor, names, Path(check_path("output", output)), bar)
     if not run.done.exists():
         raise InvalidInputError(f"{path} is not finished: give another folder as output")
     files = _write(predictor, names, run.predictions, bar)
@@ -269,7 +274,7 @@ def predict_model(
     metadata = {"model": model} if isinstance(model, str) else {}
     loaded = import_model(model) if isinstance(model, str) else model
     predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata)
-    return _write(predictor, names, Path(output), bar)
+    return _write(predictor, names, Path(check_path("output", output)), bar)
 
 
 def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:

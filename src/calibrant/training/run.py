@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant._checks import check_path
 from calibrant._signals import StopRequest, handle_signals
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
@@ -43,14 +44,14 @@ def train(
         The folder.
 
     Raises:
-        InvalidInputError: A setting is not possible, or the folder has a run of other settings.
+        InvalidInputError: A setting is not possible, or the folder has a run of other settings, or an experiment.
         NoDataError: The data set is missing.
         CorruptFileError: A file of the run is damaged; the message says how to make it again.
         ResourceError: The folder cannot be written, or another process uses it.
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal stopped the run.
     """
-    run, callback = RunFolder(Path(folder)), callback or TrainingCallback()
+    run, callback = RunFolder(Path(check_path("folder", folder))), callback or TrainingCallback()
     try:
         check_settings(settings)
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)

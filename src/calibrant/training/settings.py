@@ -14,8 +14,8 @@ from calibrant.training.recipes import RECIPES, SMALL_RECIPE
 from calibrant.training.toml import as_calibrant_error
 
 PositiveInt = Annotated[int, Field(ge=1)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]  # float32 ends at 3.4e38
+NonNegativeFloat = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 
 # Settings that do not change the results; all others are compared when a run resumes.
 NOT_COMPARED = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})

@@ -1,0 +1,128 @@
+"""Outputs of every verb: nothing that another program or verb wrote, and no input, is replaced."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant._files import check_output
+from calibrant.audits import audit
+from calibrant.calibrators import TemperatureScaling
+from calibrant.corruptions.folders import corrupt_folder
+from calibrant.corruptions.sheet import save_sheet
+from calibrant.errors import InvalidInputError
+from calibrant.experiments import run_experiment
+from calibrant.predictions import Predictions
+from calibrant.training.run import train
+from calibrant.training.settings import read_settings
+from made.cli import Run
+from made.folder import write_folder
+from made.predictions import example
+from made.rows import Experiment
+
+RUN = "train --data digits --model mlp --epochs 1 --shifts none"
+PREDICT = "predict torch.nn:Flatten --data digits"
+REFUSED = {
+    "fit x.parquet -o x.parquet": "x.parquet exists and is not a calibrator",
+    "fit x.parquet -o settings.json": "settings.json exists and is not a calibrator",
+    "fit x.parquet -o no/t.json": "no/t.json cannot be written: No such file or directory",
+    "fit x.parquet -o folder": "folder cannot be written: Is a directory",
+    f"fit x.parquet -o {'x' * 300}": "x cannot be written: File name too long",
+    "apply t.json y.parquet -o y.parquet": "y.parquet must not be written: it is an input",
+    "apply t.json ?.parquet -o y.parquet": "y.parquet must not be written: it is an input",
+    "apply t.json y.parquet -o link.parquet": "link.parquet must not be written: it is an input",
+    "apply t.json y.parquet -o x.parquet": "x.parquet exists, and has predictions that no calibrator made",
+    "apply t.json y.parquet -o t.json": "t.json exists and is not a Parquet file",
+    "apply t.json y.parquet -o /dev/null": "must not be a device or a pipe",
+    "audit x.parquet --report notes.html": "notes.html exists and is not an HTML page",
+    f"audit x.parquet --report {'x' * 300}.html": "html cannot be written: File name too long",
+    "corrupt --sheet image.png -o image.png": "image.png must not be written: it is an input",
+    "corrupt --sheet image.png -o x.parquet": "x.parquet exists and is not a PNG image",
+    "corrupt photos fog 3 -o others": "others has other files, and no corruption.json",
+    "corrupt photos fog 3 -o experiment": "experiment is the folder of an experiment",
+    "corrupt images.npy --all --layout cifar-c -o .": ". has other files, and no corruption.json",
+    "--install-completion --shell bash -o t.json": "t.json exists: choose another name, or remove it",
+    "schema -o t.json": "t.json exists and is not a JSON schema",
+    "table experiment -o notes.html": "notes.html exists and is not a table",
+    "table experiment -o experiment/experiment.toml": "experiment.toml exists and is not a table",
+    "figure gibbs -o settings.json": "settings.json exists and is not a Vega-Lite specification",
+    "figure gibbs -o folder.svg": "folder.svg cannot be written: Is a directory",
+    f"{RUN} -o experiment": "experiment is the folder of an experiment, as its experiment.toml says",
+    f"{RUN} -o x.parquet": "the folder x.parquet cannot be made: File exists",
+    f"{RUN} -o {'x' * 300}": "cannot be made: File name too long",
+    "run sweep.toml -o run": "run is the folder of a run, as its config.json says",
+    "run sweep.toml -o run --dry-run": "run is the folder of a run, as its config.json says",
+    f"run sweep.toml -o {'x' * 300}": "cannot be made: File name too long",
+    f"{PREDICT} -o experiment": "experiment is the folder of an experiment",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with one of everything."""
+    monkeypatch.chdir(tmp_path)
+    example().save("x.parquet")
+    example(1).save("y.parquet")
+    Path("link.parquet").symlink_to("y.parquet")
+    TemperatureScaling.fit(example()).save("t.json")
+    Path("settings.json").write_text('{"data": "digits"}')
+    Path("notes.html").write_text("my notes")
+    Path("sweep.toml").write_text('[settings]\ndata = "digits"\nmodel = "mlp"\n[[grid]]\nloss = "focal"\n')
+    for name in ("folder", "folder.svg", "photos", "others", "run"):
+        Path(name).mkdir()
+    for name in ("image.png", "photos/a.png", "others/a.png"):
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(name)
+    np.save("images.npy", np.zeros((2, 32, 32, 3), np.uint8))
+    Path("run/config.json").write_text("{}")
+    write_folder(Path("experiment"), Experiment(severities=(1,)), toml=Path("sweep.toml").read_text())
+    return tmp_path
+
+
+def contents(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.rglob("*")):
+        yield str(path), hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def test_nothing_of_others_is_replaced(folder: Path, calibrant: Run) -> None:
+    before = list(contents(folder))
+    for line, message in REFUSED.items():
+        calibrant(*line.split()).refused(message)
+        assert list(contents(folder)) == before, line
+
+
+def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> None:
+    kinds = {
+        "fit x.parquet -o t.json": "a calibrator",
+        "apply t.json y.parquet -o new.parquet": "a Parquet file",
+        "audit x.parquet --report audit.html": "an HTML page",
+        "schema -o schema.json": "a JSON schema",
+        "figure gibbs -o new.svg": "an SVG image",
+        "figure gibbs -o vega.json": "a Vega-Lite specification",
+        **{f"table experiment -o new.{suffix}": "a table" for suffix in ("csv", "md", "tex", "txt", "json")},
+    }
+    for line, kind in kinds.items():
+        ran = calibrant(*line.split())
+        assert (line, ran.code, ran.err) == (line, 0, "")
+        check_output(line.split()[-1], kind)
+    Path("new.parquet").chmod(0o640)
+    calibrant("apply", "t.json", "y.parquet", "-o", "new.parquet").done()
+    assert Path("new.parquet").stat().st_mode & 0o777 == 0o640
+
+
+def test_an_empty_path_is_refused_in_python(folder: Path) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: example().save(""),
+        lambda: TemperatureScaling.fit(example()).save(""),
+        lambda: Predictions.scan(""),
+        lambda: audit(example()).save_html(""),
+        lambda: corrupt_folder("photos", "", "fog", 3),
+        lambda: save_sheet("image.png", ""),
+        lambda: train(read_settings(None), ""),
+        lambda: run_experiment("sweep.toml", output=""),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="must not be empty or have a NUL character, got ''"):
+            call()
