@@ -328,6 +328,8 @@ REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(features=torch.zeros(3, 2)), r"features must have shape \(10, f\)"),
     (lambda: example(features=torch.zeros(N_ROWS, 0)), r"features must have shape .* f > 0, got \(10, 0\)"),
     (lambda: example(class_names=["a", "b"]), r"class_names must have one name for each of 3 classes, got 2"),
+    (lambda: example(class_names=["a", "b", "a"]), r"class_names must be distinct, got 'a' more than once"),
+    (lambda: example(class_names={"a", "b", "c"}), r"class_names must be strings in order, got set"),
     (lambda: example()[torch.ones(N_ROWS + 1, dtype=torch.bool)], r"rows must be a slice, 10 booleans"),
     (lambda: example()[torch.tensor([0, N_ROWS])], r"rows must lie in \[0, 9\], got 10"),
     (

@@ -3,8 +3,9 @@
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from calibrant.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 PRIOR_TOLERANCE = 1e-3  # from 1, of the sum of a prior printed with four digits
 
 
@@ -192,14 +194,24 @@ def check_boolean_labels(argument: str, n_classes: int) -> None:
         raise InvalidInputError(f"{argument} must be integers for {n_classes} classes, got booleans")
 
 
+def check_ordered(argument: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
+    """Several values in an order that the caller chose: not a set or a mapping, nor one text."""
+    if not isinstance(values, str | bytes | set | frozenset | Mapping):
+        with suppress(TypeError):  # not iterable
+            return tuple(values)
+    raise InvalidInputError(f"{argument} must be {what} in order, got {type(values).__name__}")
+
+
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    found = tuple(names)
-    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+    found = check_ordered("class_names", "strings", names)
+    if not all(isinstance(name, str) for name in found):
         raise InvalidInputError(f"class_names must be strings, got {names!r}")
     if len(found) != n_classes:
         raise InvalidInputError(f"class_names must have one name for each of {n_classes} classes, got {len(found)}")
+    if (twice := repeated_name(found)) is not None:
+        raise InvalidInputError(f"class_names must be distinct, got {twice!r} more than once")
     return found
 
 

@@ -102,6 +102,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: multilabel(LOGITS, ANSWERS + 1), InvalidInputError, r"labels must lie in \[0, 1\], got 2"),
     (lambda: multilabel(LOGITS, -ANSWERS), InvalidInputError, r"labels must lie in \[0, 1\], got -1"),
     (lambda: multilabel(class_names=["a", "b"]), InvalidInputError, "class_names"),
+    (lambda: multilabel(class_names=["a", "b", "a"]), InvalidInputError, "distinct, got 'a'"),
     (lambda: multilabel(metrics=["ecee"]), UnknownNameError, "unknown metric 'ecee'; did you mean 'ece'"),
     (lambda: multilabel(n_bins=0), InvalidInputError, "n_bins"),
     *(
