@@ -1,8 +1,14 @@
 """The exceptions of calibrant; each also inherits the built-in that a caller expects."""
 
+MAX_MESSAGE = 1000  # characters; a value that a message shows may be of any length
+
 
 class CalibrantError(Exception):
     """Base of every error that calibrant raises; its message is one line."""
+
+    def __str__(self) -> str:
+        line = " ".join(map(str.strip, super().__str__().splitlines()))
+        return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} … {line[-MAX_MESSAGE // 2 :]}"
 
 
 class InvalidInputError(CalibrantError, ValueError):

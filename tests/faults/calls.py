@@ -30,10 +30,10 @@ from torch import Tensor
 from calibrant import Predictions
 from calibrant.errors import CalibrantError
 from faults.trial import Trial
-from faults.valid_calls import RECORDS, SLOW, is_hook, resolve, valid_calls
+from faults.valid_calls import LEFT_OUT, RECORDS, is_hook, resolve, valid_calls
 
 MAX_SECONDS = 10.0
-MAX_BYTES = 2 * 2**30  # beyond what is mapped already: a size that cannot be meant must not take the machine down
+MAX_BYTES = 2 * 2**30  # beyond what is in use already: a size that cannot be meant must not take the machine down
 OPERATORS = ("__add__", "__radd__", "__call__", "__contains__", "__getitem__")
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 
@@ -182,7 +182,7 @@ def combinations() -> list[tuple[str, str, str]]:
     found = []
     for name, call in valid_calls().items():
         arguments = [*call.arguments, *(a for a in _arguments(listed[name]) if a not in call.arguments)]
-        found += [(name, argument, kind) for argument in arguments if (name, argument) not in SLOW for kind in WRONG]
+        found += [(name, each, kind) for each in arguments if (name, each) not in LEFT_OUT for kind in WRONG]
     return found
 
 
@@ -249,17 +249,17 @@ def _bounded() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLongError
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + MAX_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MAX_BYTES, hard))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @contextmanager

@@ -78,12 +78,14 @@ _HOOKS = (
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
+    r"metrics\.Groups\.__getitem__",  # of a mapping: a KeyError
+    r"metrics\.Scorecard\.__radd__",  # after the + of the other
     r"losses\.functional\.(on_curve|expected_curve)",
     r"errors\.printable",
     r"integrations\.torchmetrics\.CalibrationScore\.set_dtype",
 )
-# Arguments that are not tried: each call would start a cluster
-SLOW = {("audits.audit", "ray")}
+# Arguments that are not tried: the first would start a cluster, the other is for audits alone
+LEFT_OUT = {("audits.audit", "ray"), ("metrics.Scorecard.of", "scored")}
 
 
 def is_hook(name: str) -> bool:
@@ -161,7 +163,7 @@ def _predictions() -> dict[str, ValidCall]:
         "numbers": ValidCall(rows.numbers, {"argument": "weights", "name": "weight"}, anything=("argument",)),
         "select": ValidCall(rows.select, {"names": ["site"]}, ordered=("names",)),
         "groups": ValidCall(rows.groups, {"name": "site"}),
-        "where": ValidCall(rows.where, {"site": "A", "patient": [1, 2]}),
+        "where": ValidCall(rows.where, {"site": "A", "patient": [1, 2]}, anything=("site", "patient")),
         "concat": ValidCall(Predictions.concat, {"parts": [rows, other]}, ordered=("parts",)),
         "with_features": ValidCall(rows.with_features, {"features": torch.ones(40, 2)}, ordered=("features",)),
         "save": ValidCall(rows.save, {"path": "out.parquet"}),
@@ -197,7 +199,6 @@ def _metrics() -> dict[str, ValidCall]:
         **_of("metrics.score_multilabel", logits=logits, labels=(labels[:, None] == torch.arange(3)).long()),
         **_of("metrics.Scorecard.of", **of, max_histogram_bins=64, max_cluster_groups=8),
         "metrics.Scorecard.__add__": ValidCall(lambda other: operator.add(card, other), {"other": card}),
-        "metrics.Scorecard.__radd__": ValidCall(lambda other: operator.add(other, card), {"other": 0}),
         "metrics.Scorecard.__getitem__": ValidCall(lambda name: card[name], {"name": "ece"}),
         "metrics.Scorecard.get": ValidCall(card.get, {"name": "ece"}),
         "metrics.Scorecard.interval": ValidCall(card.interval, {"name": "ece"}),
@@ -205,7 +206,6 @@ def _metrics() -> dict[str, ValidCall]:
         "metrics.Scorecard.error_bound": ValidCall(card.error_bound, {"name": "kse"}),
         "metrics.Scorecard.effective_bins": ValidCall(card.effective_bins),
         "metrics.Scorecard.effective_histogram": ValidCall(card.effective_histogram),
-        "metrics.Groups.__getitem__": ValidCall(lambda group: groups[group], {"group": "A"}),
         "metrics.Groups.worst": ValidCall(groups.worst, {"metric": "ece"}),
         "metrics.Groups.__add__": ValidCall(lambda other: operator.add(groups, other), {"other": groups}),
     }
@@ -218,7 +218,7 @@ def _audits() -> dict[str, ValidCall]:
     gate = cb.Gate.parse("ece > 0.05")
     columns = {"by": ["site"], "weights": "weight", "cluster": "patient"}
     return {
-        "audits.audit": ValidCall(cb.audit, {"source": rows, "gates": ["ece > 0.05"], **columns}),
+        "audits.audit": ValidCall(cb.audit, {"source": rows, "gates": ["ece > 0.05"], **columns}, ("progress",)),
         "audits.Audit.names": ValidCall(audit.names, {"metrics": ["ece"]}),
         "audits.Audit.differences": ValidCall(audit.differences, {"names": ["ece"]}),
         "audits.Audit.to_dict": ValidCall(audit.to_dict, {"metrics": ["ece"]}),
