@@ -33,6 +33,10 @@ def check_path(argument: str, value: object) -> str:
     return path
 
 
+def as_path(argument: str, value: object) -> Path:
+    return Path(check_path(argument, value))
+
+
 def _encodes(path: str) -> bool:
     try:
         return bool(os.fsencode(path))
