@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Self
 
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 
 SEVERITIES = range(1, 6)
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Shift:
     """A corruption at a severity; its text names the shifted test and its files.
@@ -20,6 +22,7 @@ class Shift:
     severity: int
 
     @classmethod
+    @checked
     def parse(cls, text: str) -> Self:
         """The shift of this name. Raises: InvalidInputError."""
         corruption, _, severity = text.rpartition("-")

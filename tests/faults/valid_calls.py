@@ -64,7 +64,7 @@ RECORDS = {
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
-    *("losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
+    *("runs.RunKey", "losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
 }
 # Called by calibrant, by torch or by Lightning with what they made, and not by users
 _HOOKS = (
@@ -467,7 +467,6 @@ def _reports() -> dict[str, ValidCall]:
         **_of("experiments.config.Experiment", title="x", figures=("gibbs",)),
         **_of("experiments.run.run_experiment", file=file, output="out"),
         **_of("experiments.samples.sample_images", rows=rows),
-        **_of("runs.RunKey", data="digits", model="mlp", loss="focal"),
         **_of("report.experiment.write_experiment", folder=folder.path, figures=["severity"]),
         **_of("report.figures.make_figure", name="gibbs"),
         **_of("report.paper.make_table", rows=rows, name="1"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_folds
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
@@ -59,6 +60,7 @@ class Candidate:
     failure: str | None = None
 
 
+@checked
 def cross_fit(
     predictions: Predictions,
     calibrator: str = "temperature",
@@ -98,6 +100,7 @@ def cross_fit(
     return CrossFit(calibrated, cls.fit(predictions, **options), fold)
 
 
+@checked
 def choose(
     validation: Predictions,
     candidates: Sequence[str] | None = None,

@@ -19,6 +19,7 @@ from calibrant._arrays import blocks
 from calibrant._checks import check_integer
 from calibrant._files import as_path, atomic_write, first_line, make_folder, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
@@ -43,6 +44,7 @@ class CorruptedFiles:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
+@checked
 def corrupt_folder(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -17,6 +17,7 @@ from torch import Tensor
 from calibrant._arrays import blocks
 from calibrant._files import as_path, atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, corrupt
 from calibrant.corruptions.folders import CorruptedFiles, check_jobs, claim_folder
@@ -27,6 +28,7 @@ from calibrant.shifts import SEVERITIES
 IMAGES_PER_BLOCK = 500  # that a thread corrupts at once
 
 
+@checked
 def write_cifar_c(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -6,6 +6,7 @@ from typing import Unpack
 from PIL import Image, ImageDraw, ImageFont
 
 from calibrant._files import as_path, atomic_write
+from calibrant._signatures import checked
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image
 from calibrant.corruptions.table import CORRUPTIONS
@@ -16,6 +17,7 @@ MAX_SIDE_SHOWN, MIN_TILE = 224, 96  # pixels: larger images are shrunk first, sm
 GAP = 4
 
 
+@checked
 def save_sheet(
     path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[CorruptOptions]
 ) -> Image.Image:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant._files import as_path, read_error
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, NoDataError
 
 N_VALUES = 3 * 32 * 32
@@ -62,6 +63,7 @@ LAYOUTS = {
 }
 
 
+@checked
 def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = None) -> tuple[Tensor, Tensor]:
     """Read CIFAR-10 or CIFAR-100 in the binary version, in official order.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from calibrant._files import atomic_write, data_folder, first_line, hold_lock, make_folder, write_error
 from calibrant._progress import ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
 from calibrant.data.table import find_info
@@ -40,6 +41,7 @@ class FetchedFile:
     sha256: str | None
 
 
+@checked
 def fetch(
     name: str, root: str | os.PathLike[str] | None = None, *, keep: bool = False, bar: ProgressBar = no_bar
 ) -> list[FetchedFile]:

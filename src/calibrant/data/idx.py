@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant._files import as_path, read_error
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
@@ -17,6 +18,7 @@ IDX_KINDS = ("images-idx3", "labels-idx1")
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in IDX_KINDS)
 
 
+@checked
 def read_idx(path: str | os.PathLike[str]) -> Tensor:
     """Read an IDX file of unsigned bytes.
 
@@ -48,6 +50,7 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
     return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)
 
 
+@checked
 def read_mnist_files(folder: str | os.PathLike[str], part: str) -> tuple[Tensor, Tensor]:
     """Read the images and labels of MNIST, or of a data set in the same files.
 

@@ -6,7 +6,10 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from calibrant._signatures import checked
 
+
+@checked
 def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     """The rows that are held out for validation: each class in proportion, chosen by a hash of the row number.
 
@@ -45,6 +48,7 @@ def _ranks(n_rows: int) -> Tensor:
     return ranks
 
 
+@checked
 def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     """The share of each class.
 

@@ -16,6 +16,7 @@ from calibrant._checks import check_integer
 from calibrant._files import as_path, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
+from calibrant._signatures import checked
 from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
@@ -79,6 +80,7 @@ class ExperimentResult:
     missing: tuple[str, ...]
 
 
+@checked
 def run_experiment(
     file: str | os.PathLike[str],
     *,

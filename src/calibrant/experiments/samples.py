@@ -12,6 +12,7 @@ import torch
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
 from calibrant.shifts import Shift
@@ -28,6 +29,7 @@ SHOWN_FIRST = (
 SHOWN_SEVERITY = 3
 
 
+@checked
 def sample_images(
     rows: pa.Table,
     root: str | Path | None = None,

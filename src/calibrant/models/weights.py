@@ -11,12 +11,14 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from calibrant._files import atomic_write, read_error
+from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
 TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
 
 
+@checked
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Write tensors and a JSON record to a file, atomically.
 
@@ -33,6 +35,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], r
         file.write(save(plain, {TENSORS_METADATA_KEY: json.dumps(record, allow_nan=False)}))
 
 
+@checked
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors of a file.
 
@@ -59,6 +62,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from None
 
 
+@checked
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Load the weights of a model from a file; a last layer for another number of classes is left as it is.
 

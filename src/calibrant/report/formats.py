@@ -12,6 +12,7 @@ from itertools import chain
 from rich.cells import cell_len
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import printable
 from calibrant.report.table import BEST, Cell, Column, Table
 
@@ -21,6 +22,7 @@ LATEX_WIDTH = 92  # characters that fit on a page of article in \scriptsize
 MAX_TABULARS = 3  # in one float
 
 
+@checked
 def render(table: Table, format: str, *, width: int = 100) -> str:
     """Format a table.
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
@@ -99,6 +100,7 @@ def published(key: ScoreKey) -> tuple[str, str] | None:
     return None if key.variant else _read_published().get(row)
 
 
+@checked
 def make_table(
     rows: pa.Table,
     name: str,

@@ -13,6 +13,7 @@ from torch import nn
 from calibrant._files import as_path, make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, import_model, load_weights
@@ -92,6 +93,7 @@ class Predictor:
             sample=settings.test_sample,
         )
 
+    @checked
     def predict(self, name: str) -> Predictions:
         """Predict a split or shifted test.
 
@@ -191,6 +193,7 @@ def predict(model: ModelLike, data: DataSet, name: str, *, features: bool = Fals
     return Predictor(model, data, new_fabric(device), features).predict(name)
 
 
+@checked
 def predict_run(
     path: str | os.PathLike[str],
     names: Iterable[str] = (),
@@ -226,6 +229,7 @@ def predict_run(
     return _write(predictor, names, run.predictions if output is None else as_path("output", output), bar)
 
 
+@checked
 def predict_model(
     model: str | ModelLike,
     data: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrant._files import as_path
+from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@checked
 def train(
     settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, callback: TrainingCallback | None = None
 ) -> Path:

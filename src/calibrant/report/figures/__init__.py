@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from calibrant._files import as_path
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW, ExperimentFolder
 from calibrant.report.charts import ChartSpec, with_notes
@@ -110,6 +111,7 @@ FIGURES: dict[str, Figure] = {
 }
 
 
+@checked
 def make_figure(
     name: str, folder: ExperimentPath | None = None, *, images: ImageSource | None = None, **options: Any
 ) -> ChartSpec:
