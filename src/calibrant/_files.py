@@ -17,6 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
+MAX_NAME = 255  # bytes, of Linux, macOS and Windows
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
 
 
@@ -26,10 +27,12 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def check_path(argument: str, value: object) -> str:
-    """A path or URL that a file may have: not empty, and of characters that file systems know."""
+    """A path or URL that a file may have: not empty, of characters that file systems know, in names not too long."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str) or not path or "\0" in path or not _encodes(path):
         raise InvalidInputError(f"{argument} must be a path, got {value!r}")
+    if "://" not in path and max(map(len, os.fsencode(path).split(os.fsencode(os.sep)))) > MAX_NAME:
+        raise InvalidInputError(f"{argument} must be a path of names of at most {MAX_NAME} bytes, got {path}")
     return path
 
 

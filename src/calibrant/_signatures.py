@@ -10,14 +10,11 @@ from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, get_args, get_origin
 
-import numpy as np
-
-from calibrant._files import check_path
 from calibrant.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHOWN = (str, int, float, NoneType)
-NUMBERS = {bool: (bool, np.bool_), int: Integral, float: Real}
+NUMBERS = {int: Integral, float: Real}
 
 
 def checked(function: F) -> F:
@@ -60,11 +57,18 @@ def _check(name: str, value: object, kind: Any) -> None:
         got = repr(value) if isinstance(value, SHOWN) else type(value).__name__
         raise InvalidInputError(f"{name} must be {wanted}, got {got}")
     if isinstance(value, str | PathLike) and any(get_origin(each) is PathLike for each in get_args(kind)):
+        from calibrant._files import check_path
+
         check_path(name, value)
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "layout"):
-        from calibrant._checks import check_tensor  # which loads torch
+    if _from("torch", value) and hasattr(value, "layout"):
+        from calibrant._checks import check_tensor
 
         check_tensor(name, value)
+
+
+def _from(library: str, value: object) -> bool:
+    """Whether a library made the type of a value; the library itself is not loaded."""
+    return type(value).__module__.partition(".")[0] == library
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -76,12 +80,16 @@ def _is(value: Any, kind: Any) -> bool:
         return _is(value, parts[0])
     if origin is Literal:
         return isinstance(value, str)
+    if kind is bool:
+        return isinstance(value, bool) or (_from("numpy", value) and type(value).__name__ in ("bool", "bool_"))
     if kind in NUMBERS:
-        return isinstance(value, NUMBERS[kind]) and (kind is bool or not isinstance(value, bool))  # type: ignore[arg-type]
+        return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
     if origin is Callable:
         return callable(value)
     if origin in (Sequence, Iterable, Collection, list, tuple):
         return _is_several(value, origin) and _elements_are(value, parts)
+    if origin in (Mapping, dict):
+        return isinstance(value, origin) and _elements_are(list(value.values()), parts[1:])
     plain = NoneType if kind is None else origin or kind
     return not isinstance(plain, type) or plain is inspect.Parameter.empty or _is_instance(value, plain)
 
@@ -90,16 +98,18 @@ def _is_instance(value: object, kind: type) -> bool:
     try:
         return isinstance(value, kind)
     except TypeError:  # a protocol
-        return True
+        return callable(value) or "__call__" not in vars(kind)
 
 
 def _is_several(value: object, kind: Any) -> bool:
     if isinstance(value, str | bytes | Mapping) or (kind is Sequence and isinstance(value, AbstractSet)):
         return False
-    return isinstance(value, kind) or (kind is not tuple and isinstance(value, np.ndarray) and value.ndim > 0)
+    array = _from("numpy", value) and kind not in (list, tuple)
+    return (array or isinstance(value, kind)) and getattr(value, "ndim", 1) > 0
 
 
 def _elements_are(value: Any, parts: tuple[Any, ...]) -> bool:
+    value = value.tolist() if _from("numpy", value) else value
     if not parts or not isinstance(value, list | tuple | AbstractSet):  # an iterator would be used up
         return True
     if len(parts) > 1 and parts[-1] is not Ellipsis:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
 from calibrant.errors import InvalidInputError
@@ -14,7 +13,6 @@ from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
 
-@checked
 def apply_calibrator(
     calibrator: Calibrator,
     scan: Scan,

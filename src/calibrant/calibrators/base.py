@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import check_all_labelled, check_class_names, check_integer
 from calibrant._files import first_line
-from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
@@ -128,7 +127,6 @@ class Calibrator(ABC):
             return PairModule(self.row_module(), self.n_classes)
         return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row)
 
-    @checked
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
         """Calibrate predictions.
 

@@ -10,7 +10,6 @@ from scipy.special import gammaln
 from torch import Tensor, nn
 
 from calibrant._checks import check_n_bins
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ProbabilityModule
@@ -64,7 +63,6 @@ class HistogramBinning(ProbabilityCalibrator):
     default_candidate: ClassVar[bool] = True
 
     @classmethod
-    @checked
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
         """Count each bin, with one more row of probability 1/K: no bin gets probability 0 or 1.
 

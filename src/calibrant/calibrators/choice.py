@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_folds
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
@@ -60,7 +59,6 @@ class Candidate:
     failure: str | None = None
 
 
-@checked
 def cross_fit(
     predictions: Predictions,
     calibrator: str = "temperature",
@@ -100,7 +98,6 @@ def cross_fit(
     return CrossFit(calibrated, cls.fit(predictions, **options), fold)
 
 
-@checked
 def choose(
     validation: Predictions,
     candidates: Sequence[str] | None = None,

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from calibrant._checks import check_column_names
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
@@ -57,7 +56,6 @@ class Comparison:
         return asdict(self) | {"group": self.group if plain else str(self.group), "intervals": intervals}
 
 
-@checked
 def compare_calibrators(
     validation: Predictions,
     test: Predictions,
@@ -66,7 +64,7 @@ def compare_calibrators(
     by: str | None = None,
     metrics: Iterable[str] = ("nll", "ece"),
     shift: str = "corruption",
-    sets: str | Sequence[str] | None = None,
+    sets: Sequence[str] | None = None,
     reference: Predictions | None = None,
     level: float = 0.95,
     allow_same_rows: bool = False,
@@ -164,7 +162,6 @@ class LeaveOneShiftOut:
         reference: Rows with features to measure distances from, for the calibrators with this option.
     """
 
-    @checked
     def __init__(
         self, validation: Predictions, *, shift: str = "corruption", reference: Predictions | None = None
     ) -> None:
@@ -173,8 +170,7 @@ class LeaveOneShiftOut:
         self._clean = validation[clean_rows(validation, shift)] if self.types else validation
         self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
-    @checked
-    def calibrate(self, calibrator: str, test: Predictions, *, sets: str | Sequence[str] = ()) -> Predictions:
+    def calibrate(self, calibrator: str, test: Predictions, *, sets: Sequence[str] = ()) -> Predictions:
         """Calibrate each test row by a fit without its type of corruption.
 
         Args:
@@ -199,7 +195,6 @@ class LeaveOneShiftOut:
             logits[rows] = _with_sets(self._fit(cls, unseen, test), sets).calibrate(test[rows]).logits
         return replace(test, logits=logits)
 
-    @checked
     def check_disjoint(self, test: Predictions) -> None:
         """Check that test holds no rows of validation.
 
@@ -260,5 +255,5 @@ class LeaveOneShiftOut:
         return kept
 
 
-def _with_sets(calibrator: Calibrator, sets: str | Sequence[str]) -> Calibrator:
+def _with_sets(calibrator: Calibrator, sets: Sequence[str]) -> Calibrator:
     return calibrator.with_sets(sets) if sets and isinstance(calibrator, SetTemperature) else calibrator

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_integer, check_number, check_positive
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import (
     check_feature_count,
@@ -59,7 +58,6 @@ class ConditionalTemperature(Calibrator):
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
-    @checked
     def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
         """Minimize the NLL, convex in the values at the knots, with a prior around the temperature of all rows.
 

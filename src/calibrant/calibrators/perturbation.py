@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import check_integer, check_integer_labels, check_tensor
-from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -18,7 +17,6 @@ SEARCH_STEPS = 12  # bisections of log σ for each level
 MAX_NOISE = 100.0  # in standard deviations of the images; accuracy is then at chance
 
 
-@checked
 def perturb_gaussian(
     model: Callable[[Tensor], Any],
     images: Tensor,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_column_names, check_integer, check_number, check_positive
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
@@ -86,12 +85,11 @@ class SetTemperature(Calibrator):
             check_shape("constants of prior", constants, (3,))
 
     @classmethod
-    @checked
     def fit(
         cls,
         validation: Predictions,
         *,
-        sets: str | Sequence[str] = ("corruption", "severity"),
+        sets: Sequence[str] = ("corruption", "severity"),
         reference: Predictions | None = None,
         same_prior: bool = False,
     ) -> Self:
@@ -157,8 +155,7 @@ class SetTemperature(Calibrator):
         constants = (*base, self.intercept, self.min_log_t, self.max_log_t)
         return SetTemperatureModule(self.weight, constants, self.gaussian, self.prior)
 
-    @checked
-    def with_sets(self, sets: str | Sequence[str]) -> Self:
+    def with_sets(self, sets: Sequence[str]) -> Self:
         """The same calibrator for predictions whose sets other columns define.
 
         Args:

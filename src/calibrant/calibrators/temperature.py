@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_number, check_positive
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
 from calibrant.calibrators.likelihood import BOUNDS, LEVEL, Likelihood, solve_temperature, temperature_interval
@@ -167,7 +166,6 @@ class GridTemperature(OneTemperature):
     name: ClassVar[str] = "temperature_grid"
 
     @classmethod
-    @checked
     def fit(cls, validation: Predictions, *, grid: Sequence[float] = PAPER_GRID, weights: str | None = None) -> Self:
         """Take the temperature of least NLL, the smallest of equals.
 

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import ClassVar
 
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from calibrant._checks import check_integer
@@ -18,7 +19,7 @@ from calibrant._signatures import checked
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.image_files import ImageFiles
 from calibrant.data.splits import class_prior, validation_rows
-from calibrant.errors import NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
@@ -35,7 +36,6 @@ def corruption_shifts() -> tuple[str, ...]:
     return tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
 
 
-@checked
 @dataclass(frozen=True)
 class Split:
     """Images with labels and columns.
@@ -71,6 +71,9 @@ class Split:
         Returns:
             The selected rows.
         """
+        if mask.dtype != torch.bool or mask.shape != (len(self),):
+            got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+            raise InvalidInputError(f"mask must be booleans of shape ({len(self)},), got {got}")
         images = self.images[mask] if isinstance(self.images, Tensor) else self.images.where(mask)
         return self._with_rows(images, mask.nonzero()[:, 0])
 

@@ -21,7 +21,6 @@ PILLOW_MODES = {1: "L", 3: "RGB"}
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
-@checked
 @dataclass(frozen=True)
 class ImageFiles:
     """Images of one size in files; ``images[rows]`` decodes some, uint8 (n, channels, size, size).
@@ -45,14 +44,12 @@ class ImageFiles:
     taken: Tensor | None = None
 
     @classmethod
-    @checked
     def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "ImageFiles":
         return cls(folder, pa.array(names, pa.string()), size, channels)
 
     def __len__(self) -> int:
         return len(self.names if self.taken is None else self.taken)
 
-    @checked
     def where(self, rows: Tensor) -> "ImageFiles":
         """The images that a mask selects; the key of each is its new row.
 
@@ -64,7 +61,6 @@ class ImageFiles:
         """
         return replace(self, names=self.names.filter(pa.array(rows.numpy())))
 
-    @checked
     def __getitem__(self, rows: Tensor) -> Tensor:
         numbers = (rows if self.taken is None else self.taken[rows]).tolist()
         images = torch.stack(

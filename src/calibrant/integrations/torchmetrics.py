@@ -12,7 +12,6 @@ from torch.nn import Module
 
 from calibrant._checks import check_integer, check_n_bins
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.histogram import SCALE_BITS, FineHistogram
@@ -67,7 +66,6 @@ class CalibrationScore(Metric):
     full_state_update = False
     n_rows: Tensor
 
-    @checked
     def __init__(
         self,
         n_classes: int,

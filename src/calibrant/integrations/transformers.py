@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from calibrant._arrays import floats
 from calibrant._checks import check_n_bins, check_tensor
-from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
@@ -31,7 +30,6 @@ class TrainerOutput(Protocol):
     def label_ids(self) -> Any: ...  # (n,) or (n, t), or None
 
 
-@checked
 def loss_func(criterion: nn.Module) -> Callable[..., Tensor]:
     """A criterion as ``Trainer(compute_loss_func=…)``.
 

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant._signatures import checked
 from calibrant.models.base import Classifier
 from calibrant.models.resnet import stem
 
@@ -32,7 +31,6 @@ class DenseLayer(nn.Module):
 class DenseNet(Classifier):
     """DenseNet-121: four dense blocks, and transitions that halve size and channels; names as in torchvision."""
 
-    @checked
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()
         first, pool = stem(channels, STEM_CHANNELS, image_size)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant._signatures import checked
 from calibrant.models.base import Classifier
 
 MAX_SIDE_32, MAX_SIDE_64 = 48, 112  # pixels: the largest images with the stem for 32, and for 64, pixels
@@ -63,7 +62,6 @@ class ResNet(Classifier):
     and pooling for 224. Names are those of torchvision; its weights for 224 pixels can be loaded.
     """
 
-    @checked
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],

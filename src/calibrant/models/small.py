@@ -5,7 +5,6 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant._signatures import checked
 from calibrant.models.base import Classifier
 from calibrant.models.resnet import BasicBlock, ResNet
 
@@ -17,7 +16,6 @@ HIDDEN = (256, 128)
 class SmallResNet(ResNet):
     """Six blocks of 16, 32 and 96 channels behind a stem of stride 2: 0.3 million parameters."""
 
-    @checked
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__(BasicBlock, (2, 2, 2), n_classes, image_size=image_size, channels=channels, widths=WIDTHS)
         self.conv1 = nn.Conv2d(channels, WIDTHS[0], 3, 2, padding=1, bias=False)
@@ -27,7 +25,6 @@ class SmallResNet(ResNet):
 class SmallConvNet(Classifier):
     """Three convolutions of stride 2 with batch normalisation: an epoch of thousands of small images in a second."""
 
-    @checked
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -50,7 +47,6 @@ class SmallConvNet(Classifier):
 class MLP(Classifier):
     """Two hidden layers without batch normalisation: its gradients do not depend on how a batch is divided."""
 
-    @checked
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()
         self.hidden1 = nn.Linear(channels * image_size**2, HIDDEN[0])

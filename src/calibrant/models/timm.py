@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.models.base import Classifier
 
@@ -14,7 +13,6 @@ PREFIX = "timm:"
 class TimmClassifier(Classifier):
     """A model of timm with random weights."""
 
-    @checked
     def __init__(self, name: str, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         super().__init__()
         self.body = _create(name, n_classes, image_size, channels)

@@ -40,6 +40,7 @@ from calibrant.report.scores import (
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
+from calibrant.runs import check_rows
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 TABLES = {  # title and metrics
@@ -127,6 +128,8 @@ def make_table(
         InvalidInputError: all_losses is set for a table other than 2.
     """
     check_choice("table", name, TABLES)
+    check_rows(rows)
+    data = None if data is None else list(data)
     if all_losses and name != "2":
         raise InvalidInputError(f"all_losses belongs to table 2, got table {name}")
     for wanted in data or ():

@@ -93,7 +93,6 @@ class Predictor:
             sample=settings.test_sample,
         )
 
-    @checked
     def predict(self, name: str) -> Predictions:
         """Predict a split or shifted test.
 
