@@ -26,6 +26,7 @@ ON_WINDOWS = os.name == "nt"
 if not ON_WINDOWS:
     import fcntl
 
+MAX_NAME = 255  # bytes, of Linux, macOS and Windows
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
 CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
@@ -57,7 +58,28 @@ REASONS = {  # of errors that have no message
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
     """The folder of data sets: the root, else the environment variable CALIBRANT_DATA, else data."""
-    return Path(root or os.environ.get("CALIBRANT_DATA") or "data")
+    return Path(os.environ.get("CALIBRANT_DATA") or "data" if root is None else check_path("root", root))
+
+
+def check_path(argument: str, value: object) -> str:
+    """A path or URL that a file may have: not empty, of characters that file systems know, in names not too long."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path or not _encodes(path):
+        raise InvalidInputError(f"{argument} must be a path, got {value!r}")
+    if "://" not in path and max(map(len, os.fsencode(path).split(os.fsencode(os.sep)))) > MAX_NAME:
+        raise InvalidInputError(f"{argument} must be a path of names of at most {MAX_NAME} bytes, got {path}")
+    return path
+
+
+def as_path(argument: str, value: object) -> Path:
+    return Path(check_path(argument, value))
+
+
+def _encodes(path: str) -> bool:
+    try:
+        return bool(os.fsencode(path))
+    except UnicodeEncodeError:
+        return False
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -65,10 +87,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
     Raises: InvalidInputError, NoDataError, ResourceError; the file systems of URLs raise these at every use.
     """
-    if not url or "\0" in url:
-        raise InvalidInputError(f"a path must not be empty or have a NUL character, got {url!r}")
     try:
-        filesystem, path = fsspec.core.url_to_fs(url, **_time_limits(url))
+        filesystem, path = fsspec.core.url_to_fs(check_path("path", url), **_time_limits(url))
     except (ValueError, ImportError) as error:
         raise InvalidInputError(f"{url} cannot be opened: {first_line(error)}") from None
     except (TypeError, AttributeError):  # it needs options that a URL cannot give, as dir:// and reference://
@@ -216,10 +236,10 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         kind: One of `KINDS`, for a file that a user names: only a file of that kind is replaced.
 
     Raises:
-        InvalidInputError: The path is empty, or there is a file of another kind.
+        InvalidInputError: It is not a path, or there is a file of another kind.
         ResourceError: The file cannot be written.
     """
-    filesystem, path = filesystem_of(os.fspath(url))
+    filesystem, path = filesystem_of(check_path("path", url))
     if not isinstance(filesystem, LocalFileSystem):
         _check_kind(os.fspath(url), filesystem.cat_file(path, 0, 100) if filesystem.isfile(path) else b"", kind)
         temporary = f"{path}.{uuid4().hex}.tmp"
@@ -333,9 +353,9 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The tables of a TOML file. Raises: NoDataError, ResourceError, CorruptFileError."""
+    """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
     try:
-        content = Path(path).read_bytes()
+        content = as_path("path", path).read_bytes()
         is_sealed(content, path)  # refuses a damaged copy of an experiment file
         return tomllib.loads(content.decode())
     except OSError as error:

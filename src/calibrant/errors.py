@@ -5,13 +5,14 @@ import re
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}:/\S*")  # pathlib makes http:/ of http://; one letter is a drive
 PUNCTUATION = ":;,.'\")]}>"  # behind a URL in a sentence
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")  # of fsspec: simplecache::s3://…
+MAX_MESSAGE = 1000  # characters; a value that a message shows may be of any length
 
 
 class CalibrantError(Exception):
     """Base of every error that calibrant raises; its message is one line, without the secrets of URLs."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_one_line(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class InvalidInputError(CalibrantError, ValueError):
@@ -62,6 +63,11 @@ class InterruptedRunError(CalibrantError, RuntimeError):
 
 class FailedRunsError(CalibrantError, RuntimeError):
     """Some runs of an experiment failed; the others are done."""
+
+
+def _one_line(text: str) -> str:
+    line = printable(re.sub(r"\n\s+", " ", text))  # arrays are shown with indented lines
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} … {line[-MAX_MESSAGE // 2 :]}"
 
 
 def printable(text: str) -> str:

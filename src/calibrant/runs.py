@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, read_error, write_error
-from calibrant.errors import CorruptFileError
+from calibrant.errors import CorruptFileError, InvalidInputError
 
 RAW = "none"  # the calibrator of predictions that are not calibrated
 UNSHIFTED = "none"  # the shift of the unshifted test
@@ -92,6 +92,12 @@ CURVES = pa.schema(
     | _TEST
     | {"curve": pa.string(), "point": pa.int64(), "x": pa.float64(), "y": pa.float64(), "weight": pa.float64()}
 )
+
+
+def check_rows(rows: pa.Table) -> None:
+    """Check that a table has the columns of the rows of an experiment. Raises: InvalidInputError."""
+    if lacking := [name for name in ROWS.names if name not in rows.column_names]:
+        raise InvalidInputError(f"rows must have the columns of an experiment, and have no {lacking[0]}")
 
 
 def run_keys(rows: pa.Table) -> dict[str, RunKey]:

@@ -22,7 +22,7 @@ class Shift:
     @classmethod
     def parse(cls, text: str) -> Self:
         """The shift of this name. Raises: InvalidInputError."""
-        corruption, _, severity = text.rpartition("-")
+        corruption, _, severity = text.rpartition("-") if isinstance(text, str) else ("", "", "")
         if not corruption or not (severity.isascii() and severity.isdecimal()):
             raise InvalidInputError(f"a shift must be a corruption and a severity, as fog-3, got {text!r}")
         return cls(corruption, int(severity))

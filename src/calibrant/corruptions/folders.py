@@ -14,11 +14,12 @@ from PIL import Image
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer, check_path
+from calibrant._checks import check_integer
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, check_folder, make_folder, read_error
+from calibrant._files import as_path, atomic_write, check_folder, make_folder, read_error
 from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
 from calibrant._progress import Advance, ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
 from calibrant.corruptions.table import CORRUPTIONS
@@ -41,6 +42,7 @@ class CorruptedFiles:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
+@checked
 def corrupt_folder(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -73,7 +75,7 @@ def corrupt_folder(
         InvalidInputError: an option breaks its rule, or the target lies in the source or has other settings.
         ResourceError: the target cannot be written.
     """
-    source, target = Path(check_path("source", source)), Path(check_path("target", target))
+    source, target = as_path("source", source), as_path("target", target)
     if (name is None) != (severity is None):
         raise InvalidInputError(f"a corruption needs a severity from 1 to 5, got {name} and {severity}")
     if name is not None and severity is not None:

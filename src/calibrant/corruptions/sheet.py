@@ -1,13 +1,12 @@
 """The contact sheet: one image under all corruptions at all severities."""
 
 import os
-from pathlib import Path
 from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._checks import check_path
-from calibrant._files import atomic_write, check_output
+from calibrant._files import as_path, atomic_write, check_output, check_path
+from calibrant._signatures import checked
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image
 from calibrant.corruptions.table import CORRUPTIONS
@@ -18,6 +17,7 @@ MAX_SIDE_SHOWN, MIN_TILE = 224, 96  # pixels: larger images are shrunk first, sm
 GAP = 4
 
 
+@checked
 def save_sheet(
     path: str | os.PathLike[str], target: str | os.PathLike[str], **options: Unpack[CorruptOptions]
 ) -> Image.Image:
@@ -37,9 +37,10 @@ def save_sheet(
         InvalidInputError: the target is the image, or a file that is not PNG.
         ResourceError: the target cannot be written.
     """
-    if not Path(path).is_file():
+    path = as_path("path", path)
+    if not path.is_file():
         raise NoDataError(f"{path} cannot be drawn: there is no such file")
-    image = decode_image(Path(path))
+    image = decode_image(path)
     if isinstance(image, str):
         raise CorruptFileError(f"{path} cannot be drawn: {image}")
     check_output(check_path("target", target), "a PNG image", [os.fspath(path)])

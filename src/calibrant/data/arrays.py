@@ -16,6 +16,7 @@ from torch import Tensor
 import calibrant
 from calibrant._digests import is_sealed, with_seal
 from calibrant._files import atomic_write
+from calibrant._signatures import checked
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
 from calibrant.data.splits import validation_rows
@@ -41,6 +42,7 @@ class ArrayData(DataSet):
         image_size: native_size or None.
     """
 
+    @checked
     def __init__(
         self,
         name: str,

@@ -9,15 +9,17 @@ from hashlib import blake2b
 from typing import ClassVar
 
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from calibrant._checks import check_integer
 from calibrant._files import data_folder
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.image_files import ImageFiles
 from calibrant.data.splits import class_prior, validation_rows
-from calibrant.errors import NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
@@ -59,6 +61,7 @@ class Split:
             found.update(name.as_buffer())
         return found.hexdigest()
 
+    @checked
     def where(self, mask: Tensor) -> "Split":
         """The rows that a mask selects; the key of each image is its new row.
 
@@ -68,9 +71,13 @@ class Split:
         Returns:
             The selected rows.
         """
+        if mask.dtype != torch.bool or mask.shape != (len(self),):
+            got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+            raise InvalidInputError(f"mask must be booleans of shape ({len(self)},), got {got}")
         images = self.images[mask] if isinstance(self.images, Tensor) else self.images.where(mask)
         return self._with_rows(images, mask.nonzero()[:, 0])
 
+    @checked
     def sample(self, n_rows: int) -> "Split":
         """A sample of the rows in their order, each class in proportion; images keep their keys.
 
@@ -92,6 +99,7 @@ class Split:
         columns = {name: _rows_of(values, rows.tolist()) for name, values in self.columns.items()}
         return Split(images, self.labels[rows], columns)
 
+    @checked
     def under(self, shift: Shift) -> "Split":
         """The same rows under a corruption; the key of each image is its row.
 
@@ -107,6 +115,7 @@ class Split:
             images = replace(self.images, corruption=Corrupt(shift.corruption, shift.severity, seed=SHIFT_SEED))
         return replace(self, images=images).with_shift(shift, "generated")
 
+    @checked
     def with_shift(self, shift: Shift, origin: str) -> "Split":
         """The same rows with the columns corruption, severity and origin.
 
@@ -171,6 +180,7 @@ class DataSet(ABC):
         corrupted = corruption_shifts()
         return [name for name in (*self.splits, *self.shifts) if name not in corrupted]
 
+    @checked
     def split(self, name: str) -> Split:
         """Read a split or a shifted test.
 

@@ -17,6 +17,7 @@ from calibrant._files import (
     write_error,
 )
 from calibrant._progress import ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.data.archives import unpack
 from calibrant.data.sources import ARCHIVES, Download
 from calibrant.data.table import find_info
@@ -48,6 +49,7 @@ class FetchedFile:
     sha256: str | None
 
 
+@checked
 def fetch(
     name: str, root: str | os.PathLike[str] | None = None, *, keep: bool = False, bar: ProgressBar = no_bar
 ) -> list[FetchedFile]:

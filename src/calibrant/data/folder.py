@@ -5,6 +5,7 @@ from functools import cached_property
 
 from torch import Tensor, bincount
 
+from calibrant._signatures import checked
 from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.image_files import IMAGE_SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
@@ -31,6 +32,7 @@ class ImageFolder(DataSet):
 
     can_be_fetched = False
 
+    @checked
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
         super().__init__("image_folder", root, image_size=DEFAULT_SIZE if image_size is None else image_size)
 

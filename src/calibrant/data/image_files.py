@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calibrant._files import read_error
 from calibrant._images import open_image
+from calibrant._signatures import checked
 from calibrant.corruptions import Corrupt
 from calibrant.errors import InvalidInputError, NoDataError
 
@@ -69,6 +70,7 @@ class ImageFiles:
         return images if self.corruption is None else self.corruption(images, numbers)
 
 
+@checked
 def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Tensor:
     """Read the image in a file.
 

@@ -6,7 +6,14 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from calibrant._checks import check_integer, check_integer_labels, check_label_range
+from calibrant._signatures import checked
+from calibrant.errors import InvalidInputError
 
+MAX_CLASSES = 1_000_000
+
+
+@checked
 def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     """The rows that are held out for validation: each class in proportion, chosen by a hash of the row number.
 
@@ -19,9 +26,14 @@ def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     Returns:
         A mask, bool (n,).
 
+    Raises:
+        InvalidInputError: A label is no class, or there are none, or fewer rows than are to be held out.
+
     >>> validation_rows(torch.tensor([0, 0, 0, 0, 1, 1]), 3).sum()
     tensor(3)
     """
+    labels = _check_labels(labels, MAX_CLASSES)
+    check_integer("n_validation", n_validation, 0, len(labels))
     ranks = _ranks(len(labels))
     counts = torch.bincount(labels)
     quotas = counts * n_validation // len(labels)
@@ -45,6 +57,7 @@ def _ranks(n_rows: int) -> Tensor:
     return ranks
 
 
+@checked
 def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     """The share of each class.
 
@@ -55,7 +68,19 @@ def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     Returns:
         The shares, float64 (n_classes,).
 
+    Raises:
+        InvalidInputError: A label is no class, or there are none.
+
     >>> class_prior(torch.tensor([0, 0, 0, 2]), 3)
     tensor([0.7500, 0.0000, 0.2500], dtype=torch.float64)
     """
+    labels = _check_labels(labels, check_integer("n_classes", n_classes, 1, MAX_CLASSES))
     return torch.bincount(labels, minlength=n_classes).double() / len(labels)
+
+
+def _check_labels(labels: Tensor, n_classes: int) -> Tensor:
+    if labels.numel() == 0:
+        raise InvalidInputError("labels must not be empty")
+    labels = check_integer_labels("labels", labels, (labels.numel(),))
+    check_label_range(labels, n_classes, None)
+    return labels

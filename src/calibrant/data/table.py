@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data import cifar, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData
@@ -212,6 +213,7 @@ def find_info(name: str) -> DatasetInfo:
     return known[check_choice("data", name, known)]
 
 
+@checked
 def open_dataset(name: str, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> DataSet:
     """Open a data set; nothing is read before a split is.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant._files import read_error
+from calibrant._signatures import checked
 from calibrant.data.base import DataSet, Split
 from calibrant.data.image_files import ImageFiles, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
@@ -36,6 +37,7 @@ class TinyImageNet(DataSet):
         image_size: The side to which images are resized, 64 by default.
     """
 
+    @checked
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
         super().__init__("tiny_imagenet", root, image_size=NATIVE_SIZE if image_size is None else image_size)
         self.folder = self.root / FOLDER

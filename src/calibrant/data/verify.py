@@ -11,6 +11,7 @@ from typing import Any
 
 from calibrant._files import data_folder, first_line
 from calibrant._progress import ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.corruptions.severities import PARAMETERS
 from calibrant.data.base import DataSet
 from calibrant.data.image_files import ImageFiles, read_image
@@ -89,6 +90,7 @@ def file_digest(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
+@checked
 def check_data(
     name: str, root: str | os.PathLike[str] | None = None, *, deep: bool = False, bar: ProgressBar = no_bar
 ) -> list[Finding]:

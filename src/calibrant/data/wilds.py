@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from calibrant._signatures import checked
 from calibrant.data.base import DataSet, Split
 from calibrant.data.csv_columns import CsvColumns, mask, read_csv_columns
 from calibrant.data.image_files import ImageFiles
@@ -60,6 +61,7 @@ class WildsData(DataSet):
 
     shifts = SHIFTS
 
+    @checked
     def __init__(
         self,
         name: str,

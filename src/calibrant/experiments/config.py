@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibrant._files import read_toml
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments.folder import EXPERIMENT
 from calibrant.runs import RunKey
@@ -119,6 +120,7 @@ KNOWN_KEYS = {
 }
 
 
+@checked
 def read_experiment(path: str | os.PathLike[str]) -> Experiment:
     """Read an experiment file; every name and every run in it is checked.
 

@@ -9,11 +9,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._checks import check_integer, check_path
-from calibrant._files import check_folder, hold_lock, make_folder
+from calibrant._checks import check_integer
+from calibrant._files import as_path, check_folder, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant._signals import handle_signals, interrupt
+from calibrant._signatures import checked
 from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
@@ -81,6 +82,7 @@ class ExperimentResult:
     missing: tuple[str, ...]
 
 
+@checked
 def run_experiment(
     file: str | os.PathLike[str],
     *,
@@ -127,20 +129,18 @@ def plan_experiment(
 
     Raises: InvalidInputError where the folder has a run of other settings, or is that of a run.
     """
-    if output is not None:
-        check_path("output", output)
     experiment = read_experiment(file)
-    folder = ExperimentFolder(Path(output or experiment.output or "runs"))
+    folder = ExperimentFolder(as_path("output", experiment.output or "runs" if output is None else output))
     check_folder(folder.path, "an experiment")
     config = EvaluationConfig.of(experiment)
     states: dict[RunKey, RunState] = dict.fromkeys(experiment.runs, "to do")
     begun = {path.name for path in folder.path.glob("*")}  # of 100,000 runs, few need a look at their files
-    checked: set[tuple[object, ...]] = set()
+    seen: set[tuple[object, ...]] = set()
     for key, settings in experiment.runs.items():
         source = settings.data, settings.root, settings.image_size, settings.shifts
-        if source not in checked:
+        if source not in seen:
             _check_data(key, settings, experiment)
-            checked.add(source)
+            seen.add(source)
         if key.name in begun:
             run = folder.run(key.name)
             check_same_settings(run, settings)

@@ -12,8 +12,10 @@ import torch
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
+from calibrant.runs import check_rows
 from calibrant.shifts import Shift
 
 SampleImages = dict[str, dict[str, npt.NDArray[np.uint8]]]
@@ -28,6 +30,7 @@ SHOWN_FIRST = (
 SHOWN_SEVERITY = 3
 
 
+@checked
 def sample_images(
     rows: pa.Table,
     root: str | Path | None = None,
@@ -50,6 +53,7 @@ def sample_images(
         NoDataError: A data set is missing, or the experiment has no such tests of it.
         UnknownNameError: The experiment has no such data set.
     """
+    check_rows(rows)
     known = sorted(pc.unique(rows["data"]).to_pylist())
     names = [check_choice("data of the experiment", name, known) for name in data] or known
     if severity is not None:

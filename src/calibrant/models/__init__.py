@@ -5,6 +5,7 @@ from functools import partial
 
 from calibrant._checks import check_integer
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet
 from calibrant.models.own import import_model
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+@checked
 def check_model(name: str) -> str:
     """Check the name of a model.
 
@@ -56,6 +58,7 @@ def check_model(name: str) -> str:
     return name if name.startswith(PREFIX) else check_choice("model", name, MODELS)
 
 
+@checked
 def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> Classifier:
     """Build a model; its weights are drawn from torch's generator.
 

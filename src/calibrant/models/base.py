@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from calibrant._signatures import checked
+
 
 class Classifier(nn.Module, ABC):
     """A classifier whose last layer is linear.
@@ -46,6 +48,7 @@ class Classifier(nn.Module, ABC):
         return logits
 
 
+@checked
 def n_parameters(model: nn.Module) -> int:
     """The number of parameters.
 

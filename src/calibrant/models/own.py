@@ -8,9 +8,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
 
 
+@checked
 def import_model(source: str) -> nn.Module | Callable[[Tensor], Tensor]:
     """Import a model from a Python module.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from calibrant._digests import UNSEALED, is_sealed, parse_record, seal
 from calibrant._files import atomic_write, read_error
+from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
@@ -20,6 +21,7 @@ TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
 SEAL_KEY = "seal"  # of the digest of the file, in our record
 
 
+@checked
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Write tensors and a JSON record to a file, atomically.
 
@@ -37,6 +39,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], r
         file.write(seal(save(plain, {TENSORS_METADATA_KEY: text})))
 
 
+@checked
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors of a file.
 
@@ -71,6 +74,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     return tensors, {name: value for name, value in record.items() if name != SEAL_KEY}
 
 
+@checked
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Load the weights of a model from a file; a last layer for another number of classes is left as it is.
 

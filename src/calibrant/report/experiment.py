@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from calibrant import __version__
 from calibrant._files import atomic_write, make_folder
+from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, MissingExtraError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
 from calibrant.report.charts import skip_validation, with_notes
@@ -55,6 +56,7 @@ PROGRESS_COLUMNS = [
 ]
 
 
+@checked
 def write_experiment(
     folder: ExperimentPath,
     *,

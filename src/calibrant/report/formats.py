@@ -12,6 +12,7 @@ from itertools import chain
 from rich.cells import cell_len
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import printable, without_secrets
 from calibrant.report.table import BEST, Cell, Column, Table
 
@@ -22,6 +23,7 @@ MAX_TABULARS = 3  # in one float
 FORMULA_STARTS = tuple("=+-@＝＋－＠")  # for spreadsheets; tabs and line breaks are escaped
 
 
+@checked
 def render(table: Table, format: str, *, width: int = 100) -> str:
     """Format a table.
 

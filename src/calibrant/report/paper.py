@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
 from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
@@ -39,6 +40,7 @@ from calibrant.report.scores import (
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
+from calibrant.runs import check_rows
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 TABLES = {  # title and metrics
@@ -99,6 +101,7 @@ def published(key: ScoreKey) -> tuple[str, str] | None:
     return None if key.variant else _read_published().get(row)
 
 
+@checked
 def make_table(
     rows: pa.Table,
     name: str,
@@ -125,6 +128,8 @@ def make_table(
         InvalidInputError: all_losses is set for a table other than 2.
     """
     check_choice("table", name, TABLES)
+    check_rows(rows)
+    data = None if data is None else list(data)
     if all_losses and name != "2":
         raise InvalidInputError(f"all_losses belongs to table 2, got table {name}")
     for wanted in data or ():

@@ -10,10 +10,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from calibrant._checks import check_path
-from calibrant._files import check_folder, make_folder
+from calibrant._files import as_path, check_folder, make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
+from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, import_model, load_weights
@@ -74,7 +74,7 @@ class Predictor:
             NoDataError: The run has no weights, or the data set is missing.
             InvalidInputError: The data set has other classes.
         """
-        run = RunFolder(Path(path))
+        run = RunFolder(as_path("path", path))
         settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
@@ -198,6 +198,7 @@ def predict(model: ModelLike, data: DataSet, name: str, *, features: bool = Fals
     return Predictor(model, data, new_fabric(device), features).predict(name)
 
 
+@checked
 def predict_run(
     path: str | os.PathLike[str],
     names: Iterable[str] = (),
@@ -229,7 +230,7 @@ def predict_run(
     """
     predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
     if output is not None:
-        return _write(predictor, names, Path(check_path("output", output)), bar)
+        return _write(predictor, names, as_path("output", output), bar)
     if not run.done.exists():
         raise InvalidInputError(f"{path} is not finished: give another folder as output")
     files = _write(predictor, names, run.predictions, bar)
@@ -237,6 +238,7 @@ def predict_run(
     return files
 
 
+@checked
 def predict_model(
     model: str | ModelLike,
     data: str,
@@ -274,7 +276,7 @@ def predict_model(
     metadata = {"model": model} if isinstance(model, str) else {}
     loaded = import_model(model) if isinstance(model, str) else model
     predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata)
-    return _write(predictor, names, Path(check_path("output", output)), bar)
+    return _write(predictor, names, as_path("output", output), bar)
 
 
 def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._checks import check_path
+from calibrant._files import as_path
 from calibrant._signals import StopRequest, handle_signals
+from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@checked
 def train(
     settings: Settings, folder: str | os.PathLike[str], *, scored: bool = True, callback: TrainingCallback | None = None
 ) -> Path:
@@ -51,7 +53,7 @@ def train(
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal stopped the run.
     """
-    run, callback = RunFolder(Path(check_path("folder", folder))), callback or TrainingCallback()
+    run, callback = RunFolder(as_path("folder", folder)), callback or TrainingCallback()
     try:
         check_settings(settings)
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
