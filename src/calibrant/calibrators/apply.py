@@ -39,7 +39,8 @@ def apply_calibrator(
         The number of rows.
 
     Raises:
-        InvalidInputError: The rows are those of the fit, or their classes or features do not match it.
+        InvalidInputError: The rows are those of the fit, or their classes or features do not match it; or a calibrated
+            row is no distribution. No file is then written.
     """
     if features is not None and len(features) != scan.n_rows:
         raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
@@ -51,7 +52,7 @@ def apply_calibrator(
             if not allow_same_rows:
                 leak.add(batch)
             rows = batch if features is None else batch.with_features(features[start : start + len(batch)])
-            yield calibrator.calibrate(replace(rows, metadata=scan.metadata))
+            yield calibrator.calibrate(replace(rows, metadata=scan.metadata), first_row=start)
             start += len(batch)
             if progress is not None:
                 progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))

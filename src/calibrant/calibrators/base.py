@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import check_all_labelled, check_class_names, check_integer
+from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_integer
 from calibrant._files import first_line
 from calibrant.calibrators.checks import (
     check_feature_count,
@@ -146,17 +146,19 @@ class Calibrator(ABC):
             self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 
-    def calibrate(self, predictions: Predictions) -> Predictions:
+    def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
         """Calibrate predictions without checking for rows of the fit.
 
         Args:
             predictions: Rows of the same classes. Labels are not needed.
+            first_row: The number of the first row in error messages.
 
         Returns:
             The same rows with calibrated logits.
 
         Raises:
-            InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes.
+            InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes; or a
+                calibrated row is no distribution.
         """
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
@@ -164,11 +166,9 @@ class Calibrator(ABC):
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
-        return replace(
-            predictions,
-            logits=self._calibrated_logits(predictions),
-            metadata={**predictions.metadata, "calibrator": record},
-        )
+        logits = self._calibrated_logits(predictions)
+        check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
+        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
 
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits, block by block."""

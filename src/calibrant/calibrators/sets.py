@@ -202,8 +202,8 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
-    def calibrate(self, predictions: Predictions) -> Predictions:
-        calibrated = super().calibrate(predictions)
+    def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
+        calibrated = super().calibrate(predictions, first_row=first_row)
         columns, number = self._sets_of(predictions)
         n_rows = np.bincount(number)
         record = {"sets": list(columns), "n_sets": len(n_rows), "n_small_sets": int((n_rows < MIN_SET_ROWS).sum())}
