@@ -39,6 +39,11 @@ def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]
         yield slice(start, min(start + step, n))
 
 
+def sum_of(values: Tensor) -> float:
+    """The sum of all values in float64, in an order that the number of threads does not change, as it does torch's."""
+    return float(values.numpy().sum(dtype=np.float64))
+
+
 def floats(argument: str, values: ArrayLike) -> Tensor:
     """Numbers as a float32 or float64 tensor on the CPU; half precision becomes float32."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._arrays import UNKNOWN, blocks
+from calibrant._arrays import UNKNOWN, blocks, sum_of
 from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_integer
 from calibrant._files import first_line
 from calibrant.calibrators.checks import (
@@ -339,5 +339,5 @@ def mean_nll(predictions: Predictions, weights: Tensor | None = None) -> float:
         nll = nn.functional.cross_entropy(logits, labels, reduction="none").double()
         if weights is not None:
             nll = torch.where(weights[rows] > 0, nll * weights[rows], 0.0)
-        total += float(nll.sum())
-    return total / (len(predictions) if weights is None else float(weights.sum()))
+        total += sum_of(nll)
+    return total / (len(predictions) if weights is None else sum_of(weights))

@@ -24,6 +24,7 @@ from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DistanceTemperatureModule, ScoreTemperatureModule
 from calibrant.errors import InvalidInputError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 LOGIT_SCORES = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
@@ -58,6 +59,7 @@ class ConditionalTemperature(Calibrator):
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
         """Minimize the NLL, convex in the values at the knots, with a prior around the temperature of all rows.
 
@@ -122,6 +124,7 @@ class DensityAwareScaling(Calibrator):
             raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
         """Minimize the NLL over w₀ > 0 and w₁ ≥ 0.
 

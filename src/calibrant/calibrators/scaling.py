@@ -18,6 +18,7 @@ from calibrant.calibrators.checks import check_likely_labels, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import AffineModule
 from calibrant.errors import NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 AFFINE_BLOCK = 2**17  # logits computed at once
@@ -49,6 +50,7 @@ class AffineScaling(Calibrator):
         check_shape("bias", self.bias, (k,))
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """Maximize the likelihood times the prior.
 

@@ -29,6 +29,7 @@ from calibrant.calibrators.maps import (
 from calibrant.calibrators.modules import SetTemperatureModule
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
@@ -85,6 +86,7 @@ class SetTemperature(Calibrator):
             check_shape("constants of prior", constants, (3,))
 
     @classmethod
+    @one_thread()
     def fit(
         cls,
         validation: Predictions,

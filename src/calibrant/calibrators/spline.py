@@ -14,6 +14,7 @@ from calibrant.calibrators.binning import FloatVector, cumulative
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import ConfidenceModule
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 SPLINE_POINTS = 513  # at which the function is stored
@@ -45,6 +46,7 @@ class SplineCalibration(Calibrator):
         check_positive("scale", self.scale)
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
         """Fit the spline by least squares.
 
