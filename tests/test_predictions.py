@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -298,6 +299,10 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("logits", pa.array([[1.0, 2.0], None]), None, r"logits .*row 1\b"),
     ("logits", pa.array([[1.0, 2.0], [None, 1.0]]), None, r"logits .*row 1\b"),
     ("logits", [["a", "b"]], None, r"^logits must be numbers: can't convert np\.ndarray of type numpy\.str_$"),
+    ("logits", torch.eye(3).to_sparse(), None, r"^logits must be a dense tensor, got torch\.sparse_coo$"),
+    ("logits", torch.eye(3, device="meta"), None, r"^logits must be a dense tensor, got meta$"),
+    ("logits", np.eye(3, dtype=complex), None, r"^logits must be real numbers, got torch\.complex128$"),
+    ("logits", torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64, device="meta"), r"labels must be a dense tensor"),
     ("logits", np.ma.masked_equal(np.ones((2, 3)), 1), None, r"logits must be numbers, got masked values"),
     ("logits", pa.array([], pa.list_(pa.float32())), None, r"logits must have shape \(n, k\) with k > 1, got \(0, 0\)"),
     ("probs", [[0.5, 0.5], [0.5, 0.25]], None, r"probs .*0\.75.* row 1\b"),
@@ -328,7 +333,35 @@ REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(features=torch.zeros(3, 2)), r"features must have shape \(10, f\)"),
     (lambda: example(features=torch.zeros(N_ROWS, 0)), r"features must have shape .* f > 0, got \(10, 0\)"),
     (lambda: example(class_names=["a", "b"]), r"class_names must have one name for each of 3 classes, got 2"),
+    (lambda: example(class_names=["a", "b", "a"]), r"class_names must be distinct, got 'a' more than once"),
+    (lambda: example(class_names={"a", "b", "c"}), r"class_names must be strings in order, got set"),
+    (lambda: example(columns=["A"] * N_ROWS), r"columns must be a mapping of names to values, got list"),
+    (lambda: example(columns={"hospital": set(range(N_ROWS))}), r"columns must have values in order, got set in 'hosp"),
+    (
+        lambda: example(columns={"hospital": torch.zeros(N_ROWS, device="meta")}),
+        r"column 'hospital' must be a dense tensor, got meta",
+    ),
+    (
+        lambda: example(columns=pd.DataFrame([[1, 2]] * N_ROWS, columns=["a", "a"])),
+        r"columns must have distinct names, got 'a' more than once",
+    ),
+    (lambda: example(metadata="x"), r"metadata must be Mapping, got str"),
+    (lambda: example(ignore_index="x"), r"ignore_index must be an integer from .*, got x"),
+    (lambda: example(ignore_index=True), r"ignore_index must be an integer from .*, got True"),
+    (lambda: example(features=np.ma.masked_less(np.ones((N_ROWS, 2)), 2)), r"features must be numbers, got masked"),
+    (lambda: example(features=np.zeros((N_ROWS, 2), "datetime64[s]")), r"features must be numbers: can't convert"),
+    (lambda: example(features=torch.zeros(N_ROWS, 2, dtype=torch.complex64)), r"features must be real numbers"),
+    (lambda: Predictions.concat("ab"), r"parts must be predictions in order, got str"),
+    (lambda: Predictions.concat([None]), r"parts must be Predictions, got NoneType"),
+    (lambda: Predictions.load({"a.parquet", "b.parquet"}), r"paths must be paths in order, got set"),
+    *((lambda path=path: example().save(path), "path must be a path, got") for path in ("", "a\0b", "\ud800", b"a", 3)),
+    (lambda: Predictions.load(""), r"paths must be a path, got ''"),
     (lambda: example()[torch.ones(N_ROWS + 1, dtype=torch.bool)], r"rows must be a slice, 10 booleans"),
+    (lambda: example()[["a"]], r"rows must be row numbers: can't convert"),
+    (
+        lambda: example().where(hospital=[["A"]]),
+        r"hospital must be compared with values of its type string, got \[\['A'",
+    ),
     (lambda: example()[torch.tensor([0, N_ROWS])], r"rows must lie in \[0, 9\], got 10"),
     (
         lambda: example(columns={"time": pa.array([2**61] * N_ROWS, pa.timestamp("us"))}).groups("time"),
@@ -378,6 +411,8 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"^unknown column 'hospitl'; did you mean 'hospital'\?$"):
         example().where(hospitl="A")
+    with pytest.raises(UnknownNameError, match=r"^unknown column 'nope'; known: hospital, severity$"):
+        example().select(["nope"])
 
 
 # Fingerprint

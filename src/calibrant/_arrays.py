@@ -15,6 +15,7 @@ from calibrant._checks import (
     check_fits_int64,
     check_has_mass,
     check_probabilities,
+    check_tensor,
 )
 from calibrant.errors import InvalidInputError
 
@@ -51,9 +52,9 @@ def floats(argument: str, values: ArrayLike) -> Tensor:
         if not pa.types.is_floating(values.type):
             return list_matrix(values, argument, 0, None)
         values = values.to_numpy(zero_copy_only=False)
-    tensor = _to_tensor(f"{argument} must be numbers", values)
-    if tensor.dtype == torch.bool or tensor.is_complex():
-        raise InvalidInputError(f"{argument} must be real numbers, got {tensor.dtype}")
+    tensor = to_tensor(argument, "numbers", values)
+    if tensor.dtype == torch.bool:
+        raise InvalidInputError(f"{argument} must be numbers, got {tensor.dtype}")
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
@@ -62,20 +63,23 @@ def integers(labels: ArrayLike, n_classes: int) -> Tensor:
     labels = labels.combine_chunks() if isinstance(labels, pa.ChunkedArray) else labels
     if isinstance(labels, pa.Array):
         return label_column(labels, "labels", n_classes, 0)
-    tensor = _to_tensor("labels must be integers", labels)
+    tensor = to_tensor("labels", "integers", labels)
     if tensor.dtype == torch.bool:
         check_boolean_labels("labels", n_classes)
     return tensor.long() if tensor.numel() == 0 else tensor  # an empty list has no type
 
 
-def _to_tensor(rule: str, values: ArrayLike) -> Tensor:
+def to_tensor(argument: str, what: str, values: ArrayLike) -> Tensor:
+    """Real numbers as a tensor on the CPU, out of the graph."""
     if np.ma.is_masked(values):  # numpy.asarray would take what the mask hides
-        raise InvalidInputError(f"{rule}, got masked values")
+        raise InvalidInputError(f"{argument} must be {what}, got masked values")
     try:
-        return values.detach().cpu() if isinstance(values, Tensor) else as_tensor(np.asarray(values))
+        tensor = values if isinstance(values, Tensor) else as_tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
         reason = str(error).partition(". ")[0]  # torch goes on with all types that it knows
-        raise InvalidInputError(f"{rule}: {reason}") from None
+        raise InvalidInputError(f"{argument} must be {what}: {reason}") from None
+    check_tensor(argument, tensor)
+    return tensor.detach().cpu()
 
 
 def label_column(column: pa.Array, argument: str, n_classes: int, first_row: int) -> Tensor:

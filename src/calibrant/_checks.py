@@ -1,11 +1,12 @@
 """Input validation that several packages share."""
 
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,12 +15,32 @@ from calibrant.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+UNORDERED = (str, bytes, set, frozenset, Mapping)  # or one value, as text is
+MAX_BINS = 10_000  # of the confidence: with more, rows hardly ever share one
 PRIOR_TOLERANCE = 1e-3  # from 1, of the sum of a prior printed with four digits
 
 
+def check_instance(argument: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidInputError(f"{argument} must be {names}, got {type(value).__name__}")
+
+
+def check_callable(argument: str, value: object) -> None:
+    if not callable(value):
+        raise InvalidInputError(f"{argument} must be callable, got {type(value).__name__}")
+
+
 def check_tensor(argument: str, value: object) -> None:
+    """A tensor whose numbers are there to be read: real, dense and in memory."""
     if not isinstance(value, Tensor):
         raise InvalidInputError(f"{argument} must be a tensor, got {type(value).__name__}")
+    if value.is_nested or value.layout != torch.strided or value.is_meta or value.is_quantized:
+        kind = "nested" if value.is_nested else "meta" if value.is_meta else value.dtype if value.is_quantized else None
+        raise InvalidInputError(f"{argument} must be a dense tensor, got {kind or value.layout}")
+    if value.is_complex():
+        raise InvalidInputError(f"{argument} must be real numbers, got {value.dtype}")
 
 
 def is_a(kind: type, value: object) -> bool:
@@ -27,29 +48,40 @@ def is_a(kind: type, value: object) -> bool:
     return isinstance(value, kind)
 
 
-def check_path(argument: str, value: object) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise InvalidInputError(f"{argument} must be a path, got {value!r}")
-    return os.fspath(value)
-
-
 def check_integer(argument: str, value: int, minimum: int, maximum: int | None = None) -> int:
-    if not is_a(Integral, value) or value < minimum or (maximum is not None and value > maximum):
+    is_integer = is_a(Integral, value) and not isinstance(value, bool)
+    if not is_integer or value < minimum or (maximum is not None and value > maximum):
         rule = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
         raise InvalidInputError(f"{argument} must be an integer {rule}, got {value}")
     return int(value)
 
 
+def check_n_bins(n_bins: int) -> int:
+    return check_integer("n_bins", n_bins, 1, MAX_BINS)
+
+
+def check_flag(argument: str, value: bool) -> bool:
+    """True or False, and not what merely counts as one of them, such as the text "no"."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidInputError(f"{argument} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def _check_real(argument: str, value: float, rule: str, holds: Callable[[float], bool]) -> float:
     if isinstance(value, bool) or not is_a(Real, value):
         raise InvalidInputError(f"{argument} must be a number, got {value!r}")
-    if not holds(value):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not holds(number):
         raise InvalidInputError(f"{argument} must {rule}, got {value}")
-    return float(value)
+    return number
 
 
 def check_number(argument: str, value: float, *, minimum: float = -math.inf, maximum: float = math.inf) -> float:
-    rule = f"be a finite number in [{minimum:g}, {maximum:g}]"
+    bounded = math.isfinite(minimum) or math.isfinite(maximum)
+    rule = "be a finite number" + (f" in [{minimum:g}, {maximum:g}]" if bounded else "")
     return _check_real(argument, value, rule, lambda x: minimum <= x <= maximum and math.isfinite(x))
 
 
@@ -192,14 +224,33 @@ def check_boolean_labels(argument: str, n_classes: int) -> None:
         raise InvalidInputError(f"{argument} must be integers for {n_classes} classes, got booleans")
 
 
+def in_order(argument: str, what: str, values: Iterable[T]) -> Iterator[T]:
+    """Several values in an order that the caller chose: not a set or a mapping, nor one text."""
+    if not isinstance(values, UNORDERED):
+        with suppress(TypeError, RuntimeError):  # not iterable, or a nested tensor
+            return iter(values)
+    raise InvalidInputError(f"{argument} must be {what} in order, got {type(values).__name__}")
+
+
+def several(argument: str, what: str, values: str | Iterable[T]) -> tuple[T | str, ...]:
+    """One text, or the values of an iterable."""
+    if isinstance(values, str):
+        return (values,)
+    with suppress(TypeError, RuntimeError):  # not iterable, or a nested tensor
+        return tuple(values)
+    raise InvalidInputError(f"{argument} must be {what}, got {type(values).__name__}")
+
+
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    found = tuple(names)
-    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+    found = tuple(in_order("class_names", "strings", names))
+    if not all(isinstance(name, str) for name in found):
         raise InvalidInputError(f"class_names must be strings, got {names!r}")
     if len(found) != n_classes:
         raise InvalidInputError(f"class_names must have one name for each of {n_classes} classes, got {len(found)}")
+    if (twice := repeated_name(found)) is not None:
+        raise InvalidInputError(f"class_names must be distinct, got {twice!r} more than once")
     return found
 
 
@@ -212,24 +263,38 @@ def check_columns(columns: "Mapping[str, Any] | pa.Table | None", n: int, reserv
     """Columns of n values, none of a reserved name."""
     import pyarrow as pa
 
-    if columns is None or len(columns) == 0:
-        return pa.table({"_": pa.nulls(n)}).drop_columns("_")
+    if columns is None:
+        columns = {}
     if isinstance(columns, pa.Table):
-        if (twice := repeated_name(columns.column_names)) is not None:
-            raise InvalidInputError(f"columns must have distinct names, got {twice!r} more than once")
-        columns = dict(zip(columns.column_names, columns.columns, strict=True))
-    arrays = {}
-    for name, values in columns.items():
+        pairs = list(zip(columns.column_names, columns.columns, strict=True))
+    elif isinstance(columns, Mapping) or (hasattr(columns, "columns") and hasattr(columns, "items")):  # a data frame
+        pairs = list(columns.items())
+    else:
+        raise InvalidInputError(f"columns must be a mapping of names to values, got {type(columns).__name__}")
+    for name, _ in pairs:
         if not isinstance(name, str) or name in reserved:
             raise InvalidInputError(f"columns must not be named {name!r}, which is reserved")
-        try:
-            plain = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-            arrays[name] = plain if isinstance(plain, pa.ChunkedArray | pa.Array) else pa.array(plain)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError(f"columns must have values of one type, got others in {name!r}: {error}") from None
-        if len(arrays[name]) != n:
-            raise InvalidInputError(f"columns must have {n} values, got {len(arrays[name])} in {name!r}")
-    return pa.table(arrays)
+    if (twice := repeated_name([name for name, _ in pairs])) is not None:
+        raise InvalidInputError(f"columns must have distinct names, got {twice!r} more than once")
+    arrays = {name: _check_column(name, values, n) for name, values in pairs}
+    return pa.table(arrays or {"_": pa.nulls(n)}).select(list(arrays))
+
+
+def _check_column(name: str, values: Any, n: int) -> "pa.Array | pa.ChunkedArray":
+    import pyarrow as pa
+
+    if isinstance(values, UNORDERED):
+        raise InvalidInputError(f"columns must have values in order, got {type(values).__name__} in {name!r}")
+    if isinstance(values, Tensor):
+        check_tensor(f"column {name!r}", values)
+        values = values.detach().cpu().numpy()
+    try:
+        array = values if isinstance(values, pa.ChunkedArray | pa.Array) else pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, LookupError, OverflowError) as error:
+        raise InvalidInputError(f"columns must have values of one type, got others in {name!r}: {error}") from None
+    if len(array) != n:
+        raise InvalidInputError(f"columns must have {n} values, got {len(array)} in {name!r}")
+    return array
 
 
 def check_features16(features: Tensor, n: int, extent: Sequence[int], first_row: int = 0) -> Tensor:

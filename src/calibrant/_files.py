@@ -22,7 +22,26 @@ REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.E
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
     """The folder of data sets: the root, else the environment variable CALIBRANT_DATA, else data."""
-    return Path(root or os.environ.get("CALIBRANT_DATA") or "data")
+    return Path(os.environ.get("CALIBRANT_DATA") or "data" if root is None else check_path("root", root))
+
+
+def check_path(argument: str, value: object) -> str:
+    """A path or URL that a file may have: not empty, and of characters that file systems know."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path or not _encodes(path):
+        raise InvalidInputError(f"{argument} must be a path, got {value!r}")
+    return path
+
+
+def as_path(argument: str, value: object) -> Path:
+    return Path(check_path(argument, value))
+
+
+def _encodes(path: str) -> bool:
+    try:
+        return bool(os.fsencode(path))
+    except UnicodeEncodeError:
+        return False
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -44,7 +63,7 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
     """Open a binary file that replaces the one of that name when it closes; after an error the old one stays."""
-    filesystem, path = filesystem_of(os.fspath(url))
+    filesystem, path = filesystem_of(check_path("path", url))
     if not isinstance(filesystem, LocalFileSystem):
         temporary = f"{path}.{uuid4().hex}.tmp"
         try:
@@ -103,9 +122,9 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The tables of a TOML file. Raises: NoDataError, ResourceError, CorruptFileError."""
+    """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
     try:
-        with open(path, "rb") as file:
+        with open(check_path("path", path), "rb") as file:
             return tomllib.load(file)
     except OSError as error:
         raise read_error(path, error) from None

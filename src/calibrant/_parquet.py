@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from calibrant._files import atomic_write, filesystem_of, first_line, read_error
+from calibrant._files import atomic_write, check_path, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32
@@ -94,12 +94,12 @@ def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.Rec
 
 def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """The Parquet files of paths, globs, folders and URLs, each once, in the given order. Raises: NoDataError."""
-    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    names = [check_path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if not names:
         raise InvalidInputError("paths must name at least one file")
     found: dict[str, str] = {}  # by absolute URL
     for name in names:
-        for url in _expand(os.fspath(name)):
+        for url in _expand(name):
             found.setdefault(absolute_url(url), url)
     return list(found.values())
 

@@ -1,8 +1,21 @@
 """The exceptions of calibrant; each also inherits the built-in that a caller expects."""
 
+import re
+
+MAX_MESSAGE = 1000  # characters; a value that a message shows may be of any length
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, for a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
 
 class CalibrantError(Exception):
-    """Base of every error that calibrant raises; its message is one line."""
+    """Base of every error that calibrant raises; its message is one line, without control characters."""
+
+    def __str__(self) -> str:
+        line = printable(re.sub(r"\n\s+", " ", super().__str__()))  # arrays are shown with indented lines
+        return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} … {line[-MAX_MESSAGE // 2 :]}"
 
 
 class InvalidInputError(CalibrantError, ValueError):
@@ -53,8 +66,3 @@ class InterruptedRunError(CalibrantError, RuntimeError):
 
 class FailedRunsError(CalibrantError, RuntimeError):
     """Some runs of an experiment failed; the others are done."""
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped, for a terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

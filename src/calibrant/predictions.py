@@ -25,12 +25,12 @@ from calibrant._arrays import (
     as_float32,
     as_lists,
     as_logits,
-    as_tensor,
     blocks,
     floats,
     integers,
     row_hashes,
     sum_tolerance,
+    to_tensor,
     two_classes,
 )
 from calibrant._checks import (
@@ -38,9 +38,11 @@ from calibrant._checks import (
     check_columns,
     check_dense,
     check_features16,
+    check_instance,
     check_integer,
     check_integer_labels,
     check_label_range,
+    in_order,
 )
 from calibrant._files import first_line
 from calibrant._names import check_choice
@@ -165,6 +167,8 @@ class Predictions:
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
         names = check_class_names(class_names, n_classes)
+        check_instance("metadata", {} if metadata is None else metadata, Mapping)
+        check_integer("ignore_index", ignore_index, -(2**63), 2**63 - 1)
         table = check_columns(columns, n, RESERVED)
         halves = None
         if features is not None:
@@ -211,8 +215,11 @@ class Predictions:
 
     def __getitem__(self, rows: slice | Tensor | Sequence[int] | NDArray[Any]) -> Self:
         """The rows of a slice, a boolean mask or a list of row numbers."""
-        index = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
-        chosen = index.cpu() if isinstance(index, Tensor) else as_tensor(np.asarray(index))
+        try:
+            index = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"rows must be a slice of integers, got {rows}: {error}") from None
+        chosen = to_tensor("rows", "row numbers", index)
         chosen = chosen.long() if chosen.numel() == 0 else chosen
         if chosen.ndim != 1 or chosen.is_floating_point() or (chosen.dtype == torch.bool and len(chosen) != len(self)):
             what = f"{chosen.dtype} of shape {tuple(chosen.shape)}"
@@ -265,7 +272,9 @@ class Predictions:
 
     def select(self, names: Sequence[str]) -> Self:
         """The same rows with these columns only, and without features."""
-        return replace(self, columns=self.columns.select(list(names)), features=None)
+        wanted = [names] if isinstance(names, str) else in_order("names", "names of columns", names)
+        known = dict.fromkeys(check_choice("column", name, self.columns.column_names) for name in wanted)
+        return replace(self, columns=self.columns.select(list(known)), features=None)
 
     def groups(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
         """Encode a column: the index of each row's value among the distinct values.
@@ -312,14 +321,17 @@ class Predictions:
         mask = np.ones(len(self), dtype=bool)
         for name, wanted in conditions.items():
             column = self.column(name)
-            values = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes) else [wanted]
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             try:
+                several = isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes)
+                values = list(wanted) if several else [wanted]
+                if any(isinstance(value, list | tuple | dict) for value in values):
+                    raise TypeError  # values that contain values; pyarrow crashes where one contains itself
                 among = pa.array(values).cast(column.type)
-            except pa.ArrowException:
+            except (pa.ArrowException, TypeError, ValueError, RuntimeError, OverflowError):
                 rule = f"be compared with values of its type {column.type}"
-                raise InvalidInputError(f"{name} must {rule}, got {values}") from None
+                raise InvalidInputError(f"{name} must {rule}, got {wanted!r}") from None
             mask &= pc.is_in(column, among).to_numpy(zero_copy_only=False)
         return self[mask]
 
@@ -336,9 +348,11 @@ class Predictions:
         Raises:
             InvalidInputError: The parts differ, or there are none.
         """
-        parts = list(parts)
+        parts = tuple(in_order("parts", "predictions", parts))
         if not parts:
             raise InvalidInputError("parts must not be empty")
+        for part in parts:
+            check_instance("parts", part, Predictions)
         first = parts[0]
         for part in parts[1:]:
             if part.n_classes != first.n_classes:
@@ -419,15 +433,17 @@ class Predictions:
             InvalidInputError: The parts differ, or there are none.
             ResourceError: The file cannot be written.
         """
-        rest = iter(parts)
+        rest = in_order("parts", "predictions", parts)
         first = next(rest, None)
         if first is None:
             raise InvalidInputError("parts must not be empty")
+        check_instance("parts", first, Predictions)
         schema, n_rows = first._schema(), 0
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal n_rows
             for part in chain([first], rest):
+                check_instance("parts", part, Predictions)
                 n_rows += len(part)
                 if not part._schema().equals(schema, check_metadata=False):
                     got = f"{_describe(schema)} and {_describe(part._schema())}"
@@ -493,7 +509,8 @@ class Predictions:
 
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1)
-        return Scan(tuple(read_footer(url) for url in find_files(paths)), batch_rows)
+        given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
+        return Scan(tuple(read_footer(url) for url in find_files(given)), batch_rows)
 
 
 def _labels(

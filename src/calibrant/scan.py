@@ -17,6 +17,7 @@ from calibrant._checks import (
     check_dense,
     check_features16,
     check_label_range,
+    in_order,
     repeated_name,
 )
 from calibrant._names import check_choice
@@ -105,6 +106,7 @@ class Scan:
             CorruptFileError: A file breaks the format; the message names file and row.
         """
         n_classes: int | None = None
+        columns = None if columns is None else list(in_order("columns", "names of columns", columns))
         for part in self.parts:
             for batch in self.read_part(part, columns):
                 if n_classes is not None and batch.n_classes != n_classes:

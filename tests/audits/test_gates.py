@@ -43,7 +43,7 @@ def test_invalid_gates() -> None:
         Gate.parse("ecee > 1")
     with pytest.raises(UnknownNameError, match="unknown operator '=='"):
         Gate("ece", "==", 1)
-    with pytest.raises(InvalidInputError, match="must be finite, got nan"):
+    with pytest.raises(InvalidInputError, match="must be a finite number, got nan"):
         Gate("ece", ">", math.nan)
     card = score(Predictions.from_logits([[3.0, 0.0], [0.0, 1.0]], [0, 1]))
     with pytest.raises(InvalidInputError, match=r"the gate nll_on_errors > 3 cannot be decided: .*none of 2 rows"):

@@ -240,7 +240,7 @@ def test_without_a_folder_or_a_stage(tmp_path: Path) -> None:
 def test_files_may_go_to_a_url_or_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module, data = model(), loader()
-    for folder, path in (("", "test.parquet"), ("memory://of/tests", "memory://of/tests/test.parquet")):
+    for folder, path in ((".", "test.parquet"), ("memory://of/tests", "memory://of/tests/test.parquet")):
         trainer(CalibrationCallback(folder)).test(module, data, verbose=False)
         assert_rows(Predictions.load(path), expected(module, data.dataset))
 
@@ -328,7 +328,7 @@ def test_what_steps_must_return(form: str, options: dict[str, Any], message: str
     [
         ({"folder": 3}, "folder must be a path, got 3"),
         ({"metrics": ["ecee"]}, "unknown metric 'ecee'; did you mean 'ece'"),
-        ({"n_bins": 0}, "n_bins must be an integer of at least 1, got 0"),
+        ({"n_bins": 0}, "n_bins must be an integer from 1 to 10000, got 0"),
         ({"name": "{run}"}, "name must be made of {stage}, {epoch} and {step}, got '{run}'"),
         ({"name": "{0}"}, "got '{0}'"),
         ({"stages": ["vall"]}, "unknown stages 'vall'; did you mean 'val'"),

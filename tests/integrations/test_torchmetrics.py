@@ -282,7 +282,7 @@ def test_two_processes_are_one(two_processes: list[tuple[dict[str, Tensor], dict
         ({"metrics": ["ecee"]}, "unknown metric 'ecee'; did you mean 'ece'"),
         ({"metrics": ["ece_positive"]}, "ece_positive is for two classes"),
         ({"metrics": []}, "metrics must name at least one metric"),
-        ({"n_bins": 0}, "n_bins must be an integer of at least 1, got 0"),
+        ({"n_bins": 0}, "n_bins must be an integer from 1 to 10000, got 0"),
     ],
 )
 def test_invalid_options(options: dict[str, Any], message: str) -> None:

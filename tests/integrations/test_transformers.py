@@ -242,7 +242,7 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (rows_of, (np.zeros((2, 4, 5, 6)), np.zeros((2, 5, 6))), r"got \(2, 4, 5, 6\)"),
     (rows_of, (np.zeros((2, 4)), np.array([0, 4])), "labels must lie in"),
     (lambda: compute_metrics(["ecee"]), (), "unknown metric 'ecee'; did you mean 'ece'"),
-    (lambda: compute_metrics(n_bins=0), (), "n_bins must be an integer of at least 1, got 0"),
+    (lambda: compute_metrics(n_bins=0), (), "n_bins must be an integer from 1 to 10000, got 0"),
 ]
 
 

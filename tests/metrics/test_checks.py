@@ -53,7 +53,27 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ece([20.0], [True]), InvalidInputError, "got 20"),
     (lambda: metrics.nll_on_errors(LOGITS, LOGITS.argmax(1)), UndefinedMetricError, "none of 40 rows is an error"),
     (lambda: metrics.brier_on_errors(LOGITS, LOGITS.argmax(1)), UndefinedMetricError, "none of 40 rows is an error"),
+    (lambda: ece([0.5], [True], n_bins=True), InvalidInputError, "n_bins must be an integer from 1 to 10000, got True"),
+    (lambda: ece([0.5], [True], n_bins=10**9), InvalidInputError, "n_bins must be .*, got 1000000000"),
+    (lambda: ece([0.5], [True], equal_mass="no"), InvalidInputError, "equal_mass must be True or False, got 'no'"),
+    (
+        lambda: metrics.accuracy(LOGITS, LABELS == 1),
+        InvalidInputError,
+        "labels must be integers for 3 classes, got bool",
+    ),
+    (
+        lambda: metrics.accuracy(LOGITS, LABELS, weights=torch.ones(40, dtype=torch.complex64)),
+        InvalidInputError,
+        "weights must be real numbers, got torch.complex64",
+    ),
     # Scorecards
+    (lambda: calibrant.score(None), InvalidInputError, "predictions must be Predictions, .* got NoneType"),
+    (lambda: calibrant.score(A, metrics=3), InvalidInputError, "metrics must be names of metrics, got int"),
+    (lambda: calibrant.Scorecard.of(None), InvalidInputError, "predictions must be Predictions, got NoneType"),
+    (lambda: calibrant.Scorecard.of(A, max_histogram_bins=0), InvalidInputError, "max_histogram_bins must be .* got 0"),
+    (lambda: calibrant.Scorecard.of(A, max_cluster_groups=1), InvalidInputError, "max_cluster_groups must be .* got 1"),
+    (lambda: CARD + 1, InvalidInputError, "what is added to a scorecard must be Scorecard, got int"),
+    (lambda: GROUPS + CARD, InvalidInputError, "what is added to groups must be Groups, got Scorecard"),
     (lambda: calibrant.score([]), CalibrantError, "at least one row that counts"),
     (lambda: calibrant.score(A[:0], by="site"), InvalidInputError, "at least one row that counts"),
     (lambda: calibrant.score(LOGITS), InvalidInputError, "got Tensor; build them with Predictions.from_logits"),
@@ -80,6 +100,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
         for level in (0.0, 1.0, 1.5, -0.1, math.nan)
     ),
     # Comparisons
+    (lambda: compare(None, A), InvalidInputError, "a must be Predictions, got NoneType"),
     (lambda: compare(A, B[:39]), InvalidInputError, "got 40 rows of 3 classes and 39 of 3"),
     (lambda: compare(A, Predictions.from_logits(LOGITS.repeat(1, 2), LABELS)), InvalidInputError, "of 3 .* 40 of 6"),
     (lambda: compare(A, with_label(17, 0)), InvalidInputError, "got labels 2 and 0 at row 17"),
@@ -102,6 +123,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: multilabel(LOGITS, ANSWERS + 1), InvalidInputError, r"labels must lie in \[0, 1\], got 2"),
     (lambda: multilabel(LOGITS, -ANSWERS), InvalidInputError, r"labels must lie in \[0, 1\], got -1"),
     (lambda: multilabel(class_names=["a", "b"]), InvalidInputError, "class_names"),
+    (lambda: multilabel(class_names=["a", "b", "a"]), InvalidInputError, "distinct, got 'a'"),
     (lambda: multilabel(metrics=["ecee"]), UnknownNameError, "unknown metric 'ecee'; did you mean 'ece'"),
     (lambda: multilabel(n_bins=0), InvalidInputError, "n_bins"),
     *(

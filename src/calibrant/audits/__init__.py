@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Any
 
-from calibrant._checks import check_integer, check_level
+from calibrant._checks import check_callable, check_instance, check_integer, check_level, check_n_bins, several
 from calibrant._files import without_secrets
-from calibrant._names import check_choice
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
 from calibrant.audits.curves import high_confidence_accuracy
@@ -26,7 +26,7 @@ from calibrant.audits.verdict import Verdict, calibration_verdict, decision_leve
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.table import METRICS, check_metrics
+from calibrant.metrics.table import METRICS, check_metrics, metric_names
 from calibrant.parallel import BytesDone, one_thread
 from calibrant.predictions import Paths, Predictions
 from calibrant.scan import Scan
@@ -145,7 +145,8 @@ class Audit:
         Returns:
             Pairs of a column and a difference: those of all rows with None, then those of the groups of each column.
         """
-        found = [(by, row) for by, rows in self.comparison.items() for row in rows if row.metric in names]
+        wanted = metric_names(names)
+        found = [(by, row) for by, rows in self.comparison.items() for row in rows if row.metric in wanted]
         first = next(iter(self.comparison), None)
         overall = [(None, row) for by, row in found if row.overall and by == first]
         return [*overall, *((by, row) for by, row in found if not row.overall)]
@@ -184,7 +185,12 @@ class Audit:
         """
         from calibrant.report.audit import write_audit
 
-        write_audit(path, self, self.names(metrics), command=command, now=now)
+        words = several("command", "the words of a command line", command)
+        for word in words:
+            check_instance("each word of command", word, str)
+        if now is not None:
+            check_instance("now", now, datetime)
+        write_audit(path, self, self.names(metrics), command=words, now=now)
 
 
 def audit(
@@ -237,9 +243,16 @@ def audit(
     """
     check_level(level)
     check_integer("seed", seed, 0)
-    check_integer("n_bins", n_bins, 1)
-    parsed_gates = tuple(gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates)
-    columns = (by,) if isinstance(by, str) else tuple(by)
+    check_n_bins(n_bins)
+    parsed_gates = tuple(
+        gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in several("gates", "conditions", gates)
+    )
+    columns = several("by", "names of columns", by)
+    for column in (*columns, weights, cluster):
+        check_instance("the name of a column", column, str, NoneType)
+    compare_metrics = None if compare_metrics is None else metric_names(compare_metrics)
+    check_integer("jobs", jobs, 1)
+    check_callable("progress", progress)
     rows, other_rows = _open_source(source), None if other is None else _open_source(other)
     if cluster is None and _several_shifts(rows):
         cluster = next(iter(id_columns(column_names(rows), weights)), None)
@@ -305,10 +318,8 @@ def _compare_models(
     metrics: Iterable[str] | None,
     **options: Any,
 ) -> dict[str | None, list[Difference]]:
-    names = None if metrics is None else tuple(metrics)
-    if names is not None:
-        names = tuple(name for name in names if check_choice("metric", name, METRICS) and not METRICS[name].binary)
-        if not names:
-            raise InvalidInputError("metrics of P(y = 1) are not compared: a comparison is of the top label only")
+    names = None if metrics is None else tuple(name for name in metrics if not METRICS[name].binary)
+    if names == ():
+        raise InvalidInputError("metrics of P(y = 1) are not compared: a comparison is of the top label only")
     a, b = (source.read() if isinstance(source, Scan) else source for source in (first, second))
     return {column: compare(a, b, metrics=names, by=column, **options) for column in columns or (None,)}

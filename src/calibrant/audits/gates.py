@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Self
 
+from calibrant._checks import check_instance, check_number
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.scorecard import Scorecard
@@ -35,8 +36,7 @@ class Gate:
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, METRICS)
         check_choice("operator", self.operator, OPERATORS)
-        if not math.isfinite(self.limit):
-            raise InvalidInputError(f"the limit of a gate must be finite, got {self.limit}")
+        check_number("the limit of a gate", self.limit)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -55,12 +55,12 @@ class Gate:
         >>> Gate.parse("ece > 0.05")
         Gate(metric='ece', operator='>', limit=0.05)
         """
-        match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
+        match = isinstance(text, str) and re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
         try:
             limit = float(match[3]) if match else math.nan
         except ValueError:
             limit = math.nan
-        if match is None or not math.isfinite(limit):
+        if not match or not math.isfinite(limit):
             raise InvalidInputError(f'a gate (--fail-if) must be a condition such as "ece > 0.05", got {text!r}')
         return cls(match[1], match[2], limit)
 
@@ -76,6 +76,7 @@ class Gate:
         Raises:
             InvalidInputError: The metric is undefined.
         """
+        check_instance("card", card, Scorecard)
         try:
             return bool(OPERATORS[self.operator](card[self.metric], self.limit))
         except UndefinedMetricError as error:
@@ -94,6 +95,7 @@ class Gate:
         >>> Gate("accuracy", "<", 0.9).describe(score(Predictions.from_logits([[1.0, 0.0]], [0])))
         'accuracy < 0.9 (accuracy = 1)'
         """
+        check_instance("card", card, Scorecard)
         return f"{self} ({self.metric} = {card[self.metric]:.6g})"
 
     def __str__(self) -> str:

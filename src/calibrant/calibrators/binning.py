@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor, nn
 
-from calibrant._checks import check_integer
+from calibrant._checks import check_n_bins
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ProbabilityModule
@@ -73,7 +73,7 @@ class HistogramBinning(ProbabilityCalibrator):
             equal_width: Bins of equal width instead of equal mass.
         """
         check_validation(validation)
-        check_integer("n_bins", n_bins, 1)
+        check_n_bins(n_bins)
         prior = 1 / validation.n_classes
 
         def step(probs: FloatVector, is_label: FloatVector) -> StepFunction:

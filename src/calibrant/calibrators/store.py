@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import atomic_write, filesystem_of, first_line, read_error
+from calibrant._files import atomic_write, check_path, filesystem_of, first_line, read_error
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
@@ -102,7 +102,7 @@ def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a file. Raises: NoDataError, ResourceError, CorruptFileError."""
-    filesystem, name = filesystem_of(os.fspath(path))
+    filesystem, name = filesystem_of(check_path("path", path))
     try:
         with filesystem.open(name, "rb") as file:
             record: Any = json.loads(file.read())

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer, check_path
+from calibrant._checks import check_integer
+from calibrant._files import check_path
 from calibrant._names import check_choice
 from calibrant.corruptions.checks import check_images, check_keys
 from calibrant.corruptions.digital import jpeg_compression

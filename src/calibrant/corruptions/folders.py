@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_integer
-from calibrant._files import atomic_write, first_line, make_folder, read_error
+from calibrant._files import as_path, atomic_write, first_line, make_folder, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, to_pillow
@@ -75,7 +75,7 @@ def corrupt_folder(
         InvalidInputError: an option breaks its rule, or the target lies in the source or has other settings.
         ResourceError: the target cannot be written.
     """
-    source, target = Path(source), Path(target)
+    source, target = as_path("source", source), as_path("target", target)
     if (name is None) != (severity is None):
         raise InvalidInputError(f"a corruption needs a severity from 1 to 5, got {name} and {severity}")
     if name is not None and severity is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._files import atomic_write, first_line, read_error
+from calibrant._files import as_path, atomic_write, first_line, read_error
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant.corruptions.checks import check_images
 from calibrant.corruptions.corrupting import Corrupt, CorruptOptions, corrupt
@@ -58,10 +58,10 @@ def write_cifar_c(
         InvalidInputError: an option or the images break their rule, or the target has other settings.
         ResourceError: the target cannot be written.
     """
-    target, n_threads = Path(target), check_jobs(jobs)
+    target, n_threads = as_path("target", target), check_jobs(jobs)
     names = list(CORRUPTIONS) if name is None else [name]
     checked = [Corrupt(one, SEVERITIES[0], **options) for one in names]  # raises before anything is written
-    images, labels = read_arrays(Path(source))
+    images, labels = read_arrays(as_path("source", source))
     digest = blake2b(images.contiguous().numpy().data, digest_size=8)
     digest.update(b"" if labels is None else tile_labels(labels).tobytes())
     claim_folder(target, {"layout": "cifar-c", "data": digest.hexdigest()}, checked[0])

@@ -1,12 +1,11 @@
 """The contact sheet: one image under all corruptions at all severities."""
 
 import os
-from pathlib import Path
 from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._files import atomic_write
+from calibrant._files import as_path, atomic_write
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image
 from calibrant.corruptions.table import CORRUPTIONS
@@ -35,9 +34,10 @@ def save_sheet(
         CorruptFileError: the file cannot be read as an image.
         ResourceError: the target cannot be written.
     """
-    if not Path(path).is_file():
+    path = as_path("path", path)
+    if not path.is_file():
         raise NoDataError(f"{path} cannot be drawn: there is no such file")
-    image = decode_image(Path(path))
+    image = decode_image(path)
     if isinstance(image, str):
         raise CorruptFileError(f"{path} cannot be drawn: {image}")
     sheet = contact_sheet(to_pillow(image), **options)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import read_error
+from calibrant._files import as_path, read_error
+from calibrant._names import check_choice
 from calibrant.errors import CorruptFileError, NoDataError
 
 N_VALUES = 3 * 32 * 32
@@ -73,19 +74,22 @@ def read_cifar(folder: str | os.PathLike[str], part: str, name: str | None = Non
         Images, uint8 (n, 3, 32, 32), and labels, int64 (n,).
 
     Raises:
+        UnknownNameError: there is no such part or name.
         NoDataError: the files are not there.
         CorruptFileError: a file is not of rows of labels and pixels.
     """
-    layouts = list(LAYOUTS.values()) if name is None else [LAYOUTS[name]]
+    layouts = list(LAYOUTS.values()) if name is None else [LAYOUTS[check_choice("name", name, LAYOUTS)]]
+    check_choice("part", part, layouts[0].files)
+    folder = as_path("folder", folder)
     for layout in layouts:
         files = layout.files[part]
-        for parent in (Path(folder) / layout.folder, Path(folder)):
+        for parent in (folder / layout.folder, folder):
             if (parent / files[0]).is_file():
                 parts = [_read_batch(parent / file, layout.n_label_bytes) for file in files]
                 images, labels = zip(*parts, strict=True)
                 return torch.cat(images), torch.cat(labels)
     needed = " or ".join(f"{layout.folder}/{layout.files[part][0]}" for layout in layouts)
-    if any((Path(folder) / layout.pickled).is_dir() for layout in layouts):
+    if any((folder / layout.pickled).is_dir() for layout in layouts):
         raise NoDataError(f"{folder} has the pickled version of CIFAR, which is not read: put {needed} there instead")
     raise NoDataError(f"no {part} images of CIFAR in {folder}: put {needed}, from the binary version's archive, there")
 

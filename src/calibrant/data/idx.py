@@ -4,12 +4,12 @@ import gzip
 import os
 import zlib
 from math import prod
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from calibrant._files import read_error
+from calibrant._files import as_path, read_error
+from calibrant._names import check_choice
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
@@ -31,7 +31,7 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
         CorruptFileError: it is not an IDX file of unsigned bytes.
     """
     try:
-        data = Path(path).read_bytes()
+        data = as_path("path", path).read_bytes()
     except OSError as error:
         raise read_error(path, error) from None
     if data[:2] == b"\x1f\x8b":
@@ -59,13 +59,15 @@ def read_mnist_files(folder: str | os.PathLike[str], part: str) -> tuple[Tensor,
         Images, uint8 (n, 1, h, w), and labels, int64 (n,).
 
     Raises:
+        UnknownNameError: there is no such part.
         NoDataError: a file is not there.
         CorruptFileError: a file cannot be read.
     """
-    prefix = "t10k" if part == "test" else "train"
+    prefix = "t10k" if check_choice("part", part, ("train", "test")) == "test" else "train"
+    folder = as_path("folder", folder)
     paths = []
     for name in (f"{prefix}-{kind}-ubyte" for kind in IDX_KINDS):
-        found = [path for path in (Path(folder, f"{name}.gz"), Path(folder, name)) if path.is_file()]
+        found = [path for path in (folder / f"{name}.gz", folder / name) if path.is_file()]
         if not found:
             raise NoDataError(f"no {name}.gz in {folder}: put the four IDX files of the data set there")
         paths.append(found[0])

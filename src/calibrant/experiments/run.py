@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from calibrant._checks import check_integer
-from calibrant._files import hold_lock, make_folder
+from calibrant._files import as_path, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
 from calibrant.data import open_dataset
@@ -126,7 +126,7 @@ def plan_experiment(
     Raises: InvalidInputError where the folder has a run of other settings.
     """
     experiment = read_experiment(file)
-    folder = ExperimentFolder(Path(output or experiment.output or "runs"))
+    folder = ExperimentFolder(as_path("output", experiment.output or "runs" if output is None else output))
     config = EvaluationConfig.of(experiment)
     states: dict[RunKey, RunState] = {}
     for key, settings in experiment.runs.items():

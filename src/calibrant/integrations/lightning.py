@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from calibrant._checks import check_integer, check_path, check_tensor
-from calibrant._files import filesystem_of, first_line
+from calibrant._checks import check_n_bins, check_tensor
+from calibrant._files import check_path, filesystem_of, first_line
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.integrations.transformers import LOGGED_METRICS, defined_scores  # which does not import transformers
@@ -114,7 +114,7 @@ class CalibrationCallback(*_callback_classes()):  # type: ignore[misc]
         super().__init__()
         self.folder = None if folder is None else check_path("folder", folder)
         self.metrics = None if metrics is None else check_metrics(metrics, 2)  # two classes allow every metric
-        self.n_bins = check_integer("n_bins", n_bins, 1)
+        self.n_bins = check_n_bins(n_bins)
         self.name = name
         self.columns = tuple(columns)
         self.class_names = class_names

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from calibrant._checks import check_integer
+from calibrant._checks import check_integer, check_n_bins
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.metrics.bin_sums import BinSums
@@ -79,7 +79,7 @@ class CalibrationScore(Metric):
         super().__init__(**options)
         self.n_classes = check_integer("n_classes", n_classes, 2)
         self.names = check_metrics(metrics, n_classes)
-        self.n_bins = check_integer("n_bins", n_bins, 1)
+        self.n_bins = check_n_bins(n_bins)
         self.inputs = check_choice("inputs", inputs, CONSTRUCTORS)
         self.ignore_index = ignore_index
         self.add_state("n_rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")

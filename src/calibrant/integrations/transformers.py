@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import floats
-from calibrant._checks import check_integer, check_tensor
+from calibrant._checks import check_n_bins, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
@@ -145,7 +145,7 @@ def compute_metrics(
         UnknownNameError: A metric does not exist.
     """
     names = None if metrics is None else check_metrics(metrics, 2)  # two classes allow every metric
-    check_integer("n_bins", n_bins, 1)
+    check_n_bins(n_bins)
 
     def scores(output: TrainerOutput) -> dict[str, float]:
         return defined_scores(predictions(output), names, n_bins)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._checks import check_flag
 from calibrant.metrics.bin_sums import BinSums, bin_sums
 from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.histogram import equal_mass_bins, fine_histogram
@@ -53,7 +54,7 @@ def reliability_bins(
 ) -> BinSums:
     """The sums behind every function of this module, of checked arguments."""
     confidence, correct, weights = check_outcomes(confidence, correct, weights, n_bins)
-    if equal_mass:
+    if check_flag("equal_mass", equal_mass):
         return equal_mass_bins(fine_histogram(confidence, 1 - confidence, correct, weights).sums, n_bins)
     return bin_sums(bin_numbers(confidence, n_bins), n_bins, confidence, correct, weights)
 

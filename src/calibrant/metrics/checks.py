@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from calibrant._checks import (
+    check_boolean_labels,
     check_dense,
     check_has_mass,
-    check_integer,
     check_integer_labels,
     check_label_range,
+    check_n_bins,
     check_tensor,
     check_values,
     first_true,
@@ -20,9 +21,9 @@ MAX_CLASS_BINS = 2**25  # of the classes of all groups
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
-    """On the CPU, out of the graph, half precision as float32."""
+    """On the CPU, out of the graph, lower precision as float32."""
     values = values.detach().cpu()
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def check_group_count(by: str, n_groups: int, n_class_bins: int) -> None:
@@ -35,7 +36,7 @@ def check_group_count(by: str, n_groups: int, n_class_bins: int) -> None:
 def check_row_weights(weights: Tensor, n: int) -> Tensor:
     """Weights of n rows, as float64."""
     check_tensor("weights", weights)
-    if weights.shape != (n,) or weights.is_complex():
+    if weights.shape != (n,):
         raise InvalidInputError(f"weights must be {n} numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
     vector = weights.detach().double().cpu()
     finite = (vector >= 0) & vector.isfinite()
@@ -59,7 +60,7 @@ def check_outcomes(
     """Confidences (n,) in [0, 1], at least float32, and which predictions are correct; without rows of weight 0."""
     check_tensor("confidence", confidence)
     check_tensor("correct", correct)
-    check_integer("n_bins", n_bins, 1)
+    check_n_bins(n_bins)
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(confidence) == 0:
         shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
         raise InvalidInputError(f"confidence and correct must have the same shape (n,) with n > 0, got {shapes}")
@@ -89,6 +90,8 @@ def check_labelled(argument: str, values: Tensor, labels: Tensor) -> tuple[Tenso
     if values.ndim != 2 or not values.is_floating_point() or len(values) == 0:
         got = f"{values.dtype} of shape {tuple(values.shape)}"
         raise InvalidInputError(f"{argument} must be floating point of shape (n, k) with n > 0, got {got}")
+    if labels.dtype == torch.bool:
+        check_boolean_labels("labels", values.shape[1])
     labels = check_integer_labels("labels", labels.detach().cpu(), (len(values),))
     check_label_range(labels, values.shape[1], None)
     return _at_least_float32(values), labels

@@ -7,7 +7,7 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr
 from torch import Tensor
 
 from calibrant._arrays import sum_of
-from calibrant._checks import check_integer
+from calibrant._checks import check_n_bins
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.checks import check_scored
 from calibrant.metrics.hypotheses import Bins, Limits, invert, limits_of, ray_gaps
@@ -42,7 +42,7 @@ def classwise_calibration_error(
     tensor(0.5000, dtype=torch.float64)
     """
     logits, labels, weights = check_scored(logits, labels, weights)
-    _, classes = sample_scores(logits, labels, n_bins=check_integer("n_bins", n_bins, 1), weights=weights)
+    _, classes = sample_scores(logits, labels, n_bins=check_n_bins(n_bins), weights=weights)
     assert classes is not None
     return cece(classes)
 

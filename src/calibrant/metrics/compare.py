@@ -21,7 +21,7 @@ from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, sum_of
-from calibrant._checks import check_all_labelled, check_integer, check_level
+from calibrant._checks import check_all_labelled, check_instance, check_integer, check_level, check_n_bins
 from calibrant._names import check_choice
 from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
@@ -109,8 +109,10 @@ def compare(
     >>> round(row.difference, 4)
     -0.13
     """
+    check_instance("a", a, Predictions)
+    check_instance("b", b, Predictions)
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
-    check_integer("n_bins", n_bins, 1)
+    check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
     check_all_labelled(a.labels == UNKNOWN)

@@ -12,6 +12,7 @@ from calibrant.metrics.checks import check_multilabel
 from calibrant.metrics.clusters import inflate
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.scoring import Groups, merge
+from calibrant.metrics.table import metric_names
 from calibrant.predictions import Predictions
 
 
@@ -50,7 +51,7 @@ def score_multilabel(
     logits, labels = check_multilabel(logits, labels)
     n_classes = logits.shape[1]
     names: Sequence[object] = check_class_names(class_names, n_classes) or range(n_classes)
-    wanted = None if metrics is None else tuple(metrics)
+    wanted = None if metrics is None else metric_names(metrics)
     cards: dict[object, Scorecard] = {}
     for number, name in enumerate(names):
         column = logits[:, number]

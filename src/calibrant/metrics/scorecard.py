@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, sum_of
-from calibrant._checks import check_all_labelled, check_integer, check_level
+from calibrant._checks import check_all_labelled, check_instance, check_integer, check_level, check_n_bins
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.bin_sums import BinSums, bin_sums
@@ -104,8 +104,12 @@ class Scorecard:
             InvalidInputError: There is no row, a row has no label, all weights are 0, or an argument is invalid.
             UnknownNameError: A metric or a column does not exist.
         """
+        check_instance("predictions", predictions, Predictions)
         names = check_metrics(metrics, predictions.n_classes)
-        check_integer("n_bins", n_bins, 1)
+        check_n_bins(n_bins)
+        check_integer("max_cluster_groups", max_cluster_groups, 2)
+        if max_histogram_bins is not None:
+            check_integer("max_histogram_bins", max_histogram_bins, 1)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
         check_all_labelled(predictions.labels == UNKNOWN)
@@ -137,6 +141,7 @@ class Scorecard:
         return cls(names, len(predictions), predictions.n_classes, n_bins, sums, clusters=clusters)
 
     def __add__(self, other: Self) -> Self:
+        check_instance("what is added to a scorecard", other, Scorecard)
         for name in ("n_classes", "n_bins", "names", "multilabel"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
@@ -148,7 +153,7 @@ class Scorecard:
         return replace(self, n_rows=self.n_rows + other.n_rows, sums=sums, clusters=clusters)
 
     def __radd__(self, other: int) -> Self:
-        return self if other == 0 else NotImplemented  # sum() starts with 0
+        return self if isinstance(other, int) and other == 0 else NotImplemented  # sum() starts with 0
 
     def __getitem__(self, name: str) -> float:
         return self._metric(name).value(self)
@@ -252,6 +257,7 @@ class Scorecard:
 
     def effective_bins(self, level: float = 0.95) -> BinSums:
         """`top_bins` with the number of independent rows of each bin, for intervals of this level of one bin."""
+        check_level(level)
         if self.clusters is None:
             return self.top_bins
         bins = self.top_bins
@@ -261,6 +267,7 @@ class Scorecard:
 
     def effective_histogram(self, level: float = 0.95) -> BinSums:
         """`top_histogram` with the number of independent rows, for intervals of this level of many bins together."""
+        check_level(level)
         if self.clusters is None:
             return self.top_histogram
         return self._without_clusters(METRICS["aurc"], level).top_histogram

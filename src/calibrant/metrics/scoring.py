@@ -8,13 +8,14 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from calibrant._checks import check_instance, check_n_bins, in_order
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.checks import check_group_count
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, MAX_CLUSTER_GROUPS_BY_GROUP
 from calibrant.metrics.histogram import MAX_GROUP_HISTOGRAM_BINS, MAX_HISTOGRAM_BINS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
-from calibrant.metrics.table import METRICS
+from calibrant.metrics.table import METRICS, metric_names
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
@@ -63,6 +64,7 @@ class Groups(Mapping[Any, Scorecard]):
         return worst, self.cards[worst]
 
     def __add__(self, other: Self) -> Self:
+        check_instance("what is added to groups", other, Groups)
         size = self.overall.n_classes * self.overall.n_bins
         check_group_count(self.by, len(self.cards.keys() | other.cards.keys()), size)
         cards = dict(self.cards)
@@ -140,17 +142,23 @@ def score(
     >>> score(predictions).accuracy
     0.5
     """
-    names = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
+    names = None if metrics is None else metric_names(metrics)
+    check_n_bins(n_bins)
     stream = not isinstance(predictions, Predictions)
-    batches: Iterable[Predictions] = predictions if stream else [predictions]  # type: ignore[list-item, assignment]
+    batches: Iterable[Predictions] = [predictions]  # type: ignore[list-item]
     if isinstance(predictions, Scan):
-        columns = dict.fromkeys(column for column in (by, weights, cluster) if column is not None)
-        batches = predictions.check_labels().batches(list(columns))
+        batches = predictions.check_labels().batches(_present(by, weights, cluster))
+    elif stream:
+        batches = in_order("predictions", "Predictions, or several of them,", predictions)  # type: ignore[arg-type]
     options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
     total: Scorecard | Groups = merge(
         score_batch(_check_batch(batch), by=by, metrics=names, stream=stream, **options) for batch in batches
     )
     return total
+
+
+def _present(*columns: str | None) -> list[str]:
+    return [column for column in columns if column is not None]
 
 
 def _check_batch(batch: object) -> Predictions:
@@ -206,7 +214,7 @@ def score_batch(
     check_group_count(by, len(values), predictions.n_classes * n_bins)
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
-    lean = predictions.select(list(dict.fromkeys(column for column in (weights, cluster) if column is not None)))
+    lean = predictions.select(_present(weights, cluster))
     cards = {
         group: card_of(lean[order[edges[i] : edges[i + 1]]], MAX_GROUP_HISTOGRAM_BINS, MAX_CLUSTER_GROUPS_BY_GROUP)
         for i, group in enumerate(values)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from calibrant._checks import several
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import classwise, influence, intervals, ranking
@@ -275,11 +276,15 @@ _METRICS = (
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _METRICS}
 
 
+def metric_names(metrics: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several, each of a metric."""
+    return tuple(check_choice("metric", name, METRICS) for name in several("metrics", "names of metrics", metrics))
+
+
 def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:
     """Names of metrics in the order of the table; by default all that apply to so many classes."""
-    wanted = set(METRICS) if metrics is None else set([metrics] if isinstance(metrics, str) else metrics)
+    wanted = set(METRICS if metrics is None else metric_names(metrics))
     for name in sorted(wanted):
-        check_choice("metric", name, METRICS)
         if METRICS[name].binary and n_classes != 2 and metrics is not None:
             raise InvalidInputError(f"{name} is for two classes, the predictions have {n_classes}")
     if not wanted:

@@ -10,8 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import calibrant
-from calibrant._checks import check_path
-from calibrant._files import atomic_write, without_secrets
+from calibrant._files import atomic_write, check_path, without_secrets
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
 from calibrant.audits.temperature import TEMPERATURE_FOLDS

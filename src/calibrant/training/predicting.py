@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from calibrant._files import make_folder
+from calibrant._files import as_path, make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
 from calibrant.data import DataSet, corruption_shifts, open_dataset
@@ -73,7 +73,7 @@ class Predictor:
             NoDataError: The run has no weights, or the data set is missing.
             InvalidInputError: The data set has other classes.
         """
-        run = RunFolder(Path(path))
+        run = RunFolder(as_path("path", path))
         settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
@@ -223,7 +223,7 @@ def predict_run(
     predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
     if output is None and not run.is_done:
         raise InvalidInputError(f"{path} is not finished: give another folder as output")
-    return _write(predictor, names, run.predictions if output is None else Path(output), bar)
+    return _write(predictor, names, run.predictions if output is None else as_path("output", output), bar)
 
 
 def predict_model(
@@ -263,7 +263,7 @@ def predict_model(
     metadata = {"model": model} if isinstance(model, str) else {}
     loaded = import_model(model) if isinstance(model, str) else model
     predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata)
-    return _write(predictor, names, Path(output), bar)
+    return _write(predictor, names, as_path("output", output), bar)
 
 
 def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: ProgressBar) -> list[Path]:

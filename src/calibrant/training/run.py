@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant._files import as_path
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
@@ -48,7 +49,7 @@ def train(
         NotConvergedError: The loss is not finite.
         InterruptedRunError: A signal stopped the run.
     """
-    run, callback = RunFolder(Path(folder)), callback or TrainingCallback()
+    run, callback = RunFolder(as_path("folder", folder)), callback or TrainingCallback()
     try:
         check_settings(settings)
         data = open_dataset(settings.data, settings.root, image_size=settings.image_size)

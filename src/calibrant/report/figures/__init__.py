@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from calibrant._files import as_path
 from calibrant._names import check_choice
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW, ExperimentFolder
@@ -165,7 +165,7 @@ def _filter_calibrator(curves: pa.Table, name: str) -> pa.Table:
 
 
 def open_experiment(folder: ExperimentPath) -> ExperimentFolder:
-    return folder if isinstance(folder, ExperimentFolder) else ExperimentFolder(Path(folder))
+    return folder if isinstance(folder, ExperimentFolder) else ExperimentFolder(as_path("folder", folder))
 
 
 def make_figures(
