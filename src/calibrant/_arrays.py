@@ -1,7 +1,9 @@
 """Conversion of lists, numpy and Arrow arrays to tensors and back, to logits, and to hashes of rows."""
 
 from collections.abc import Iterator
+from tokenize import TokenError
 from typing import Any, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +45,17 @@ def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]
 def sum_of(values: Tensor) -> float:
     """The sum of all values in float64, in an order that the number of threads does not change, as it does torch's."""
     return float(values.numpy().sum(dtype=np.float64))
+
+
+def load_npy(file: Any, *, mmap: bool = False) -> NDArray[Any]:
+    """The array of a .npy file, never unpickled. Raises: OSError, or ValueError whatever is wrong with the content."""
+    try:
+        array = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except (EOFError, MemoryError, OverflowError, RecursionError, TokenError, BadZipFile) as error:
+        raise ValueError(str(error) or "its header is damaged") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of arrays")
+    return array
 
 
 def floats(argument: str, values: ArrayLike) -> Tensor:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from calibrant._arrays import floats
+from calibrant._checks import check_callable, check_flag, check_instance
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
 from calibrant.errors import InvalidInputError
@@ -42,8 +44,16 @@ def apply_calibrator(
         InvalidInputError: The rows are those of the fit, or their classes or features do not match it; or a calibrated
             row is no distribution. No file is then written.
     """
-    if features is not None and len(features) != scan.n_rows:
-        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
+    check_instance("calibrator", calibrator, Calibrator)
+    check_instance("scan", scan, Scan)
+    check_flag("allow_same_rows", allow_same_rows)
+    if progress is not None:
+        check_callable("progress", progress)
+    if features is not None:
+        features = floats("features", features)
+    if features is not None and features.shape[:1] != (scan.n_rows,):
+        got = tuple(features.shape)
+        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got shape {got}")
     leak = LeakCheck(calibrator.fitted.rows)
 
     def calibrated_batches() -> Iterator[Predictions]:

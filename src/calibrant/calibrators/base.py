@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
-from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_integer
+from calibrant._checks import check_all_labelled, check_class_names, check_flag, check_has_mass, check_integer
 from calibrant._files import first_line
 from calibrant.calibrators.checks import (
     check_feature_count,
@@ -142,7 +142,7 @@ class Calibrator(ABC):
                 match its classes or features.
         """
         check_predictions("predictions", predictions)
-        if not allow_same_rows:
+        if not check_flag("allow_same_rows", allow_same_rows):
             self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 

@@ -11,12 +11,13 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer, check_number, check_positive
+from calibrant._checks import check_instance, check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
     check_increasing,
+    check_n_knots,
     check_predictions,
     check_shape,
 )
@@ -71,7 +72,7 @@ class ConditionalTemperature(Calibrator):
             n_knots: Number of knots.
         """
         check_validation(validation)
-        check_integer("n_knots", n_knots, 2)
+        check_n_knots(n_knots)
         values = score_values(validation, score)
         rows = Likelihood(validation.logits, validation.labels)
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
@@ -161,6 +162,7 @@ class DensityAwareScaling(Calibrator):
 
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, computed from the logits or read from a column."""
+    check_instance("score", score, str)
     if score in LOGIT_SCORES:
         logits = predictions.logits
         return torch.cat([LOGIT_SCORES[score](logits[rows].double()) for rows in blocks(*logits.shape)])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_integer, check_number, check_positive
+from calibrant._checks import check_column_names, check_flag, check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
@@ -107,6 +107,7 @@ class SetTemperature(Calibrator):
                 its range in the fit.
         """
         check_validation(validation)
+        check_flag("same_prior", same_prior)
         columns = check_column_names("sets", sets)
         clean = clean_rows(validation, columns[0]).numpy()
         has_clean = bool(clean.any())

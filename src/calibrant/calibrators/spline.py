@@ -8,10 +8,10 @@ import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor, nn
 
-from calibrant._checks import check_integer, check_positive
+from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import FloatVector, cumulative
-from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
+from calibrant.calibrators.checks import check_in_range, check_increasing, check_n_knots, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import ConfidenceModule
 from calibrant.parallel import one_thread
@@ -54,7 +54,7 @@ class SplineCalibration(Calibrator):
             n_knots: Number of evenly spaced knots; 6 in the paper.
         """
         check_validation(validation)
-        check_integer("n_knots", n_knots, 2)
+        check_n_knots(n_knots)
         confidence, predicted = validation.logits.double().softmax(1).max(1)
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 import calibrant
-from calibrant._files import atomic_write
+from calibrant._arrays import load_npy
+from calibrant._checks import check_label_range
+from calibrant._files import atomic_write, first_line
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
 from calibrant.data.splits import validation_rows
@@ -76,9 +78,18 @@ class ArrayData(DataSet):
             return Split(_published(path, shift.severity, images), labels).with_shift(shift, "published")
         return Split(self._generated(images, shift), labels).with_shift(shift, "generated")
 
+    def _rows(self, part: str) -> tuple[Tensor, Tensor]:
+        """Images and labels as read; the labels are classes of the data set."""
+        images, labels = self.read(self.root, part)
+        try:
+            check_label_range(labels, self.n_classes, None, argument=f"the {part} labels of {self.name} in {self.root}")
+        except InvalidInputError as error:
+            raise CorruptFileError(str(error)) from None
+        return images, labels
+
     def _training_rows(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
         """Images and labels of the training part: those for training, or those held out."""
-        images, labels = self.read(self.root, "train")
+        images, labels = self._rows("train")
         rows = validation_rows(labels, self.n_validation) == held_out
         return images[rows], labels[rows]
 
@@ -90,7 +101,7 @@ class ArrayData(DataSet):
     @cached_property
     def _test(self) -> tuple[Tensor, Tensor]:
         """Read once for all corruptions."""
-        return self.read(self.root, "test")
+        return self._rows("test")
 
     def _generated(self, images: Tensor, shift: Shift) -> Tensor:
         """The corrupted images, cached in a file whose name has a hash of the clean images and the version."""
@@ -123,9 +134,9 @@ def _check_same_labels(path: Path, labels: Tensor) -> None:
 
 def _load_array(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError) as error:
-        raise CorruptFileError(f"{path} cannot be read as an array: {error}") from None
+        return load_npy(path, mmap=True)
+    except (OSError, ValueError) as error:
+        raise CorruptFileError(f"{path} cannot be read as an array: {first_line(error)}") from None
 
 
 def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 from torch import Tensor
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_IMAGE_SIZE, check_integer
 from calibrant._files import data_folder
 from calibrant._names import check_choice
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
@@ -144,7 +144,7 @@ class DataSet(ABC):
     def __init__(self, name: str, root: str | os.PathLike[str] | None = None, *, image_size: int) -> None:
         self.name = name
         self.root = data_folder(root)
-        self.image_size = check_integer("image_size", image_size, 8)
+        self.image_size = check_integer("image_size", image_size, 8, MAX_IMAGE_SIZE)
 
     @property
     def shifts(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import blocks, sum_of
-from calibrant._checks import check_probabilities
+from calibrant._checks import check_memory, check_probabilities
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_labelled
@@ -155,6 +155,7 @@ class _ClassBins:
     def __init__(self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None) -> None:
         self.labels, self.weights, self.n_bins, self.n_classes = labels, weights, n_bins, n_classes
         size = n_classes * n_bins
+        check_memory(f"{n_bins:,} bins of {n_classes:,} classes", 2 * 48 * size)  # and a copy, where sums are added
         self.count = torch.zeros(2 * size, dtype=torch.int64)
         self.sums = torch.zeros(size, dtype=torch.float64)
         self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
