@@ -66,8 +66,8 @@ def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequ
         check_tensor("keys", keys)
         if keys.is_floating_point():
             raise InvalidInputError(f"keys must be integers or words, got {keys.dtype}")
-        keys = keys.cpu().numpy()
-    known = np.atleast_1d(keys).tolist() if isinstance(keys, np.ndarray) else list(keys)
+    array = keys.cpu().numpy() if isinstance(keys, Tensor) else keys
+    known = np.atleast_1d(array).tolist() if isinstance(array, np.ndarray) else list(array)
     if len(known) != n_images:
         raise InvalidInputError(f"keys must be one for each of {n_images} images, got {len(known)}")
     for row, key in enumerate(known):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import calibrant
 from calibrant._arrays import load_npy
-from calibrant._checks import check_label_range
+from calibrant._checks import check_callable, check_integer, check_label_range, in_order
 from calibrant._files import atomic_write, first_line
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
@@ -54,10 +54,12 @@ class ArrayData(DataSet):
         image_size: int | None = None,
     ) -> None:
         super().__init__(name, root, image_size=native_size)
-        if image_size not in (None, native_size):
+        if image_size is not None and check_integer("image_size", image_size, 8) != native_size:
             raise InvalidInputError(f"image_size must be {native_size} for {name}, got {image_size}")
-        self.names, self.channels, self.read = class_names, channels, read
-        self.n_validation, self.published = n_validation, published
+        check_callable("read", read)
+        self.names = tuple(in_order("class_names", "strings", class_names))
+        self.channels, self.read = check_integer("channels", channels, 1, 3), read
+        self.n_validation, self.published = check_integer("n_validation", n_validation, 0), published
 
     @property
     def class_names(self) -> tuple[str, ...]:
