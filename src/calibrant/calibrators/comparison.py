@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import check_callable, check_column_names, check_flag, check_instance, in_order, several
+from calibrant._checks import check_callable, check_column_names, check_flag, check_instance, several
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_predictions
 from calibrant.calibrators.domains import clean_rows, shift_types
@@ -193,7 +193,7 @@ class LeaveOneShiftOut:
         """
         cls = calibrator_class(calibrator)
         check_predictions("test", test)
-        sets = tuple(in_order("sets", "names of columns", sets))
+        sets = sets if isinstance(sets, tuple) and not sets else check_column_names("sets", sets)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
             return _with_sets(self._fit(cls, None, test), sets).calibrate(test)
         number, values = test.groups(self.shift)

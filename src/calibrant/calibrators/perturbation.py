@@ -59,7 +59,7 @@ def perturb_gaussian(
     labels = check_integer_labels("labels", labels, (len(images),))
 
     def predicted(noise: float, rows: slice) -> Predictions:
-        return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0), batch_size)
+        return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0, 2**63 - 1), batch_size)
 
     few = slice(None, None, math.ceil(len(images) / SEARCH_ROWS))  # of all classes, also if images are sorted by class
     clean = predicted(0.0, few)
@@ -92,6 +92,8 @@ def _predict(
         noisy = batch + noise * torch.randn(batch.shape, generator=generator).to(batch)
         output = model(noisy)
         found = output if isinstance(output, tuple) else (output,)
+        for part in found[:2]:
+            check_tensor("what the model returns", part)
         logits.append(found[0].float().cpu())
         features += [found[1].float().cpu()] if len(found) > 1 else []
     return Predictions.from_logits(torch.cat(logits), labels.cpu(), features=torch.cat(features) if features else None)
