@@ -1,7 +1,9 @@
 """Conversion of lists, numpy and Arrow arrays to tensors and back, to logits, and to hashes of rows."""
 
 from collections.abc import Iterator
+from tokenize import TokenError
 from typing import Any, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +41,22 @@ def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]
     step = max(1, size // max(1, width))
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
+
+
+def sum_of(values: Tensor) -> float:
+    """The sum of all values in float64, in an order that the number of threads does not change, as it does torch's."""
+    return float(values.numpy().sum(dtype=np.float64))
+
+
+def load_npy(file: Any, *, mmap: bool = False) -> NDArray[Any]:
+    """The array of a .npy file, never unpickled. Raises: OSError, or ValueError whatever is wrong with the content."""
+    try:
+        array = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except (EOFError, MemoryError, OverflowError, RecursionError, TokenError, BadZipFile) as error:
+        raise ValueError(str(error) or "its header is damaged") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of arrays")
+    return array
 
 
 def floats(argument: str, values: ArrayLike) -> Tensor:

@@ -1,6 +1,7 @@
 """Input validation that several packages share."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, ResourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 UNORDERED = (str, bytes, set, frozenset, Mapping)  # or one value, as text is
 MAX_BINS = 10_000  # of the confidence: with more, rows hardly ever share one
+MAX_CLASSES = 1_000_000
+MAX_IMAGE_SIZE = 4096  # the side, in pixels
 PRIOR_TOLERANCE = 1e-3  # from 1, of the sum of a prior printed with four digits
 
 
@@ -58,6 +61,19 @@ def check_integer(argument: str, value: int, minimum: int, maximum: int | None =
 
 def check_n_bins(n_bins: int) -> int:
     return check_integer("n_bins", n_bins, 1, MAX_BINS)
+
+
+def check_memory(what: str, n_bytes: int) -> None:
+    """Raise where this machine, or the limit of this process, leaves less memory; where neither is known, do not."""
+    with suppress(ImportError, ValueError, AttributeError):  # of other systems than Unix
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = memory if limit == resource.RLIM_INFINITY else min(memory, limit)
+        if n_bytes > memory:
+            has = f"{memory / 1e9:,.1f} GB"
+            raise ResourceError(f"{what} needs {n_bytes / 1e9:,.1f} GB of memory, this machine or process has {has}")
 
 
 def check_flag(argument: str, value: bool) -> bool:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from calibrant._arrays import list_matrix
+from calibrant._arrays import list_matrix, load_npy
 from calibrant._checks import check_features16
 from calibrant._files import filesystem_of, first_line, read_error
 from calibrant._parquet import open_parquet
@@ -31,7 +31,7 @@ def read_features(url: str) -> Tensor:
 def _read_npy(url: str) -> Tensor:
     filesystem, path = filesystem_of(url)
     with filesystem.open(path, "rb") as file:
-        array = np.load(file, allow_pickle=False)
+        array = load_npy(file)
     if array.dtype.kind not in "fiu":
         raise InvalidInputError(f"features must be real numbers, got {array.dtype}")
     return torch.from_numpy(array.astype(np.float32))

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from calibrant._checks import check_integer
 from calibrant._files import first_line
@@ -82,11 +83,12 @@ def map_parts(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes with one thread."""
+    """Torch, and the linear algebra of numpy and scipy, compute with one thread: more add in another order."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1, "blas"):
+            yield
     finally:
         torch.set_num_threads(n_threads)
 

@@ -2,13 +2,16 @@
 
 import inspect
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import calibrant as cb
-from calibrant import calibrators
+from calibrant import Predictions, calibrators
+from calibrant.calibrators.apply import apply_calibrator
 from calibrant.calibrators.base import mean_nll
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
@@ -171,3 +174,17 @@ def test_saturated_logits_give_no_nan(name: str) -> None:
         assert not calibrator.calibrate(draw32(500, k, 1, spread=30)).logits.isnan().any()
         single = calibrator.module().float()(draw32(500, k, 1, spread=30).logits)
         assert not single.isnan().any()
+
+
+def test_a_row_that_is_no_distribution_is_never_written(tmp_path: Path) -> None:
+    """Step functions that are 0 up to 0.9, as a file may have them; the row is counted over batches."""
+    validation = draw(90, n_classes=4)
+    edges, values = torch.tensor([[0.9]] * 4), torch.tensor([[0.0, 1.0]] * 4)
+    binning = replace(fit("histogram", validation), knots=edges.double(), values=values.double())  # type: ignore[call-arg]
+    logits = 9.0 * torch.eye(4)[torch.arange(90) % 4]
+    logits[61] = 0.0
+    Predictions.from_logits(logits).save(tmp_path / "rows.parquet")
+    scan, output = Predictions.scan(tmp_path / "rows.parquet", batch_rows=20), tmp_path / "calibrated.parquet"
+    with pytest.raises(InvalidInputError, match=r"logits calibrated by histogram .* at row 61"):
+        apply_calibrator(binning, scan, output)
+    assert not output.exists()

@@ -44,8 +44,9 @@ BAD_IMAGES: list[tuple[Any, str]] = [
     (zeros(3, 7, 16), "images must have sides of at least 8 pixels, got 7 x 16"),
     *(
         (zeros(2, 3, 16, 16, dtype=dtype), f"images must be uint8 or floating point .* got {dtype}")
-        for dtype in (torch.int64, torch.int32, torch.int8, torch.bool, torch.complex64, torch.uint16)
+        for dtype in (torch.int64, torch.int32, torch.int8, torch.bool, torch.uint16)
     ),
+    (zeros(2, 3, 16, 16, dtype=torch.complex64), "images must be real numbers, got torch.complex64"),
     *(
         (with_value(value), rf"images must lie in \[0, 1\], got {value:g} at image 1, channel 2, row 3, column 4")
         for value in (1.5, -0.25, math.nan, math.inf, -math.inf, 255.0)

@@ -232,7 +232,7 @@ def test_folders_of_corrupted_images_that_are_not_tiny_imagenet_c(tmp_path: Path
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(InvalidInputError, match="image_size must be an integer of at least 8, got 0"):
+    with pytest.raises(InvalidInputError, match="image_size must be an integer from 8 to 4096, got 0"):
         open_dataset("tiny_imagenet", image_size=0)
     with pytest.raises(InvalidInputError, match="image_size must be 8 for digits, got 32"):
         open_dataset("digits", image_size=32)

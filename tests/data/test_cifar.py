@@ -58,7 +58,7 @@ def test_generated_shifts_are_kept_for_these_images_alone(tmp_path: Path) -> Non
     np.save(kept, 255 - shifted.numpy())  # so that one sees where they come from
     assert torch.equal(open_dataset("cifar10", tmp_path).split("fog-3").images, 255 - shifted)
     path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
-    path.write_bytes(path.read_bytes()[::-1])
+    path.write_bytes(np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 1 + 3 * 32 * 32)[::-1].tobytes())
     reversed_images = open_dataset("cifar10", tmp_path).split("test").images
     again = open_dataset("cifar10", tmp_path).split("fog-3").images
     assert torch.equal(again, cb.corrupt(reversed_images, "fog", 3))

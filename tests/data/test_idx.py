@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.data import read_idx, read_mnist_files
+from calibrant.data import open_dataset, read_idx, read_mnist_files
 from calibrant.errors import CorruptFileError, NoDataError
 from made.datasets import idx_bytes
 
@@ -30,7 +30,9 @@ BAD_IDX = {
     "cut sizes": (GOOD[:9], "not an IDX file"),
     "other type": (b"\0\0\x0d" + GOOD[3:], "not an IDX file"),
     "cut": (GOOD[:-1], r"must hold 6 values \(2, 3\), got 5"),
-    "too long": (GOOD + b"x", "got 7"),
+    "too long": (GOOD + b"x", "got more than 6"),
+    "sizes of 10^19": (b"\0\0\x08\x02" + b"\xff" * 8, "got 0"),
+    "gzip of more": (gzip.compress(GOOD + bytes(10**7)), "got more than 6"),  # which is not unzipped to its end
     "cut gzip": (gzip.compress(GOOD)[:-9], "not a complete gzip file"),
 }
 
@@ -52,3 +54,13 @@ def test_missing_files_and_labels(tmp_path: Path) -> None:
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4)))
     with pytest.raises(CorruptFileError, match=r"\(5, 4, 4\) and \(4,\)"):
         read_mnist_files(tmp_path, "train")
+
+
+def test_labels_of_no_class(tmp_path: Path) -> None:
+    """255, as in a file of unlabelled images."""
+    (tmp_path / "mnist").mkdir()
+    for name, values in (("images-idx3", np.zeros((20, 28, 28))), ("labels-idx1", np.array([*range(10)] * 2))):
+        values = np.where(np.arange(20) == 7, 255, values) if values.ndim == 1 else values
+        (tmp_path / "mnist" / f"t10k-{name}-ubyte").write_bytes(idx_bytes(values))
+    with pytest.raises(CorruptFileError, match=r"test labels of mnist .* must lie in \[0, 9\], got 255 at row 7"):
+        open_dataset("mnist", tmp_path).split("test")

@@ -277,7 +277,7 @@ def test_two_processes_are_one(two_processes: list[tuple[dict[str, Tensor], dict
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_classes": 1}, "n_classes must be an integer of at least 2, got 1"),
+        ({"n_classes": 1}, "n_classes must be an integer from 2 to 1000000, got 1"),
         ({"inputs": "logit"}, "unknown inputs 'logit'; did you mean 'logits'"),
         ({"metrics": ["ecee"]}, "unknown metric 'ecee'; did you mean 'ece'"),
         ({"metrics": ["ece_positive"]}, "ece_positive is for two classes"),

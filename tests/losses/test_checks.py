@@ -156,7 +156,7 @@ INVALID: dict[str, Callable[[], object]] = {
     r"features must be finite, got inf for class 1": maxent(features=torch.tensor([[1.0], [math.inf], [0.0]])),
     r'rewards a lower moment whatever the label.*"signed_as_printed"': maxent(penalty="signed"),
     r"signed.*paper": maxent(penalty="signed", gibbs="paper", local=False),
-    r"n_classes must be an integer of at least 2, got 1": from_labels([0, 0], 1),
+    r"n_classes must be an integer from 2 to 100000, got 1": from_labels([0, 0], 1),
     r"labels must lie in \[0, 2\], got 3 at row 1": from_labels([0, 3, 1], 3),
     r"labels must lie in \[0, 2\], got -1 at row 2": from_labels([0, 1, -1], 3),
     r"labels .*float32": from_labels(torch.tensor([0.0, 1.0]), 2),

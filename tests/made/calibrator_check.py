@@ -346,6 +346,12 @@ def extreme_rows(name: str) -> None:
             if name in NO_CERTAINTIES and dtype == torch.float64:
                 probs = found.logits.softmax(1)
                 assert ((probs > 0) & (probs < 1)).all()
+        weak = fit(name, like(validation_of(name, dtype), logits=0.1 * validation_of(name, dtype).logits))
+        certain = test.logits.clone()
+        certain[:, 0], certain[:, 1] = 3e38, -math.inf
+        for logits in (certain, -certain, 1e30 * test.logits.clamp(-1, 1)):
+            given = like(test, logits=logits.clamp(max=3e38))
+            assert_distributions(weak(given), given)  # it multiplies logits, beyond what float32 can hold
         given = with_impossible_classes(test)
         found = or_refused(calibrator, given)
         if found is not None:

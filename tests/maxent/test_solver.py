@@ -258,7 +258,7 @@ def test_any_default_device_will_do(form: str) -> None:
         (([1.1, -0.1],), {}, "prior must not be negative, got -0.1 for class 1"),
         (([0.5, 0.4],), {}, "prior must sum to 1, got a sum of 0.9"),
         (([0.0, 1.0],), {}, "prior must not be all in one class, got 1 for class 1"),
-        (([1.0],), {}, "prior must have at least 2 classes, got 1"),
+        (([1.0],), {}, "prior must have 2 to 100,000 classes, got 1"),
         (([math.nan, 1.0],), {}, "prior must be finite, got nan for class 0"),
         (([[0.5, 0.5]],), {}, "prior must have one dimension"),
         ((["a", "b"],), {}, "prior must be numbers"),

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN, python_values
+from calibrant._arrays import UNKNOWN, python_values, sum_of
 from calibrant._checks import check_all_labelled
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
@@ -100,7 +100,7 @@ class RowStatistics:
 
     def effective_histogram(self, level: float) -> BinSums:
         """The histogram with the number of independent rows, for intervals of this level."""
-        ratio = self.card.effective_histogram(level).squared.sum() / self.card.top_histogram.squared.sum()
+        ratio = sum_of(self.card.effective_histogram(level).squared) / sum_of(self.card.top_histogram.squared)
         return replace(self.histogram, squared=self.histogram.squared * ratio)
 
     def class_name(self, index: int) -> str:

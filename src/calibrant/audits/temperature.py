@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibrant._arrays import sum_of
 from calibrant.audits.sample import SAMPLE_CLUSTER, SAMPLE_WEIGHTS
 from calibrant.audits.verdict import MIN_OUTCOME_ROWS, decision_level, significance_level
 from calibrant.calibrators.choice import cross_fit
@@ -141,9 +142,10 @@ def reason_not_to_fit(sample: Predictions, weights: str | None) -> str:
     """Why no temperature can be fitted or measured; empty where it can."""
     correct = top_class(sample.logits) == sample.labels
     w = torch.ones(len(sample), dtype=torch.float64) if weights is None else row_weights(sample, weights)
-    n_effective = float(w.sum() ** 2 / (w @ w))
+    total = sum_of(w)
+    n_effective = total**2 / sum_of(w.square())
     for rows, outcome in ((correct, "correct"), (~correct, "incorrect")):
-        if float(w[rows].sum() / w.sum()) * n_effective < MIN_OUTCOME_ROWS:
+        if sum_of(w[rows]) / total * n_effective < MIN_OUTCOME_ROWS:
             effective = "" if weights is None else "effective "
             few = f"fewer than {MIN_OUTCOME_ROWS} {effective}rows are {outcome}"
             return f"{few}, too few to fit and evaluate a temperature"

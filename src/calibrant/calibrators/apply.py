@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from calibrant._arrays import floats
+from calibrant._checks import check_callable, check_flag, check_instance
 from calibrant._files import check_output
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
@@ -42,10 +44,19 @@ def apply_calibrator(
 
     Raises:
         InvalidInputError: The rows are those of the fit, or their classes or features do not match it; the
-            output is a file of the scan, or has predictions that no calibrator made.
+            output is a file of the scan, or has predictions that no calibrator made; or a calibrated row is no
+            distribution. No file is then written.
     """
-    if features is not None and len(features) != scan.n_rows:
-        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got {len(features)}")
+    check_instance("calibrator", calibrator, Calibrator)
+    check_instance("scan", scan, Scan)
+    check_flag("allow_same_rows", allow_same_rows)
+    if progress is not None:
+        check_callable("progress", progress)
+    if features is not None:
+        features = floats("features", features)
+    if features is not None and features.shape[:1] != (scan.n_rows,):
+        got = tuple(features.shape)
+        raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got shape {got}")
     check_output(output, "a Parquet file", scan.files)
     with suppress(NoDataError, CorruptFileError):
         if "calibrator" not in Predictions.scan(output).metadata:
@@ -59,7 +70,7 @@ def apply_calibrator(
             if not allow_same_rows:
                 leak.add(batch)
             rows = batch if features is None else batch.with_features(features[start : start + len(batch)])
-            yield calibrator.calibrate(replace(rows, metadata=scan.metadata))
+            yield calibrator.calibrate(replace(rows, metadata=scan.metadata), first_row=start)
             start += len(batch)
             if progress is not None:
                 progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import check_all_labelled, check_class_names, check_integer
+from calibrant._arrays import UNKNOWN, blocks, sum_of
+from calibrant._checks import check_all_labelled, check_class_names, check_flag, check_has_mass, check_integer
 from calibrant._files import first_line
 from calibrant.calibrators.checks import (
     check_feature_count,
@@ -142,21 +142,23 @@ class Calibrator(ABC):
                 match its classes or features.
         """
         check_predictions("predictions", predictions)
-        if not allow_same_rows:
+        if not check_flag("allow_same_rows", allow_same_rows):
             self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 
-    def calibrate(self, predictions: Predictions) -> Predictions:
+    def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
         """Calibrate predictions without checking for rows of the fit.
 
         Args:
             predictions: Rows of the same classes. Labels are not needed.
+            first_row: The number of the first row in error messages.
 
         Returns:
             The same rows with calibrated logits.
 
         Raises:
-            InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes.
+            InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes; or a
+                calibrated row is no distribution.
         """
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
@@ -164,11 +166,9 @@ class Calibrator(ABC):
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
-        return replace(
-            predictions,
-            logits=self._calibrated_logits(predictions),
-            metadata={**predictions.metadata, "calibrator": record},
-        )
+        logits = self._calibrated_logits(predictions)
+        check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
+        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
 
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits, block by block."""
@@ -339,5 +339,5 @@ def mean_nll(predictions: Predictions, weights: Tensor | None = None) -> float:
         nll = nn.functional.cross_entropy(logits, labels, reduction="none").double()
         if weights is not None:
             nll = torch.where(weights[rows] > 0, nll * weights[rows], 0.0)
-        total += float(nll.sum())
-    return total / (len(predictions) if weights is None else float(weights.sum()))
+        total += sum_of(nll)
+    return total / (len(predictions) if weights is None else sum_of(weights))

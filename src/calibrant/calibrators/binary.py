@@ -14,6 +14,7 @@ from calibrant.calibrators.checks import check_likely_labels
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import MIN_LOG_PROB, LogOddsModule
 from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 MAX_LOGISTIC_STEPS = 200
@@ -50,6 +51,7 @@ class PlattScaling(BinaryCalibrator):
     b: float
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """Maximize the likelihood times a Gaussian prior around temperature scaling.
 
@@ -82,6 +84,7 @@ class BetaCalibration(BinaryCalibrator):
         check_number("b", self.b, minimum=0.0)
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """Maximize the likelihood times a Gaussian prior around temperature scaling.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor, nn
 
-from calibrant._checks import check_n_bins
+from calibrant._checks import check_flag, check_n_bins
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ProbabilityModule
@@ -74,6 +74,7 @@ class HistogramBinning(ProbabilityCalibrator):
         """
         check_validation(validation)
         check_n_bins(n_bins)
+        check_flag("equal_width", equal_width)
         prior = 1 / validation.n_classes
 
         def step(probs: FloatVector, is_label: FloatVector) -> StepFunction:

@@ -11,6 +11,8 @@ from torch import Tensor
 from calibrant._checks import check_integer, check_positive, check_same_class_names, first_position, first_true
 from calibrant.errors import InvalidInputError
 
+MAX_KNOTS = 100  # of a function of one number; 6 are the default
+
 
 def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
     """A positive lower and a larger upper bound."""
@@ -22,7 +24,7 @@ def check_bounds(argument: str, bounds: Sequence[float]) -> tuple[float, float]:
 
 def check_grid(argument: str, values: Sequence[float]) -> list[float]:
     """Positive numbers, at least one."""
-    if not isinstance(values, Sequence) or len(values) == 0:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes) or len(values) == 0:
         raise InvalidInputError(f"{argument} must be positive numbers, got {values!r}")
     return [check_positive(argument, value) for value in values]
 
@@ -70,6 +72,10 @@ def check_in_range(argument: str, values: Tensor, low: float, high: float) -> No
 def check_feature_count(calibrator: str, n_features: int, got: int) -> None:
     if got != n_features:
         raise InvalidInputError(f"features must be the {n_features} that {calibrator} was fitted on, got {got}")
+
+
+def check_n_knots(n_knots: int) -> int:
+    return check_integer("n_knots", n_knots, 2, MAX_KNOTS)
 
 
 def check_folds(folds: int, n_rows: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._checks import several
 from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_folds
@@ -133,7 +134,7 @@ def choose(
     if candidates is None:
         fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
         candidates = [cls.name for cls in fits if cls.default_candidate]
-    names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
+    names = [check_choice("calibrator", name, CALIBRATORS) for name in several("candidates", "names", candidates)]
     if not names:
         raise InvalidInputError("candidates must not be empty")
     row_folds(validation, folds, cluster)  # raises an error before a candidate can fail

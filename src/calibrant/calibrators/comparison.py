@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import check_column_names, check_same_class_names
+from calibrant._checks import (
+    check_callable,
+    check_column_names,
+    check_flag,
+    check_instance,
+    check_same_class_names,
+    several,
+)
 from calibrant.calibrators.base import Calibrator, check_validation
+from calibrant.calibrators.checks import check_predictions
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.sets import SetTemperature
@@ -105,12 +113,14 @@ def compare_calibrators(
         )
     check_same_class_names("validation", validation.class_names, "test", test.class_names)
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
-    if not allow_same_rows:
+    if not check_flag("allow_same_rows", allow_same_rows):
         fits.check_disjoint(test)
-    names = list(CALIBRATORS) if calibrators is None else calibrators
+    if progress is not None:
+        check_callable("progress", progress)
+    names = list(CALIBRATORS) if calibrators is None else several("calibrators", "names", calibrators)
     for name in names:
         calibrator_class(name)
-    wanted = check_metrics(tuple(metrics), test.n_classes)
+    wanted = check_metrics(several("metrics", "names", metrics), test.n_classes)
     columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
     for column in columns:
         test.column(column)
@@ -166,6 +176,10 @@ class LeaveOneShiftOut:
     def __init__(
         self, validation: Predictions, *, shift: str = "corruption", reference: Predictions | None = None
     ) -> None:
+        check_predictions("validation", validation)
+        check_instance("shift", shift, str)
+        if reference is not None:
+            check_predictions("reference", reference)
         self.validation, self.shift, self.reference = validation, shift, reference
         self.types = self._types(validation)
         self._clean = validation[clean_rows(validation, shift)] if self.types else validation
@@ -186,6 +200,8 @@ class LeaveOneShiftOut:
             CalibrantError: The calibrator cannot be fitted, or cannot be applied to these rows.
         """
         cls = calibrator_class(calibrator)
+        check_predictions("test", test)
+        sets = sets if isinstance(sets, tuple) and not sets else check_column_names("sets", sets)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
             return _with_sets(self._fit(cls, None, test), sets).calibrate(test)
         number, values = test.groups(self.shift)
@@ -205,7 +221,7 @@ class LeaveOneShiftOut:
         Raises:
             InvalidInputError: It holds some.
         """
-        self._sketch.check_disjoint(test)
+        self._sketch.check_disjoint(check_predictions("test", test))
 
     @cached_property
     def _sketch(self) -> RowSketch:

@@ -11,12 +11,13 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer, check_number, check_positive
+from calibrant._checks import check_instance, check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
     check_increasing,
+    check_n_knots,
     check_predictions,
     check_shape,
 )
@@ -24,6 +25,7 @@ from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DistanceTemperatureModule, ScoreTemperatureModule
 from calibrant.errors import InvalidInputError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 LOGIT_SCORES = {"entropy": lambda z: entropy(z.log_softmax(1)), "logit_norm": logit_norm}
@@ -58,6 +60,7 @@ class ConditionalTemperature(Calibrator):
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
         """Minimize the NLL, convex in the values at the knots, with a prior around the temperature of all rows.
 
@@ -69,7 +72,7 @@ class ConditionalTemperature(Calibrator):
             n_knots: Number of knots.
         """
         check_validation(validation)
-        check_integer("n_knots", n_knots, 2)
+        check_n_knots(n_knots)
         values = score_values(validation, score)
         rows = Likelihood(validation.logits, validation.labels)
         knots = torch.from_numpy(np.unique(np.quantile(values.numpy(), np.linspace(TAIL, 1 - TAIL, n_knots))))
@@ -122,6 +125,7 @@ class DensityAwareScaling(Calibrator):
             raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
         """Minimize the NLL over w₀ > 0 and w₁ ≥ 0.
 
@@ -158,6 +162,7 @@ class DensityAwareScaling(Calibrator):
 
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64, computed from the logits or read from a column."""
+    check_instance("score", score, str)
     if score in LOGIT_SCORES:
         logits = predictions.logits
         return torch.cat([LOGIT_SCORES[score](logits[rows].double()) for rows in blocks(*logits.shape)])

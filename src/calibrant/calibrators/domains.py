@@ -14,6 +14,7 @@ from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.modules import FeatureTemperatureModule
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 CLEAN = (None, "", "none", "clean", "identity")  # names of no corruption in a column of corruption types
@@ -71,6 +72,7 @@ class DomainTemperature(Calibrator):
             check_positive(f"temperature of {name}", temperature)
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, domain: str = "domain") -> Self:
         """Fit a temperature to each domain, with a subset of all rows that together counts as ten rows.
 

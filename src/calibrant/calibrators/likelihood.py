@@ -12,7 +12,7 @@ import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from calibrant._arrays import blocks
+from calibrant._arrays import blocks, sum_of
 from calibrant.calibrators.checks import check_likely_labels
 from calibrant.errors import NotConvergedError
 
@@ -114,12 +114,12 @@ class Likelihood:
     def sums(self, scale: float, dtype: torch.dtype = torch.float64) -> tuple[float, float, float]:
         """Weighted sums of value, slope and curvature."""
         value, slope, curvature = self.weighted_terms(scale, dtype)
-        return float(value.sum()), float(slope.sum()), float(curvature.sum())
+        return sum_of(value), sum_of(slope), sum_of(curvature)
 
     @property
     def total(self) -> float:
         """The sum of the weights."""
-        return float(len(self.logits)) if self.weights is None else float(self.weights.sum())
+        return float(len(self.logits)) if self.weights is None else sum_of(self.weights)
 
     def subsample(self, n_rows: int) -> "Likelihood":
         """Every so many rows, about ``n_rows`` in all."""
@@ -171,7 +171,7 @@ def solve_temperature(
     position = high if rows.all_correct() else _minimize(rows, low, high)
     beta = math.exp(position)
     value, slopes, curvatures = rows.weighted_terms(beta)
-    slope, curvature = float(slopes.sum()), float(curvatures.sum())
+    slope, curvature = sum_of(slopes), sum_of(curvatures)
     equal_logits = slope == 0 and curvature == 0 and bool((rows.logits == rows.logits[:, :1]).all())
     if equal_logits and not clip:
         raise NotConvergedError("no temperature is best: every row gives all of its classes equal logits")
@@ -179,15 +179,15 @@ def solve_temperature(
     if at_bound and not clip:
         raise NotConvergedError(_bound_message(rows, position == high, bounds))
     square = slopes.square()
-    variance = float(square.sum())
+    variance = sum_of(square)
     return TemperatureSolution(
         temperature=1 / beta,
-        nll=float(value.sum()) / rows.total,
+        nll=sum_of(value) / rows.total,
         slope=abs(beta * slope) / rows.total,
         information=beta**2 * curvature,
         variance=beta**2 * variance,
-        skewness=float(slopes @ square) / variance**1.5 if variance > 0 else 0.0,
-        influential_rows=variance**2 / float(square @ square) if variance > 0 else 0.0,
+        skewness=sum_of(slopes * square) / variance**1.5 if variance > 0 else 0.0,
+        influential_rows=variance**2 / sum_of(square.square()) if variance > 0 else 0.0,
         at_bound=at_bound,
     )
 
@@ -284,7 +284,7 @@ def _bound_message(rows: Likelihood, below: bool, bounds: tuple[float, float]) -
             f"no temperature is best: all {len(rows.labels):,} predictions are correct, so the likelihood grows "
             "without end as T goes to 0; fit on rows that the model was not trained on, or on more of them"
         )
-    if not below and rows.terms(1e-12)[1].sum() >= 0:  # at 0 itself, classes of probability 0 would count
+    if not below and rows.sums(1e-12)[1] >= 0:  # at 0 itself, classes of probability 0 would count
         return (
             "no temperature is best: the labels do not follow the logits, so the likelihood grows without end as T "
             "goes to infinity; are the labels those of these rows, in the same order?"

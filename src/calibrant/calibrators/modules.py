@@ -78,6 +78,7 @@ class MixtureModule(BufferModule):
 
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weights.dtype)
+        z = z - z.amax(1, keepdim=True)
         w = self.weights.log()
         uniform = torch.zeros_like(z).log_softmax(1)
         parts = [w[0] + (z / self.temperature).log_softmax(1), w[1] + z.log_softmax(1), w[2] + uniform]
@@ -107,8 +108,10 @@ class AffineModule(BufferModule):
     def forward(self, logits: Tensor) -> Tensor:
         x = self.inputs(logits)
         scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
-        impossible = logits == float("-inf")
-        return maps.match_dtype((scaled + self.bias).masked_fill(impossible, float("-inf")), logits)
+        found = (scaled + self.bias).masked_fill(logits == float("-inf"), float("-inf"))
+        return maps.match_dtype(
+            found - found.amax(1, keepdim=True), logits
+        )  # the largest might be too large for float32
 
 
 class LogOddsModule(BufferModule):

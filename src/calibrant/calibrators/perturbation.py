@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_integer, check_integer_labels, check_tensor
+from calibrant._checks import check_callable, check_integer, check_integer_labels, check_tensor
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
 PERTURBATION = "gaussian_perturbation"
 SEARCH_ROWS = 1000  # images used to find the noise levels
 SEARCH_STEPS = 12  # bisections of log σ for each level
+MAX_LEVELS = 100
+MAX_BATCH = 1_000_000
 MAX_NOISE = 100.0  # in standard deviations of the images; accuracy is then at chance
 
 
@@ -46,16 +48,18 @@ def perturb_gaussian(
     """
     check_tensor("images", images)
     check_tensor("labels", labels)
-    for name, value in (("n_levels", n_levels), ("batch_size", batch_size)):
-        check_integer(name, value, 1)
+    check_callable("model", model)
+    check_integer("n_levels", n_levels, 1, MAX_LEVELS)
+    check_integer("batch_size", batch_size, 1, MAX_BATCH)
     if isinstance(model, nn.Module) and model.training:
         raise InvalidInputError("model must be in evaluation mode: call model.eval() first")
-    if not images.is_floating_point() or len(images) == 0:
-        raise InvalidInputError(f"images must be floating point and not empty, got {images.dtype} of {len(images)}")
+    if not images.is_floating_point() or images.ndim == 0 or len(images) == 0:
+        got = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise InvalidInputError(f"images must be floating point and not empty, got {got}")
     labels = check_integer_labels("labels", labels, (len(images),))
 
     def predicted(noise: float, rows: slice) -> Predictions:
-        return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0), batch_size)
+        return _predict(model, images[rows], labels[rows], noise, check_integer("seed", seed, 0, 2**63 - 1), batch_size)
 
     few = slice(None, None, math.ceil(len(images) / SEARCH_ROWS))  # of all classes, also if images are sorted by class
     clean = predicted(0.0, few)
@@ -88,6 +92,8 @@ def _predict(
         noisy = batch + noise * torch.randn(batch.shape, generator=generator).to(batch)
         output = model(noisy)
         found = output if isinstance(output, tuple) else (output,)
+        for part in found[:2]:
+            check_tensor("what the model returns", part)
         logits.append(found[0].float().cpu())
         features += [found[1].float().cpu()] if len(found) > 1 else []
     return Predictions.from_logits(torch.cat(logits), labels.cpu(), features=torch.cat(features) if features else None)

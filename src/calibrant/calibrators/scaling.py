@@ -12,16 +12,19 @@ from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_positive
+from calibrant._checks import check_memory, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import AffineModule
 from calibrant.errors import NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 AFFINE_BLOCK = 2**17  # logits computed at once
 MAX_LBFGS_STEPS = 5000
+LBFGS_PAIRS = 30  # of positions and gradients that are kept
+LBFGS_VECTORS = 2 * LBFGS_PAIRS + 10  # of the size of all parameters, that are in memory at once
 MAX_EXCESS = 1e-10  # of the mean penalized NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
@@ -49,6 +52,7 @@ class AffineScaling(Calibrator):
         check_shape("bias", self.bias, (k,))
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
         """Maximize the likelihood times the prior.
 
@@ -59,6 +63,8 @@ class AffineScaling(Calibrator):
         check_positive("strength", strength)
         check_likely_labels(validation.logits, validation.labels)
         k = validation.n_classes
+        n_parameters = k * (2 if cls.diagonal else k + 1)
+        check_memory(f"{cls.name} scaling of {k:,} classes", 8 * n_parameters * LBFGS_VECTORS)
         identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
         nothing = torch.zeros(k, dtype=torch.float64)
         below_top = validation.logits - validation.logits.amax(1, keepdim=True)
@@ -122,7 +128,13 @@ def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float
             raise StopIteration
 
     start = np.zeros(problem.identity.numel())
-    options = {"maxiter": MAX_LBFGS_STEPS, "maxfun": 2 * MAX_LBFGS_STEPS, "maxcor": 30, "ftol": 0.0, "gtol": 0.0}
+    options = {
+        "maxiter": MAX_LBFGS_STEPS,
+        "maxfun": 2 * MAX_LBFGS_STEPS,
+        "maxcor": LBFGS_PAIRS,
+        "ftol": 0.0,
+        "gtol": 0.0,
+    }
     result = minimize(problem, start, jac=True, method="L-BFGS-B", options=options, callback=stop)
     after, _ = problem(result.x)
     if problem.decrement > 100 * MAX_EXCESS * (1 + after):

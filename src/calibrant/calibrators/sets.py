@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_integer, check_number, check_positive
+from calibrant._checks import check_column_names, check_flag, check_integer, check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
@@ -29,6 +29,7 @@ from calibrant.calibrators.maps import (
 from calibrant.calibrators.modules import SetTemperatureModule
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
@@ -85,6 +86,7 @@ class SetTemperature(Calibrator):
             check_shape("constants of prior", constants, (3,))
 
     @classmethod
+    @one_thread()
     def fit(
         cls,
         validation: Predictions,
@@ -105,6 +107,7 @@ class SetTemperature(Calibrator):
                 its range in the fit.
         """
         check_validation(validation)
+        check_flag("same_prior", same_prior)
         columns = check_column_names("sets", sets)
         clean = clean_rows(validation, columns[0]).numpy()
         has_clean = bool(clean.any())
@@ -202,8 +205,8 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
-    def calibrate(self, predictions: Predictions) -> Predictions:
-        calibrated = super().calibrate(predictions)
+    def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
+        calibrated = super().calibrate(predictions, first_row=first_row)
         columns, number = self._sets_of(predictions)
         n_rows = np.bincount(number)
         record = {"sets": list(columns), "n_sets": len(n_rows), "n_small_sets": int((n_rows < MIN_SET_ROWS).sum())}

@@ -8,12 +8,13 @@ import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor, nn
 
-from calibrant._checks import check_integer, check_positive
+from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import FloatVector, cumulative
-from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
+from calibrant.calibrators.checks import check_in_range, check_increasing, check_n_knots, check_shape
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import ConfidenceModule
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 SPLINE_POINTS = 513  # at which the function is stored
@@ -45,6 +46,7 @@ class SplineCalibration(Calibrator):
         check_positive("scale", self.scale)
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, n_knots: int = 6) -> Self:
         """Fit the spline by least squares.
 
@@ -52,7 +54,7 @@ class SplineCalibration(Calibrator):
             n_knots: Number of evenly spaced knots; 6 in the paper.
         """
         check_validation(validation)
-        check_integer("n_knots", n_knots, 2)
+        check_n_knots(n_knots)
         confidence, predicted = validation.logits.double().softmax(1).max(1)
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()

@@ -18,6 +18,7 @@ from calibrant.calibrators.modules import IdentityModule, MixtureModule, Tempera
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.metrics.checks import check_nonzero_weights
 from calibrant.metrics.scorecard import row_weights
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 PAPER_GRID = (1.25, 1.5, 1.75, 2.0)  # the paper's temperatures, tried on validation NLL
@@ -200,6 +201,7 @@ class EnsembleTemperature(Calibrator):
         check_number("sum of weights", float(self.weights.sum()), minimum=1 - 1e-9, maximum=1 + 1e-9)
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions) -> Self:
         """Fit the temperature, then the weights."""
         check_validation(validation)

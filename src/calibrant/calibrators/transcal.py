@@ -13,6 +13,7 @@ from calibrant.calibrators.checks import check_predictions, check_same_classes
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 DISCRIMINATOR_FOLDS = 5
@@ -34,6 +35,7 @@ class TransCal(OneTemperature):
     effective_rows: float  # effective sample size of the weighted rows
 
     @classmethod
+    @one_thread()
     def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
         """Weight each row by its density ratio, from a logistic discriminator, then fit a temperature.
 

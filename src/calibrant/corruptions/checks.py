@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._checks import first_true, is_a
+from calibrant._checks import check_tensor, first_true, is_a
 from calibrant.errors import InvalidInputError
 
 MIN_SIDE = 8  # pixels of an image
@@ -16,8 +16,7 @@ MIN_SIDE = 8  # pixels of an image
 def check_images(images: object) -> Tensor:
     """Images as a batch, uint8 (n, c, h, w), from a tensor or a Pillow image."""
     batch = images if isinstance(images, Tensor) else _check_pillow(images)
-    if batch.layout != torch.strided:
-        raise InvalidInputError(f"images must be a dense tensor, got {batch.layout}")
+    check_tensor("images", batch)
     if batch.ndim not in (3, 4):
         raise InvalidInputError(f"images must be (n, c, h, w) or (c, h, w), got shape {tuple(batch.shape)}")
     batch = batch.detach() if batch.ndim == 4 else batch.detach()[None]
@@ -63,7 +62,12 @@ def check_keys(keys: Sequence[int | str] | Tensor | None, n_images: int) -> Sequ
         return range(n_images)
     if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | Tensor | np.ndarray):
         raise InvalidInputError(f"keys must be a sequence of integers or words, got {type(keys).__name__}")
-    known = np.atleast_1d(np.asarray(keys)).tolist() if isinstance(keys, Tensor | np.ndarray) else list(keys)
+    if isinstance(keys, Tensor):
+        check_tensor("keys", keys)
+        if keys.is_floating_point():
+            raise InvalidInputError(f"keys must be integers or words, got {keys.dtype}")
+    array = keys.cpu().numpy() if isinstance(keys, Tensor) else keys
+    known = np.atleast_1d(array).tolist() if isinstance(array, np.ndarray) else list(array)
     if len(known) != n_images:
         raise InvalidInputError(f"keys must be one for each of {n_images} images, got {len(known)}")
     for row, key in enumerate(known):

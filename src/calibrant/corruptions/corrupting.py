@@ -21,6 +21,7 @@ from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.frost import read_frost
 from calibrant.corruptions.table import CORRUPTIONS
+from calibrant.errors import InvalidInputError
 from calibrant.shifts import SEVERITIES
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ class CorruptedDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[CorruptOptions]) -> None:
+        if not hasattr(dataset, "__getitem__"):
+            raise InvalidInputError(f"dataset must be indexed by integers, got {type(dataset).__name__}")
         self.dataset = dataset
         self.corrupt = Corrupt(name, severity, **options)
 
@@ -207,7 +210,10 @@ class CorruptedDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, as data loaders request them; images of one size are corrupted together."""
-        keys = [self._key(as_index(index)) for index in indices]
+        try:
+            keys = [self._key(as_index(index)) for index in indices]
+        except TypeError as error:
+            raise InvalidInputError(f"index must be an integer: {error}") from None
         items = [self.dataset[key] for key in keys]
         images = [item[0] if isinstance(item, tuple | list) else item for item in items]
         if all(isinstance(image, Tensor) for image in images) and len({image.shape for image in images}) == 1:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 import calibrant
+from calibrant._arrays import load_npy
+from calibrant._checks import check_callable, check_integer, check_label_range, in_order
 from calibrant._digests import is_sealed, with_seal
-from calibrant._files import atomic_write
+from calibrant._files import atomic_write, first_line
 from calibrant._signatures import checked
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split
@@ -57,10 +59,12 @@ class ArrayData(DataSet):
         image_size: int | None = None,
     ) -> None:
         super().__init__(name, root, image_size=native_size)
-        if image_size not in (None, native_size):
+        if image_size is not None and check_integer("image_size", image_size, 8) != native_size:
             raise InvalidInputError(f"image_size must be {native_size} for {name}, got {image_size}")
-        self.names, self.channels, self.read = class_names, channels, read
-        self.n_validation, self.published = n_validation, published
+        check_callable("read", read)
+        self.names = tuple(in_order("class_names", "strings", class_names))
+        self.channels, self.read = check_integer("channels", channels, 1, 3), read
+        self.n_validation, self.published = check_integer("n_validation", n_validation, 0), published
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -81,9 +85,18 @@ class ArrayData(DataSet):
             return Split(_published(path, shift.severity, images), labels).with_shift(shift, "published")
         return Split(self._generated(images, shift), labels).with_shift(shift, "generated")
 
+    def _rows(self, part: str) -> tuple[Tensor, Tensor]:
+        """Images and labels as read; the labels are classes of the data set."""
+        images, labels = self.read(self.root, part)
+        try:
+            check_label_range(labels, self.n_classes, None, argument=f"the {part} labels of {self.name} in {self.root}")
+        except InvalidInputError as error:
+            raise CorruptFileError(str(error)) from None
+        return images, labels
+
     def _training_rows(self, *, held_out: bool) -> tuple[Tensor, Tensor]:
         """Images and labels of the training part: those for training, or those held out."""
-        images, labels = self.read(self.root, "train")
+        images, labels = self._rows("train")
         rows = validation_rows(labels, self.n_validation) == held_out
         return images[rows], labels[rows]
 
@@ -95,7 +108,7 @@ class ArrayData(DataSet):
     @cached_property
     def _test(self) -> tuple[Tensor, Tensor]:
         """Read once for all corruptions."""
-        return self.read(self.root, "test")
+        return self._rows("test")
 
     def _generated(self, images: Tensor, shift: Shift) -> Tensor:
         """The corrupted images, cached in a file whose name has a hash of the clean images and the version."""
@@ -131,9 +144,9 @@ def _check_same_labels(path: Path, labels: Tensor) -> None:
 
 def _load_array(path: Path) -> np.ndarray:
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise CorruptFileError(f"{path} cannot be read as an array: {error}") from None
+        values = load_npy(path, mmap=True)
+    except (OSError, ValueError) as error:
+        raise CorruptFileError(f"{path} cannot be read as an array: {first_line(error)}") from None
     status = path.stat()
     # Published files end with their array. Those of calibrant have their digest after it.
     if not isinstance(values, np.memmap) or (

@@ -9,17 +9,16 @@ from hashlib import blake2b
 from typing import ClassVar
 
 import pyarrow as pa
-import torch
 from torch import Tensor
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_IMAGE_SIZE, check_instance, check_integer, check_integer_labels, check_tensor
 from calibrant._files import data_folder
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
-from calibrant.data.image_files import ImageFiles
+from calibrant.data.image_files import ImageFiles, check_mask
 from calibrant.data.splits import class_prior, validation_rows
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
@@ -50,6 +49,12 @@ class Split:
     labels: Tensor
     columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_instance("images", self.images, Tensor, ImageFiles)
+        check_tensor("labels", self.labels)
+        check_integer_labels("labels", self.labels, (len(self.images),))
+        check_instance("columns", self.columns, Mapping)
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -71,9 +76,7 @@ class Split:
         Returns:
             The selected rows.
         """
-        if mask.dtype != torch.bool or mask.shape != (len(self),):
-            got = f"{mask.dtype} of shape {tuple(mask.shape)}"
-            raise InvalidInputError(f"mask must be booleans of shape ({len(self)},), got {got}")
+        check_mask("mask", mask, len(self))
         images = self.images[mask] if isinstance(self.images, Tensor) else self.images.where(mask)
         return self._with_rows(images, mask.nonzero()[:, 0])
 
@@ -87,7 +90,7 @@ class Split:
         Returns:
             The sampled rows.
         """
-        if n_rows >= len(self):
+        if check_integer("n_rows", n_rows, 1) >= len(self):
             return self
         rows = validation_rows(self.labels, n_rows).nonzero()[:, 0]
         if isinstance(self.images, Tensor):
@@ -109,6 +112,7 @@ class Split:
         Returns:
             The corrupted rows, with the columns corruption, severity and origin.
         """
+        check_instance("shift", shift, Shift)
         if isinstance(self.images, Tensor):
             images: Tensor | ImageFiles = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         else:
@@ -126,6 +130,8 @@ class Split:
         Returns:
             The rows with these columns.
         """
+        check_instance("shift", shift, Shift)
+        check_instance("origin", origin, str)
         added = {"corruption": shift.corruption, "severity": shift.severity, "origin": origin}
         return replace(self, columns={**self.columns, **{name: [value] * len(self) for name, value in added.items()}})
 
@@ -151,9 +157,10 @@ class DataSet(ABC):
     std: ClassVar[float] = 0.5
 
     def __init__(self, name: str, root: str | os.PathLike[str] | None = None, *, image_size: int) -> None:
+        check_instance("name", name, str)
         self.name = name
         self.root = data_folder(root)
-        self.image_size = check_integer("image_size", image_size, 8)
+        self.image_size = check_integer("image_size", image_size, 8, MAX_IMAGE_SIZE)
 
     @property
     def shifts(self) -> tuple[str, ...]:
@@ -196,6 +203,7 @@ class DataSet(ABC):
             NoDataError: a file is missing.
             CorruptFileError: a file cannot be read.
         """
+        check_instance("name", name, str)
         part, plus, shift = name.rpartition("+")
         try:
             if not plus or name in self.shifts:

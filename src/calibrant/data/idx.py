@@ -4,6 +4,7 @@ import gzip
 import os
 import zlib
 from math import prod
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
+MAX_VALUES = 2**31  # in a file: those of MNIST have 47 million
 IDX_KINDS = ("images-idx3", "labels-idx1")
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in IDX_KINDS)
 
@@ -33,21 +35,28 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
         CorruptFileError: it is not an IDX file of unsigned bytes.
     """
     try:
-        data = as_path("path", path).read_bytes()
+        with as_path("path", path).open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            return _read_array(gzip.open(file) if zipped else file, path)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise CorruptFileError(f"{path} is not a complete gzip file") from None
     except OSError as error:
         raise read_error(path, error) from None
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error):
-            raise CorruptFileError(f"{path} is not a complete gzip file") from None
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != UNSIGNED_BYTES or len(data) < 4 + 4 * data[3]:
+
+
+def _read_array(file: BinaryIO | gzip.GzipFile, path: str | os.PathLike[str]) -> Tensor:
+    """As many bytes as the sizes say, and no more are read: a small file may unzip to a very large one."""
+    magic = file.read(4)
+    sizes = file.read(4 * magic[3]) if len(magic) == 4 else b""
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != UNSIGNED_BYTES or len(sizes) < 4 * magic[3]:
         raise CorruptFileError(f"{path} is not an IDX file of unsigned bytes")
-    head = 4 + 4 * data[3]
-    shape = tuple(int.from_bytes(data[start : start + 4], "big") for start in range(4, head, 4))
-    if len(data) - head != prod(shape):
-        raise CorruptFileError(f"{path} must hold {prod(shape)} values {shape}, got {len(data) - head}")
-    return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)
+    shape = tuple(int.from_bytes(sizes[start : start + 4], "big") for start in range(0, len(sizes), 4))
+    data = bytearray(file.read(min(prod(shape), MAX_VALUES) + 1))
+    if len(data) != prod(shape):
+        got = f"more than {prod(shape)}" if len(data) > prod(shape) else len(data)
+        raise CorruptFileError(f"{path} must hold {prod(shape)} values {shape}, got {got}")
+    return torch.frombuffer(data, dtype=torch.uint8).view(shape)
 
 
 @checked

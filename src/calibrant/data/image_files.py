@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calibrant._files import read_error
+from calibrant._checks import MAX_IMAGE_SIZE, check_instance, check_integer, check_tensor, in_order
+from calibrant._files import first_line, read_error
 from calibrant._images import open_image
 from calibrant._signatures import checked
 from calibrant.corruptions import Corrupt
@@ -46,7 +47,19 @@ class ImageFiles:
 
     @classmethod
     def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "ImageFiles":
-        return cls(folder, pa.array(names, pa.string()), size, channels)
+        try:
+            found = pa.array(in_order("names", "paths", names), pa.string())
+        except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
+            raise InvalidInputError(f"names must be paths in UTF-8: {first_line(error)}") from None
+        return cls(folder, found, size, channels)
+
+    def __post_init__(self) -> None:
+        check_instance("folder", self.folder, Path)
+        check_instance("names", self.names, pa.StringArray)
+        check_integer("size", self.size, 1, MAX_IMAGE_SIZE)
+        check_integer("channels", self.channels, 1, 3)
+        check_instance("corruption", self.corruption, Corrupt, type(None))
+        check_instance("taken", self.taken, Tensor, type(None))
 
     def __len__(self) -> int:
         return len(self.names if self.taken is None else self.taken)
@@ -60,14 +73,26 @@ class ImageFiles:
         Returns:
             The selected images.
         """
+        check_mask("rows", rows, len(self.names))
         return replace(self, names=self.names.filter(pa.array(rows.numpy())))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
+        check_tensor("rows", rows)
+        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point():
+            got = f"{rows.dtype} of shape {tuple(rows.shape)}"
+            raise InvalidInputError(f"rows must be integers (n,) with n > 0, got {got}")
         numbers = (rows if self.taken is None else self.taken[rows]).tolist()
         images = torch.stack(
             [read_image(self.folder / self.names[i].as_py(), self.size, self.channels) for i in numbers]
         )
         return images if self.corruption is None else self.corruption(images, numbers)
+
+
+def check_mask(argument: str, mask: Tensor, n_rows: int) -> None:
+    check_tensor(argument, mask)
+    if mask.dtype != torch.bool or tuple(mask.shape) != (n_rows,):
+        got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+        raise InvalidInputError(f"{argument} must be boolean of shape ({n_rows},), got {got}")
 
 
 @checked

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from calibrant._checks import check_integer, check_n_bins
+from calibrant._checks import MAX_CLASSES, check_integer, check_n_bins
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, MissingExtraError
 from calibrant.metrics.bin_sums import BinSums
@@ -77,7 +77,7 @@ class CalibrationScore(Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.n_classes = check_integer("n_classes", n_classes, 2)
+        self.n_classes = check_integer("n_classes", n_classes, 2, MAX_CLASSES)
         self.names = check_metrics(metrics, n_classes)
         self.n_bins = check_n_bins(n_bins)
         self.inputs = check_choice("inputs", inputs, CONSTRUCTORS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from calibrant._arrays import to_tensor
 from calibrant._checks import (
     check_integer,
     check_label_range,
@@ -15,21 +16,15 @@ from calibrant._checks import (
     first_true,
 )
 from calibrant.errors import InvalidInputError
-from calibrant.maxent.checks import check_counts, check_vector
+from calibrant.maxent.checks import MAX_PRIOR_CLASSES, check_counts, check_vector
 
-
-def check_bool(argument: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidInputError(f"{argument} must be True or False, got {value!r}")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
     """The prior of integer labels of any shape, those to be ignored left out."""
-    check_integer("n_classes", n_classes, 2)
-    try:
-        flat = torch.as_tensor(labels).detach().flatten().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"labels must be integers: {error}") from None
+    check_integer("n_classes", n_classes, 2, MAX_PRIOR_CLASSES)
+    flat = to_tensor("labels", "integers", labels).flatten()
     if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
         raise InvalidInputError(f"labels must be integers, got {flat.dtype}")
     flat = flat.long()
@@ -43,6 +38,8 @@ def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_in
 def check_class_weights(class_weights: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
     """How much a sample of each class counts, float64."""
     weights = check_vector("class_weights", class_weights, n_classes)
+    if len(weights) == 0:
+        raise InvalidInputError("class_weights must not be empty")
     if (weights < 0).any() or not (weights > 0).any():
         row = int(weights.argmin())
         raise InvalidInputError(f"class_weights must not be negative, nor all 0, got {weights[row]:g} for class {row}")
@@ -80,6 +77,19 @@ def check_shapes(logits: Tensor, labels: Tensor) -> bool:
         rule = f"integers of shape {(len(logits), *logits.shape[2:])} or probabilities of shape {tuple(logits.shape)}"
         raise InvalidInputError(f"labels must be {rule}, got shape {tuple(labels.shape)} of {labels.dtype}")
     return soft
+
+
+def check_batch(logits: Tensor, labels: Tensor) -> None:
+    """Logits (n, k), and labels that are classes where they can be read without waiting for a device."""
+    check_tensor("logits", logits)
+    soft = check_shapes(logits, labels)
+    if logits.ndim != 2 or logits.dtype not in FLOATS or not (soft or labels.dtype == torch.int64):
+        got = f"{tuple(logits.shape)} of {logits.dtype}, and labels of {labels.dtype}"
+        raise InvalidInputError(f"logits must be (n, k), and labels int64 or floating point, got {got}")
+    if logits.device != labels.device:
+        raise InvalidInputError(f"labels must be on the device of the logits, {logits.device}, got {labels.device}")
+    if not soft and logits.is_cpu and not torch.compiler.is_compiling():
+        check_label_range(labels, logits.shape[1], None)
 
 
 def check_soft_labels(labels: Tensor) -> None:

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant._checks import check_number
 from calibrant.losses import curves
+from calibrant.losses.checks import check_batch
 from calibrant.losses.curves import Curve, make_curve
 
 DUAL_FOCAL_GAMMA = 5.0
@@ -20,6 +22,11 @@ MARGIN, MARGIN_WEIGHT = 10.0, 0.1
 def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
     """The curve at the label's log-probability, in expectation over a soft label."""
     return expected_curve(F.log_softmax(logits, dim=1), labels, curve)
+
+
+def _checked(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
+    check_batch(logits, labels)
+    return on_curve(logits, labels, curve)
 
 
 def expected_curve(log_probs: Tensor, labels: Tensor, curve: Curve) -> Tensor:
@@ -39,17 +46,17 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp()
     tensor([4.])
     """
-    return on_curve(logits, labels, make_curve(curves.cross_entropy))
+    return _checked(logits, labels, make_curve(curves.cross_entropy))
 
 
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y)^\gamma \log p_y` (Lin et al. 2017)."""
-    return on_curve(logits, labels, make_curve(curves.focal, gamma=gamma))
+    return _checked(logits, labels, make_curve(curves.focal, gamma=gamma))
 
 
 def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = curves.INVERSE_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1+p_y)^\gamma \log p_y` (Wang et al. 2021)."""
-    return on_curve(logits, labels, make_curve(curves.inverse_focal, gamma=gamma))
+    return _checked(logits, labels, make_curve(curves.inverse_focal, gamma=gamma))
 
 
 def poly(logits: Tensor, labels: Tensor, *, epsilon: float = curves.POLY_EPSILON) -> Tensor:
@@ -57,7 +64,7 @@ def poly(logits: Tensor, labels: Tensor, *, epsilon: float = curves.POLY_EPSILON
 
     The MaxEnt paper prints ε = −1. Its published code flips the sign: its tables have ε = +1, our default.
     """
-    return on_curve(logits, labels, make_curve(curves.poly, epsilon=epsilon))
+    return _checked(logits, labels, make_curve(curves.poly, epsilon=epsilon))
 
 
 def flsd(
@@ -70,16 +77,22 @@ def flsd(
 ) -> Tensor:
     r"""Sample-dependent focal loss: γ = 5 where :math:`p_y < 0.2`, else 3 (Mukhoti et al. 2020)."""
     curve = make_curve(curves.flsd, gamma_low=gamma_low, gamma_high=gamma_high, threshold=threshold)
-    return on_curve(logits, labels, curve)
+    return _checked(logits, labels, curve)
 
 
 def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = curves.RELAXATION_ALPHA) -> Tensor:
     r"""0 where :math:`p_y \ge 1-\alpha`, else :math:`KL((1-\alpha, \alpha) \| (p_y, 1-p_y))` (Lienen et al. 2021)."""
-    return on_curve(logits, labels, make_curve(curves.label_relaxation, alpha=alpha))
+    return _checked(logits, labels, make_curve(curves.label_relaxation, alpha=alpha))
 
 
 def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
+    check_batch(logits, labels)
+    return dual_focal_rows(logits, labels, check_number("gamma", gamma, minimum=0.0))
+
+
+def dual_focal_rows(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+    """:func:`dual_focal` of arguments that were checked."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
     ascending = F.pad(probs.sort(dim=1).values, (1, 0))  # a 0 in front: nothing lies below the smallest
@@ -94,5 +107,11 @@ def margin_smoothing(
     logits: Tensor, labels: Tensor, *, margin: float = MARGIN, weight: float = MARGIN_WEIGHT
 ) -> Tensor:
     r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022)."""
+    check_batch(logits, labels)
+    return margin_rows(logits, labels, check_number("margin", margin), check_number("weight", weight))
+
+
+def margin_rows(logits: Tensor, labels: Tensor, margin: float, weight: float) -> Tensor:
+    """:func:`margin_smoothing` of arguments that were checked."""
     excess = F.relu(logits.amax(1, keepdim=True) - logits - margin)
-    return cross_entropy(logits, labels) + weight * excess.mean(1)
+    return on_curve(logits, labels, make_curve(curves.cross_entropy)) + weight * excess.mean(1)

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_tensor
+from calibrant._checks import check_flag, check_tensor
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.losses import batchwise
-from calibrant.losses.checks import check_bool, check_class_weights, check_train_labels
+from calibrant.losses.checks import check_class_weights, check_shapes, check_train_labels
 from calibrant.losses.curves import FOCAL_GAMMA, focal, make_curve
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
@@ -95,7 +95,7 @@ class MaxEntLoss(CurveLoss):
                 'penalty "signed" with gibbs "paper" rewards a lower moment whatever the label, where the multiplier '
                 'is positive: use gibbs "normalized", or penalty "signed_as_printed" to have the printed equations'
             )
-        check_bool("local", local)
+        check_flag("local", local)
         prior = check_prior(prior)
         if self.class_weights is not None:
             check_class_weights(self.class_weights, len(prior))
@@ -188,6 +188,7 @@ class MaxEntLoss(CurveLoss):
             InvalidInputError: No sample counts, or the batch breaks a rule.
         """
         check_tensor("logits", logits)
+        check_shapes(logits, labels)
         with full_precision(logits.device.type), torch.inference_mode(False), torch.enable_grad():
             batch = self.batch(logits.detach().clone().requires_grad_(), labels.clone())
             shares = batchwise.normalized_weights(batch.logits, batch.weights)

@@ -8,7 +8,15 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_fraction, check_label_range, check_number, check_positive, check_tensor
+from calibrant._checks import (
+    check_flag,
+    check_fraction,
+    check_integer,
+    check_label_range,
+    check_number,
+    check_positive,
+    check_tensor,
+)
 from calibrant._names import check_choice
 from calibrant.losses import avuc, batchwise, curves, functional
 from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels
@@ -84,9 +92,9 @@ class Loss(FixedPrecisionModule, ABC):
     ) -> None:
         super().__init__()
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
-        self.ignore_index = ignore_index
+        self.ignore_index = check_integer("ignore_index", ignore_index, -(2**63), 2**63 - 1)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
-        self.validate = validate
+        self.validate = None if validate is None else check_flag("validate", validate)
         weights = None if class_weights is None else check_class_weights(class_weights)
         if weights is not None and not (isinstance(class_weights, Tensor) and class_weights.dtype == torch.float64):
             weights = weights.float()
@@ -289,7 +297,7 @@ class DualFocalLoss(Loss):
         self.gamma = check_number("gamma", gamma, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        return functional.dual_focal(batch.logits, batch.labels, gamma=self.gamma)
+        return functional.dual_focal_rows(batch.logits, batch.labels, self.gamma)
 
 
 class MarginSmoothingLoss(Loss):
@@ -312,7 +320,7 @@ class MarginSmoothingLoss(Loss):
         self.weight = check_number("weight", weight, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        return functional.margin_smoothing(batch.logits, batch.labels, margin=self.margin, weight=self.weight)
+        return functional.margin_rows(batch.logits, batch.labels, self.margin, self.weight)
 
 
 class AvUCLoss(Loss):

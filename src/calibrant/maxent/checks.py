@@ -5,17 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from calibrant._arrays import to_tensor
 from calibrant._checks import PRIOR_TOLERANCE, check_values, first_true
 from calibrant.errors import InvalidInputError
 
+MAX_PRIOR_CLASSES = 100_000  # the time to find multipliers grows with their square, to about half an hour
+
 
 def as_float64(argument: str, values: Sequence[float] | Tensor) -> Tensor:
-    if isinstance(values, Tensor) and values.is_complex():
-        raise InvalidInputError(f"{argument} must be real numbers, got {values.dtype}")
-    try:
-        return torch.as_tensor(values, dtype=torch.float64, device="cpu").detach().clone()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InvalidInputError(f"{argument} must be numbers: {error}") from None
+    return to_tensor(argument, "numbers", values).double().clone()
 
 
 def check_vector(argument: str, values: Sequence[float] | Tensor, n_classes: int | None = None) -> Tensor:
@@ -41,8 +39,8 @@ def _check_shares(argument: str, values: Sequence[float] | Tensor) -> Tensor:
 def check_prior(prior: Sequence[float] | Tensor) -> Tensor:
     """Class probabilities, float64, scaled to sum to 1 exactly."""
     vector = _check_shares("prior", prior)
-    if len(vector) < 2:
-        raise InvalidInputError(f"prior must have at least 2 classes, got {len(vector)}")
+    if not 2 <= len(vector) <= MAX_PRIOR_CLASSES:
+        raise InvalidInputError(f"prior must have 2 to {MAX_PRIOR_CLASSES:,} classes, got {len(vector):,}")
     if abs(float(vector.sum()) - 1) > PRIOR_TOLERANCE:
         raise InvalidInputError(f"prior must sum to 1, got a sum of {vector.sum():g}")
     if (vector > 0).sum() < 2:
@@ -75,11 +73,12 @@ def check_no_class_values(class_values: object) -> None:
         raise InvalidInputError("class_values are not used by the form 'prior', whose features are one-hot")
 
 
-def check_features(features: Tensor, n_classes: int) -> Tensor:
+def check_features(features: Tensor, n_classes: int | None = None) -> Tensor:
     """A (n_classes, n_features) matrix, float64."""
     matrix = as_float64("features", features)
-    if matrix.ndim != 2 or len(matrix) != n_classes or matrix.shape[1] == 0:
-        raise InvalidInputError(f"features must have shape ({n_classes}, n_features), got {tuple(matrix.shape)}")
+    if matrix.ndim != 2 or n_classes not in (None, len(matrix)) or 0 in matrix.shape:
+        rule = f"({n_classes or 'n_classes'}, n_features)"
+        raise InvalidInputError(f"features must have shape {rule}, got {tuple(matrix.shape)}")
     check_values("features", "be finite", matrix, matrix.isfinite(), "for class", "column")
     if not matrix.any(0).all():
         (column,) = first_true(~matrix.any(0))

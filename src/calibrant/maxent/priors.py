@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from calibrant._checks import check_flag
 from calibrant._files import as_path, read_error
 from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior
@@ -27,6 +28,7 @@ def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[l
         CorruptFileError: It does not contain one number for each class.
         InvalidInputError: The numbers are no probabilities, or no counts.
     """
+    check_flag("counts", counts)
     names, numbers = _read_classes(as_path("path", path))
     return names, check_counts(numbers) if counts else check_prior(numbers)
 

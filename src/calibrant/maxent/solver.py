@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_fraction
+from calibrant._checks import check_flag, check_fraction
 from calibrant._names import check_choice
 from calibrant.errors import NotConvergedError
 from calibrant.maxent.checks import check_features, check_no_class_values, check_prior, check_targets
-from calibrant.maxent.constraints import Constraints, centered_moments, class_features, constraints
+from calibrant.maxent.constraints import FORMS, Constraints, centered_moments, class_features, constraints
 from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem, solve_dual
 
 GIBBS = ("paper", "normalized")
@@ -55,7 +55,7 @@ def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") ->
     -1.0
     """
     check_choice("gibbs", gibbs, GIBBS)
-    features = check_features(features, len(features))
+    features = check_features(features)
     return Solution(*solve_dual(LinearProblem.of(features, check_targets(targets, features.shape[1]), gibbs)))
 
 
@@ -98,6 +98,8 @@ def solve(
     [0.315584, 0.03035, -0.315584]
     """
     check_choice("gibbs", gibbs, GIBBS)
+    check_choice("form", form, FORMS)
+    check_flag("local", local)
     if form == "prior" and features is None:
         check_no_class_values(class_values)
         return _solve_one_hot(prior, gibbs, local=local, label_smoothing=label_smoothing)
@@ -206,6 +208,7 @@ def gibbs_distribution(
     [0.421, 0.277, 0.182, 0.12]
     """
     check_choice("gibbs", gibbs, GIBBS)
+    check_choice("form", form, FORMS)
     prior = check_prior(prior)
     if form == "prior" and features is None:
         check_no_class_values(class_values)

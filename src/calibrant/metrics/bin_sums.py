@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._arrays import sum_of
+
 Float64Array: TypeAlias = NDArray[np.float64]
 
 
@@ -41,17 +43,17 @@ class BinSums:
 
         For what depends on the number of rows and not only on proportions: weights that sum to 1 are not one row.
         """
-        return self.weight * max(1.0, float(self.count.sum() / self.weight.sum()))
+        return self.weight * max(1.0, int(self.count.sum()) / sum_of(self.weight))
 
     @property
     def mass(self) -> Tensor:
         """The weight of each bin as a proportion of the total."""
-        return self.total / self.total.sum()
+        return self.total / sum_of(self.total)
 
     @property
     def gap(self) -> Tensor:
         """Mass times (mean confidence − accuracy) of each bin: positive where overconfident, 0 where empty."""
-        return (self.confidence - self.weight[..., 1]) / self.weight.sum()
+        return (self.confidence - self.weight[..., 1]) / sum_of(self.weight)
 
     @property
     def accuracy(self) -> Tensor:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, gammainc, gammaincc, ndtr
 from torch import Tensor
 
+from calibrant._arrays import sum_of
 from calibrant._checks import check_n_bins
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.checks import check_scored
@@ -48,7 +49,7 @@ def classwise_calibration_error(
 
 def cece(classes: BinSums) -> Tensor:
     """Of (n_classes, n_bins): every row counts once in every class, so the sum of all gaps is a mean over classes."""
-    return classes.gap.abs().sum()
+    return torch.tensor(sum_of(classes.gap.abs()), dtype=torch.float64)
 
 
 def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel: bool) -> Limits:
@@ -66,7 +67,7 @@ def classwise_interval(classes: BinSums, level: float, seed: int, *, multilabel:
     flat = _flat(classes)
     bins = Bins.of(flat)
     number = torch.arange(len(flat.total))[flat.total > 0] // classes.total.shape[1]
-    n_effective = float(classes.total[0].sum() ** 2 / classes.squared[0].sum())
+    n_effective = sum_of(classes.total[0]) ** 2 / sum_of(classes.squared[0])
     step = (1.0 if multilabel else 2 / len(classes.total)) / n_effective  # an error moves the gaps of two classes
     errors = _errors(bins, bins.correct)
     found: list[Float64Array] = []

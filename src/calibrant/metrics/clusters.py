@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc, stdtrit
 from torch import Tensor
 
-from calibrant._arrays import blocks, value_hashes
+from calibrant._arrays import blocks, sum_of, value_hashes
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.exact import GapDirection, ece_p_value, student_p_value
@@ -163,14 +163,14 @@ def mean_effect(clusters: ClusterSums, means: Means, column: str, *, errors: boo
 def gap_effect(clusters: ClusterSums, part: str, bins: BinSums) -> tuple[float, float]:
     """The same for confidence − accuracy over all bins: of all rows, or the mean over classes."""
     sums = _by_class(clusters.sums[part], bins).sum(-1)
-    return _ratio(sums, _gap_variance(bins).numpy(), float(bins.squared.sum()))
+    return _ratio(sums, _gap_variance(bins).numpy(), sum_of(bins.squared))
 
 
 def bin_effect(clusters: ClusterSums, part: str, bins: BinSums) -> float:
     """The design effect of the gap of a bin: that of their mean absolute noise, to which it adds its root."""
     sums = _by_class(clusters.sums[part], bins).flatten(2)
     accuracy = torch.nan_to_num(bins.accuracy)
-    independent = (bins.squared * accuracy * (1 - accuracy)).flatten().sqrt().sum()
+    independent = sum_of((bins.squared * accuracy * (1 - accuracy)).sqrt())
     between = np.sqrt((_deviations(sums) ** 2).sum(0)).sum()
     return float(between / independent) ** 2 if independent > 0 else 1.0
 

@@ -20,7 +20,7 @@ import torch
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, sum_of
 from calibrant._checks import (
     check_all_labelled,
     check_instance,
@@ -37,6 +37,7 @@ from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.sample_scores import sample_scores
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.table import METRICS, Metric, check_metrics
+from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 COMPARISON_DRAWS = 2000
@@ -75,6 +76,7 @@ class Difference:
     p_holm: float
 
 
+@one_thread()
 def compare(
     a: Predictions,
     b: Predictions,
@@ -219,12 +221,12 @@ def _standard_error(
 ) -> tuple[float, float, float]:
     """Standard error of a − b, or of a² − b² if debiased; degrees of freedom; the expected part that is noise."""
     shares = [_cluster_shares(model, clusters, errors=metric.on_errors) for model in pair]
-    freedom = min(1 / float(share @ share) for share in shares) - 1  # the effective number of clusters − 1
+    freedom = min(1 / sum_of(share.square()) for share in shares) - 1  # the effective number of clusters − 1
     if freedom < NO_FREEDOM:
         return math.inf, 0.0, 0.0
     if metric.gaps is not None:
         first, second = (metric.gaps(model, card.n_bins) for model, card in zip(pair, cards, strict=True))
-        row_share = float((pair[0].weights / pair[0].weights.sum()).square().sum())
+        row_share = sum_of(pair[0].weights.square()) / sum_of(pair[0].weights) ** 2
         covariance = _joint_covariance(first, second, clusters, shares[0])
         covariance += _unseen_outcome(first, second, row_share)
         if metric.debiased:
@@ -232,17 +234,17 @@ def _standard_error(
         error, noise = _draw_norms(first, second, covariance, seed)
         return error, freedom, noise
     assert metric.influence is not None
-    weights = pair[0].weights / pair[0].weights.sum()
+    weights = pair[0].weights / sum_of(pair[0].weights)
     of_a, of_b = (
         torch.bincount(clusters, weights * metric.influence(model, card)) * _leave_out(share)
         for model, card, share in zip(pair, cards, shares, strict=True)
     )
     noise = 0.0 if metric.noise is None else metric.noise(cards[0]) - metric.noise(cards[1])
-    row_share = float(weights @ weights)
+    row_share = sum_of(weights.square())
     unseen = spread = _unseen_error(metric, cards, row_share)
     if metric.parts == ("classes",) and not torch.equal(of_a, of_b):
         spread = 2 / cards[0].n_classes * row_share  # an error moves the gaps of two classes
-    return math.hypot(float((of_a - of_b).norm()), spread), freedom, noise - unseen
+    return math.hypot(math.sqrt(sum_of((of_a - of_b).square())), spread), freedom, noise - unseen
 
 
 def _unseen_error(metric: Metric, cards: list[Scorecard], share: float) -> float:
@@ -259,7 +261,7 @@ def _unseen_error(metric: Metric, cards: list[Scorecard], share: float) -> float
 def _cluster_shares(model: ScoredPredictions, clusters: Tensor, *, errors: bool) -> Tensor:
     """The share of each cluster in the weight of all rows, or of the errors."""
     counted = model.weights * ~model.scores.correct if errors else model.weights
-    return torch.bincount(clusters, counted) / counted.sum()
+    return torch.bincount(clusters, counted) / sum_of(counted)
 
 
 def _leave_out(share: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtrik, betaincinv, expit, gammaln, log_expit, ndtr, ndtri, stdtr, stdtrit, xlog1py, xlogy
 
+from calibrant._arrays import sum_of
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.histogram import strata
 
@@ -105,9 +106,9 @@ def gap_limits(histogram: BinSums, level: float, freedom: float = math.inf) -> t
     outside = (1 - level) / 2
     if not math.isinf(freedom):
         outside = float(ndtr(stdtrit(freedom, outside))) if freedom > 0 else 0.0
-    total = float(histogram.total.sum())
-    effective, accuracy = total**2 / float(histogram.squared.sum()), float(histogram.weight[:, 1].sum()) / total
-    confidence = float(histogram.confidence.sum()) / total
+    total = sum_of(histogram.total)
+    effective, accuracy = total**2 / sum_of(histogram.squared), sum_of(histogram.weight[:, 1]) / total
+    confidence = sum_of(histogram.confidence) / total
     high, low = (confidence - limit for limit in clopper_pearson(accuracy * effective, effective, 1 - 2 * outside))
     fewest, most = (mean(_shift(tail, outside, sign)) for tail, sign in ((at_least, 1), (at_most, -1)))
     shifted_low, shifted_high = confidence - most, confidence - fewest

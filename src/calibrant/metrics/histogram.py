@@ -13,6 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from calibrant._arrays import sum_of
 from calibrant.metrics.bin_sums import BinSums, bin_sums
 
 MAX_HISTOGRAM_BINS = 2**18  # of a stream
@@ -133,4 +134,4 @@ def strata(histogram: BinSums, n_strata: int) -> BinSums:
 
 def strata_numbers(histogram: BinSums, n_strata: int) -> Tensor:
     middle = histogram.total.cumsum(0) - histogram.total / 2
-    return (middle * n_strata / histogram.total.sum()).long().clamp_(0, n_strata - 1)
+    return (middle * n_strata / sum_of(histogram.total)).long().clamp_(0, n_strata - 1)

@@ -11,7 +11,7 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
-from calibrant._arrays import blocks
+from calibrant._arrays import blocks, sum_of
 from calibrant.metrics.bin_sums import BinSums, Float64Array, bin_sums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.histogram import TIE_BITS, confidence_keys, equal_mass_bin_numbers, strata_numbers
@@ -122,7 +122,7 @@ def _binned(rows: ScoredPredictions, number: Tensor, n_bins: int, norm: Norm) ->
 
 
 def _mass(rows: ScoredPredictions, number: Tensor, n_bins: int) -> Float64Array:
-    return np.asarray(torch.bincount(number, rows.weights / rows.weights.sum(), n_bins).numpy())
+    return np.asarray(torch.bincount(number, rows.weights / sum_of(rows.weights), n_bins).numpy())
 
 
 def _residuals(
@@ -133,7 +133,7 @@ def _residuals(
     linear: Callable[[Float64Array], Float64Array],
     norm: Norm,
 ) -> BinnedResiduals:
-    residual = rows.weights * (rows.scores.confidence.double() - rows.scores.correct.double()) / rows.weights.sum()
+    residual = rows.weights * (rows.scores.confidence.double() - rows.scores.correct.double()) / sum_of(rows.weights)
     return BinnedResiduals(number, residual, _mass(rows, number, n_bins), linear, norm)
 
 
@@ -150,7 +150,7 @@ def mean_influence(rows: ScoredPredictions, column: str, value: float, *, errors
     if not errors:
         return deviation
     incorrect = (~rows.scores.correct).double()
-    return incorrect * deviation * rows.weights.sum() / (rows.weights @ incorrect)
+    return incorrect * deviation * (sum_of(rows.weights) / sum_of(rows.weights * incorrect))
 
 
 def aurc_row_influence(rows: ScoredPredictions) -> Tensor:
@@ -178,7 +178,7 @@ def classwise_row_influence(rows: ScoredPredictions, classes: BinSums) -> Tensor
         residual = probs.double()
         residual[torch.arange(len(probs)), labels[block]] -= 1
         values[block] = (slope[numbers] * residual).sum(1) / k
-    return values - weights @ values / weights.sum()
+    return values - sum_of(weights * values) / sum_of(weights)
 
 
 def classwise_noise(classes: BinSums) -> float:
@@ -200,7 +200,7 @@ def _class_deviation(classes: BinSums) -> Float64Array:
     confidence = torch.nan_to_num(classes.mean_confidence).clamp(0, 1)
     accuracy = torch.nan_to_num(classes.accuracy)
     second = accuracy * (1 - confidence) ** 2 + (1 - accuracy) * confidence**2
-    variance = classes.squared * torch.maximum(second, confidence * (1 - confidence)) / classes.total.sum() ** 2
+    variance = classes.squared * torch.maximum(second, confidence * (1 - confidence)) / sum_of(classes.total) ** 2
     return np.asarray(np.maximum(variance.sqrt().numpy(), 1e-12))
 
 

@@ -8,6 +8,7 @@ import torch
 from scipy.special import gammaincinv, ndtri, stdtrit
 from torch import Tensor
 
+from calibrant._arrays import sum_of
 from calibrant.errors import UndefinedMetricError
 from calibrant.metrics.checks import check_scored
 from calibrant.metrics.exact import clopper_pearson
@@ -107,7 +108,10 @@ def means(rows: SampleScores, weights: Tensor | None) -> Means:
         sums = torch.stack([_powers(columns), _powers([column[errors] for column in columns])])
         return Means(count, count.double(), count.double(), sums)
     some = weights[errors]
-    weight, squared = (torch.stack([power(weights), power(some)]) for power in (torch.sum, lambda w: w @ w))
+    weight, squared = (
+        torch.tensor([sum_of(power) for power in powers], dtype=torch.float64)
+        for powers in ((weights, some), (weights.square(), some.square()))
+    )
     sums = torch.stack([_powers(columns, weights), _powers([column[errors] for column in columns], some)])
     return Means(count, weight, squared, sums)
 
@@ -117,9 +121,9 @@ def _powers(columns: list[Tensor], weights: Tensor | None = None) -> Tensor:
     powers = []
     for x in columns:
         wx = x if weights is None else weights * x
-        total = wx.sum()
-        powers.append(torch.stack([total, total if weights is None else wx @ weights, wx @ wx]))
-    return torch.stack(powers)
+        total = sum_of(wx)
+        powers.append([total, total if weights is None else sum_of(wx * weights), sum_of(wx * wx)])
+    return torch.tensor(powers, dtype=torch.float64)
 
 
 def _mean_of(column: str, logits: Tensor, labels: Tensor, weights: Tensor | None, *, errors: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._arrays import sum_of
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import debiased
 from calibrant.metrics.checks import check_outcomes
@@ -58,24 +59,24 @@ def ks_bound(histogram: FineHistogram, _n_bins: int) -> float:
 def _rise_and_fall(histogram: FineHistogram) -> tuple[Tensor, Tensor]:
     """By how much the incorrect rows of each bin raise the sum of gaps, and the correct ones lower it."""
     sums = histogram.sums
-    mass = sums.weight / sums.weight.sum()
+    mass = sums.weight / sum_of(sums.weight)
     return mass[:, 0] * sums.mean_confidence, mass[:, 1] * (1 - sums.mean_confidence)
 
 
 def adaptive_bound(histogram: FineHistogram, n_bins: int) -> float:
     """Bins of equal mass that end inside a bin of the histogram: twice its total rise and fall."""
     rise, fall = _rise_and_fall(histogram)
-    return 2 * float((rise + fall)[_is_split(histogram, n_bins)].sum())
+    return 2 * sum_of((rise + fall)[_is_split(histogram, n_bins)])
 
 
 def debiased_bound(histogram: FineHistogram, n_bins: int) -> float:
     """The same for the root of Σ g²/m minus bias, whose slope in g is at most 2, and in the mass m at most 1."""
     split, value = _is_split(histogram, n_bins), float(debiased(equal_mass_bins(histogram.sums, n_bins)))
     rise, fall = _rise_and_fall(histogram)
-    moved = float((4 * (rise + fall) + 2 * histogram.sums.mass)[split].sum())
+    moved = sum_of((4 * (rise + fall) + 2 * histogram.sums.mass)[split])
     if moved == 0:
         return 0.0
-    moved += n_bins / float(histogram.sums.rows.sum())
+    moved += n_bins / sum_of(histogram.sums.rows)
     return min(math.sqrt(moved), moved / value if value > 0 else math.inf)
 
 
@@ -152,14 +153,14 @@ def aurc(histogram: BinSums) -> Tensor:
     n_rows, ends, errors, harmonic = _from_most_confident(histogram)
     rate = errors / n_rows
     area = errors + (errors.cumsum(0) - errors - rate * (ends - n_rows)) * harmonic
-    return area.sum() / ends[-1]
+    return sum_of(area) / ends[-1]
 
 
 def aurc_bound(histogram: FineHistogram, _n_bins: int) -> float:
     """The errors of a bin may all come first or last: at most correct·incorrect/all away from even."""
     n_rows, ends, errors, harmonic = _from_most_confident(histogram.sums)
     away = errors * (n_rows - errors) / n_rows
-    return float((away * harmonic).sum() / ends[-1])
+    return sum_of(away * harmonic) / float(ends[-1])
 
 
 def _from_most_confident(histogram: BinSums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -189,10 +190,11 @@ def aurc_influence(histogram: BinSums) -> tuple[Tensor, Tensor]:
     outcome e contributes :math:`-e \ln u - \int_u^1 e(v)/v\, dv + \bar e - \mathrm{AURC}`.
     """
     total, errors = histogram.total.flip(0), histogram.weight[:, 0].flip(0)
-    ends = total.cumsum(0) / total.sum()
-    middle = ends - total / total.sum() / 2
-    beyond = (errors / total.sum() / middle).flip(0).cumsum(0).flip(0) - errors / total.sum() / middle / 2
-    shared = -beyond + errors.sum() / total.sum() - aurc(histogram)
+    everything = sum_of(total)
+    ends = total.cumsum(0) / everything
+    middle = ends - total / everything / 2
+    beyond = (errors / everything / middle).flip(0).cumsum(0).flip(0) - errors / everything / middle / 2
+    shared = -beyond + sum_of(errors) / everything - aurc(histogram)
     return shared.flip(0), (shared - middle.log()).flip(0)
 
 
@@ -204,8 +206,8 @@ def aurc_interval(histogram: BinSums, level: float) -> tuple[float, float]:
     correct, incorrect = aurc_influence(histogram)
     squares = histogram.weight[:, 1] * correct**2 + histogram.weight[:, 0] * incorrect**2
     unit = histogram.squared / histogram.total
-    variance = float((squares * unit).sum() / histogram.total.sum() ** 2)
-    rare = float(histogram.squared.sum() / histogram.total.sum() ** 2)
+    total = sum_of(histogram.total)
+    variance, rare = sum_of(squares * unit) / total**2, sum_of(histogram.squared) / total**2
     value = float(aurc(histogram))
     low, high = gamma_limits(min(value, 1 - value), variance, rare, level)
     return (low, min(high, 1.0)) if value <= 0.5 else (max(1 - high, 0.0), 1 - low)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._arrays import blocks
-from calibrant._checks import check_probabilities
+from calibrant._arrays import blocks, sum_of
+from calibrant._checks import check_memory, check_probabilities
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_labelled
@@ -155,6 +155,7 @@ class _ClassBins:
     def __init__(self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None) -> None:
         self.labels, self.weights, self.n_bins, self.n_classes = labels, weights, n_bins, n_classes
         size = n_classes * n_bins
+        check_memory(f"{n_bins:,} bins of {n_classes:,} classes", 2 * 48 * size)  # and a copy, where sums are added
         self.count = torch.zeros(2 * size, dtype=torch.int64)
         self.sums = torch.zeros(size, dtype=torch.float64)
         self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
@@ -177,7 +178,7 @@ class _ClassBins:
             self.pending.append((slot, cell, values, None))
         else:
             weights = self.weights[rows]
-            self.all_probs += probs.double() @ weights if transposed else weights @ probs.double()
+            self.all_probs += (probs * weights).sum(1) if transposed else (probs * weights.unsqueeze(1)).sum(0)
             self.pending.append((slot, cell, values, weights[row]))
         self.n_pending += len(slot)
         if self.n_pending >= PENDING:
@@ -207,8 +208,8 @@ class _ClassBins:
             return BinSums(count, count.double(), sums, count.sum(-1).double())
         weight, squared = self.weight.view(*shape, 2), self.squared.view(shape)
         labelled = torch.bincount(self.labels, weights=self.weights, minlength=self.n_classes)
-        _add_rest(weight, float(self.weights.sum()), labelled)
-        squared[:, 0] += self.weights.square().sum() - squared.sum(1)
+        _add_rest(weight, sum_of(self.weights), labelled)
+        squared[:, 0] += sum_of(self.weights.square()) - squared.sum(1)
         return BinSums(count, weight, sums, squared)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, sum_of
 from calibrant._checks import check_all_labelled, check_instance, check_integer, check_level, check_n_bins
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
@@ -363,7 +363,7 @@ class Scorecard:
 def _n_effective(bins: BinSums) -> float:
     """The effective sample size over all bins, of one class where there are several."""
     n_classes = bins.total.numel() // bins.total.shape[-1]
-    return float(bins.total.sum() ** 2 / bins.squared.sum()) / n_classes
+    return sum_of(bins.total) ** 2 / sum_of(bins.squared) / n_classes
 
 
 def _confidence_sums(

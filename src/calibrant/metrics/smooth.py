@@ -8,6 +8,7 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
+from calibrant._arrays import sum_of
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.checks import check_outcomes
 from calibrant.metrics.histogram import FineHistogram, fine_histogram
@@ -86,4 +87,4 @@ def smooth_bound(histogram: FineHistogram, _n_bins: int) -> float:
     if bandwidth == 0:
         return 0.0
     moved = histogram.sums.mass * histogram.width() * (histogram.sums.count.sum(-1) > 1)
-    return float(moved.sum()) * math.sqrt(2 / math.pi) / bandwidth
+    return sum_of(moved) * math.sqrt(2 / math.pi) / bandwidth

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.models.base import Classifier, n_parameters
@@ -81,8 +80,6 @@ def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3
     >>> n_parameters(model), model(torch.zeros(2, 3, 32, 32)).shape, model.embed(torch.zeros(2, 3, 32, 32)).shape
     (11173962, torch.Size([2, 10]), torch.Size([2, 512]))
     """
-    n_classes, channels = check_integer("n_classes", n_classes, 2), check_integer("channels", channels, 1)
-    image_size = check_integer("image_size", image_size, 8)
     if check_model(name).startswith(PREFIX):
         return TimmClassifier(name.removeprefix(PREFIX), n_classes, image_size=image_size, channels=channels)
     return MODELS[name](n_classes, image_size=image_size, channels=channels)

@@ -4,7 +4,17 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from calibrant._checks import MAX_CLASSES, MAX_IMAGE_SIZE, check_integer
 from calibrant._signatures import checked
+
+MAX_CHANNELS = 1000
+
+
+def check_sizes(n_classes: int, image_size: int, channels: int) -> None:
+    """What every model is built from."""
+    check_integer("n_classes", n_classes, 2, MAX_CLASSES)
+    check_integer("image_size", image_size, 8, MAX_IMAGE_SIZE)
+    check_integer("channels", channels, 1, MAX_CHANNELS)
 
 
 class Classifier(nn.Module, ABC):

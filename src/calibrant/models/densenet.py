@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models.base import Classifier
+from calibrant.models.base import Classifier, check_sizes
 from calibrant.models.resnet import stem
 
 GROWTH, BOTTLENECK, STEM_CHANNELS = 32, 4, 64
@@ -32,6 +32,7 @@ class DenseNet(Classifier):
     """DenseNet-121: four dense blocks, and transitions that halve size and channels; names as in torchvision."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        check_sizes(n_classes, image_size, channels)
         super().__init__()
         first, pool = stem(channels, STEM_CHANNELS, image_size)
         parts: list[tuple[str, nn.Module]] = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models.base import Classifier
+from calibrant.models.base import Classifier, check_sizes
 
 MAX_SIDE_32, MAX_SIDE_64 = 48, 112  # pixels: the largest images with the stem for 32, and for 64, pixels
 
@@ -72,6 +72,7 @@ class ResNet(Classifier):
         channels: int = 3,
         widths: Sequence[int] = (64, 128, 256, 512),
     ) -> None:
+        check_sizes(n_classes, image_size, channels)
         super().__init__()
         n_in = widths[0]
         self.conv1, self.maxpool = stem(channels, n_in, image_size)

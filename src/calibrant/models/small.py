@@ -5,7 +5,8 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models.base import Classifier
+from calibrant._checks import check_memory
+from calibrant.models.base import Classifier, check_sizes
 from calibrant.models.resnet import BasicBlock, ResNet
 
 WIDTHS = (16, 32, 96)
@@ -26,6 +27,7 @@ class SmallConvNet(Classifier):
     """Three convolutions of stride 2 with batch normalisation: an epoch of thousands of small images in a second."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        check_sizes(n_classes, image_size, channels)
         super().__init__()
         layers: list[nn.Module] = []
         side = image_size
@@ -48,7 +50,9 @@ class MLP(Classifier):
     """Two hidden layers without batch normalisation: its gradients do not depend on how a batch is divided."""
 
     def __init__(self, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        check_sizes(n_classes, image_size, channels)
         super().__init__()
+        check_memory(f"an mlp for {image_size} x {image_size} pixels", 4 * channels * image_size**2 * HIDDEN[0])
         self.hidden1 = nn.Linear(channels * image_size**2, HIDDEN[0])
         self.hidden2 = nn.Linear(*HIDDEN)
         self.fc = nn.Linear(HIDDEN[1], n_classes)

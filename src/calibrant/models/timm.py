@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
-from calibrant.models.base import Classifier
+from calibrant.models.base import Classifier, check_sizes
 
 PREFIX = "timm:"
 
@@ -14,6 +14,7 @@ class TimmClassifier(Classifier):
     """A model of timm with random weights."""
 
     def __init__(self, name: str, n_classes: int, *, image_size: int, channels: int = 3) -> None:
+        check_sizes(n_classes, image_size, channels)
         super().__init__()
         self.body = _create(name, n_classes, image_size, channels)
         if not isinstance(self.head, nn.Linear):

@@ -16,6 +16,7 @@ from calibrant.training.toml import as_calibrant_error
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]  # float32 ends at 3.4e38
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
+MAX_PADDING = 256  # in pixels; of larger images, a crop would often hold nothing
 
 # Settings that do not change the results; all others are compared when a run resumes.
 NOT_COMPARED = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
@@ -64,7 +65,7 @@ class Settings(BaseModel):
     """By default as in the recipe."""
     schedule: Literal["cosine", "constant"] = SMALL_RECIPE["schedule"]
     """Cosine decay of the learning rate to 0, step by step, or a constant one."""
-    crop_padding: Annotated[int, Field(ge=0)] = SMALL_RECIPE["crop_padding"]
+    crop_padding: Annotated[int, Field(ge=0, le=MAX_PADDING)] = SMALL_RECIPE["crop_padding"]
     """Training images are padded by this many pixels and cropped at random."""
     flip: bool = SMALL_RECIPE["flip"]
     """Whether training images are flipped at random, with probability 1/2."""
