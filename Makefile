@@ -11,7 +11,7 @@ SHELL := bash
 PYTHON := python
 BIN := .venv/Scripts
 # Windows has no fork, fcntl, resource or SIGKILL: test files that use them, or the helpers that do, are left out
-POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(made\.(training|sweeps)) import
+POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(made\.(training|sweeps)|faults\.running) import
 LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
 endif
 

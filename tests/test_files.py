@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,8 @@ def test_a_failure_leaves_what_there_was(
             with pytest.raises(OSError, match="no rename today"):
                 write(path, b"new")
         else:
-            with full_disk(0 if fault == "empty disk" else 1000), pytest.raises(OSError, match=r"."):
+            limit = 0 if fault == "empty disk" else 1000
+            with full_disk(limit), pytest.raises(ResourceError, match=r"x\.json cannot be written: File too large$"):
                 write(path, b"x" * 10**6)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([b"old"] if existed else [])
 
@@ -88,6 +90,18 @@ def test_no_space_is_said_with_the_name(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ResourceError, match=r"x\.json cannot be written: No space left on device$"):
         write(tmp_path / "x.json", b"new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_vanishes_is_said_with_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "x.json"
+    path.parent.mkdir()
+
+    def vanish() -> None:
+        with atomic_write(path):
+            shutil.rmtree(path.parent)
+
+    with pytest.raises(ResourceError, match=r"x\.json cannot be written: No such file"):
+        vanish()
 
 
 def test_files_behind_urls_are_replaced_whole() -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # of fsspec: simplecache::s3://…
-REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -69,9 +69,12 @@ def atomic_write(url: str | os.PathLike[str]) -> Iterator[Any]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        os.unlink(temporary)
+        with suppress(OSError):  # its folder may be gone
+            os.unlink(temporary)
         # The error may also come from the caller, about another file.
-        if isinstance(error, OSError) and error.errno in REFUSED and error.filename in (None, temporary):
+        if isinstance(error, OSError) and (
+            error.filename == temporary or (error.filename is None and error.errno in REFUSED)
+        ):
             raise write_error(path, error) from None
         raise
 
@@ -100,6 +103,14 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
     if isinstance(error, FileNotFoundError):
         return NoDataError(f"there is no file {os.fspath(path)}")
     return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises: NoDataError, ResourceError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise read_error(path, error) from None
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -47,6 +48,9 @@ def main() -> int:
         parts += [part] if options.only is not None else [part._replace(first=k) for k in range(options.jobs)]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     root = Path(tempfile.mkdtemp(prefix="calibrant-faults-"))
+    scratch = root / "scratch"  # what modules make for all of their trials
+    scratch.mkdir()
+    os.environ["TMPDIR"] = str(scratch)
     results: list[Result] = []
     began = time.monotonic()
     try:
@@ -58,6 +62,7 @@ def main() -> int:
         print("stopped", file=sys.stderr)
     print(table_of(results))
     print(f"{time.monotonic() - began:.0f} s, seed {options.seed}, {options.jobs} at a time")
+    shutil.rmtree(scratch, ignore_errors=True)
     if not any(root.iterdir()):
         root.rmdir()
     return 0 if results and all(result.failure is None for result in results) else 1

@@ -81,7 +81,7 @@ def failure_of(trial: Trial, folder: Path) -> str | None:
         failure = trial.attempt(folder)
     except Exception as error:
         failure = in_one_line(error)
-    return None if failure is None else " ".join(failure.split())[:400]
+    return None if failure is None else " ".join(failure.split())[:800]
 
 
 def in_one_line(error: Exception) -> str:

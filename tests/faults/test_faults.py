@@ -12,7 +12,7 @@ from faults.running import batteries, failure_of
 
 TESTS = Path(__file__).parents[1]
 MODULES = batteries()
-QUICK, SLOW = 12, 4  # trials in this process, and trials that start others
+QUICK, SLOW = 12, 4  # trials in this process, and trials that start others; a module may state its own SUITE
 SOME_FAIL = """
 import os, time
 from faults.trial import Trial
@@ -39,8 +39,9 @@ def trials(n, seed):
 )
 def test_held(name: str, tmp_path: Path) -> None:
     module = MODULES[name]
+    n = getattr(module, "SUITE", SLOW if getattr(module, "SLOW", False) else QUICK)
     failures = []
-    for number, trial in enumerate(module.trials(SLOW if getattr(module, "SLOW", False) else QUICK, 0)):
+    for number, trial in enumerate(module.trials(n, 0)):
         folder = tmp_path / str(number)
         folder.mkdir()
         failure = failure_of(trial, folder)
