@@ -50,6 +50,11 @@ def test_held(name: str, tmp_path: Path) -> None:
     assert failures == []
 
 
+def test_the_page_lists_every_kind() -> None:
+    page = (TESTS.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert [name for name in MODULES if f"`{name}`" not in page] == []
+
+
 @pytest.mark.slow
 def test_the_table_counts_what_did_not_hold(tmp_path: Path) -> None:
     package = tmp_path / "faults"
