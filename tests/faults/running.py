@@ -18,6 +18,7 @@ import faults
 from faults.trial import Trial
 
 SECONDS = 120  # a trial that takes longer did not hold; a module may state its own SECONDS
+BETWEEN = 600  # seconds for imports, and for what a module makes between its trials
 
 
 def batteries() -> dict[str, ModuleType]:
@@ -103,7 +104,7 @@ class Worker:
         self.process.start()
         theirs.close()
         self.begun: tuple[int, str, str] | None = None
-        self.deadline = time.monotonic() + self.seconds
+        self.deadline = time.monotonic() + BETWEEN
 
     def results(self) -> Iterator[Result]:
         """Results that are there now; the last one closes the pipe."""
@@ -115,10 +116,10 @@ class Worker:
             except (EOFError, TimeoutError) as error:
                 yield from self._ended(isinstance(error, TimeoutError))
                 continue
-            self.deadline = time.monotonic() + self.seconds
             if isinstance(said, tuple):
-                self.begun = said
+                self.begun, self.deadline = said, time.monotonic() + self.seconds
             else:
+                self.deadline = time.monotonic() + BETWEEN
                 yield self._result(said)
                 self.begun = None
 
@@ -128,7 +129,8 @@ class Worker:
         self.stop()
         if self.process.exitcode == 0:
             return
-        failure = f"took more than {self.seconds:.0f} s" if hangs else f"the process ended: {self.process.exitcode}"
+        limit = BETWEEN if self.begun is None else self.seconds
+        failure = f"took more than {limit} s" if hangs else f"the process ended: {self.process.exitcode}"
         if self.begun is None:  # not in a trial: the next process would end as this one
             self.begun = (self.part.first, self.part.module, "its trials")
             yield self._result(failure)

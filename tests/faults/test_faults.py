@@ -17,7 +17,7 @@ SOME_FAIL = """
 import os, time
 from faults.trial import Trial
 
-SECONDS = 20
+SECONDS = 3
 
 def trials(n, seed):
     def attempt(action):
@@ -31,6 +31,7 @@ def trials(n, seed):
     yield Trial("loud", "c", attempt(lambda: 1 / 0))
     yield Trial("dead", "d", attempt(lambda: os._exit(7)))
     yield Trial("sound", "e", attempt(lambda: None))
+    yield Trial("slow", "f", attempt(lambda: time.sleep(100)))
 """
 
 
@@ -68,12 +69,13 @@ def test_the_table_counts_what_did_not_hold(tmp_path: Path) -> None:
         environment = os.environ | {"TMPDIR": str(tmp_path)}
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=environment)
 
-    found = run("--trials", "5")
+    found = run("--trials", "6")
     assert found.returncode == 1
     rows = re.findall(r"^(\w+) +(\d+) +(\d+)$", found.stdout, re.MULTILINE)
-    assert rows == [("sound", "2", "2"), ("loud", "2", "0"), ("dead", "1", "0"), ("all", "5", "2")]
+    assert rows == [("sound", "2", "2"), ("loud", "2", "0"), ("dead", "1", "0"), ("slow", "1", "0"), ("all", "6", "2")]
     assert "not held: loud: b: two lines\n" in found.stdout
     assert "ZeroDivisionError: division by zero" in found.stdout
-    assert "the process ended: 7\n    python -m faults --kinds some_fail --trials 5 --seed 0 --only 3\n" in found.stdout
-    assert len(list(tmp_path.glob("calibrant-faults-*/*/left"))) == 3
-    assert run("--trials", "5", "--only", "4").returncode == 0
+    assert "the process ended: 7\n    python -m faults --kinds some_fail --trials 6 --seed 0 --only 3\n" in found.stdout
+    assert "not held: slow: f: took more than 3 s\n" in found.stdout
+    assert len(list(tmp_path.glob("calibrant-faults-*/*/left"))) == 4
+    assert run("--trials", "6", "--only", "4").returncode == 0
