@@ -1,6 +1,6 @@
 """Three faults on files of calibrant and of peers: a flipped bit, a kill while a file is written, a full disk.
 
-Run: python benchmarks/flipped_bits.py [--flips 1000] [--kills 200] [--seed 0]. Every file is read and written in a
+Run: python benchmarks/flipped_bits.py [--flips 200] [--kills 100] [--seed 0]. Every file is read and written in a
 process of its own: a damaged pickle may do anything. Other numbers without an error count as silent.
 """
 
@@ -203,8 +203,8 @@ def fill(format: Format, folder: Path, rng: random.Random, sound: list[bytes]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--flips", type=int, default=1000)
-    parser.add_argument("--kills", type=int, default=200, help="kills, and as many full disks")
+    parser.add_argument("--flips", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=100, help="kills, and as many full disks")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -52,20 +52,21 @@ def main() -> int:
     scratch.mkdir()
     os.environ["TMPDIR"] = str(scratch)
     results: list[Result] = []
-    began = time.monotonic()
+    began, stopped = time.monotonic(), False
     try:
         for result in run(parts, options.jobs, root):
             results.append(result)
             if sys.stderr.isatty():
                 print(f"\r{len(results):,} tried, {result.kind}\x1b[K", end="\r", file=sys.stderr)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        stopped = True
     print(table_of(results))
     print(f"{time.monotonic() - began:.0f} s, seed {options.seed}, {options.jobs} at a time")
     shutil.rmtree(scratch, ignore_errors=True)
     if not any(root.iterdir()):
         root.rmdir()
-    return 0 if results and all(result.failure is None for result in results) else 1
+    held = bool(results) and all(result.failure is None for result in results)
+    return 130 if stopped else 0 if held else 1
 
 
 if __name__ == "__main__":

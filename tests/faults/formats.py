@@ -47,9 +47,12 @@ def _audit(given: Path) -> None:
     command("audit", given / "probs.parquet", "--by", "group", "--json")()
 
 
-def _features(given: Path) -> None:
-    tokens = ("--calibrator", "density_aware", "--k", 5, "--features", given / "features.npy", "-o", given / "d.json")
-    command("fit", given / "own.parquet", *tokens)()
+def _features(name: str) -> Callable[[Path], None]:
+    def fit(given: Path) -> None:
+        tokens = ("--calibrator", "density_aware", "--k", 5, "--features", given / name, "-o", given / "d.json")
+        command("fit", given / "own.parquet", *tokens)()
+
+    return fit
 
 
 def _apply(given: Path) -> None:
@@ -79,7 +82,8 @@ def _data(name: str) -> Callable[[Path], None]:
 
 READERS: dict[str, Callable[[Path], None]] = {
     "probs.parquet": _audit,
-    "features.npy": _features,
+    "features.npy": _features("features.npy"),
+    "features.parquet": _features("features.parquet"),
     "t.json": _apply,
     "images.npy": _arrays("images.npy"),
     "images.npz": _arrays("images.npz"),
@@ -120,7 +124,9 @@ def _make(given: Path) -> None:
     saved = json.loads((given / "t.json").read_text())
     saved.pop("digest", None)  # as if written by hand
     (given / "t.json").write_text(json.dumps(saved, indent=1))
-    np.save(given / "features.npy", rng.normal(size=(N_ROWS, 4)).astype(np.float32))
+    features = rng.normal(size=(N_ROWS, 4)).astype(np.float32)
+    np.save(given / "features.npy", features)
+    pq.write_table(pa.table({"features": features.tolist()}), given / "features.parquet")
     images = rng.integers(256, size=(4, 32, 32, 3), dtype=np.uint8)
     np.save(given / "images.npy", images)
     np.savez(given / "images.npz", images=images, labels=np.arange(4))

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from faults.trial import Trial
 from faults.verbs import OUT, PLAIN, begin, call, prepare, refusal, undisturbed
 from made.cli import Ran
-from made.training import command, in_child
+from made.training import command, in_child, start
 
 SLOW = True
 TRIALS = 50
@@ -56,18 +55,17 @@ def _reader(rng: random.Random) -> Trial:
         file = next((folder / OUT).glob("*.parquet"))
         audit = command("audit", file, "--json")
         alone = in_child(audit)
-        stop = threading.Event()
+        stop = folder / "stop"
 
         def replace() -> None:
-            while not stop.is_set():
+            while not stop.exists():
                 call("apply", folder)
 
-        writer = threading.Thread(target=replace)
-        writer.start()
+        writer = start(replace)
         time.sleep(moment * usual.seconds)
         found = [in_child(audit) for _ in range(3)]
-        stop.set()
-        writer.join()
+        stop.touch()
+        writer.wait()
         if any(ran != alone for ran in found):
             return f"an audit differs: {[ran.err or ran.out[:100] for ran in found if ran != alone]}"
         return usual.wrong(folder / OUT, whole=True)

@@ -33,7 +33,7 @@ PLAIN = ("fit", "apply", "audit", "corrupt", "corrupt arrays", "predict", "train
 REPLACE = ("fit", "apply", "audit", "predict", "table", "figure", "report")  # verbs that write again what is there
 # Files with times or progress in them; they need only be there
 UNLIKE = ("log.jsonl", "output.log", "audit.html", "report.html", "last.safetensors", "DONE", ".lock")
-JOINED = re.compile(r"sweep/(rows\.parquet|curves\.parquet|figures/.*)")  # of the runs that are done so far
+UNFINISHED = re.compile(r"sweep/(rows\.parquet|curves\.parquet|figures/.*|.*/error\.log)")  # of the runs done so far
 
 
 @cache
@@ -118,12 +118,10 @@ class Undisturbed:
 
     def wrong(self, out: Path, *, whole: bool) -> str | None:
         """Which files are not those, in one line; a part of them will do unless it must be the whole."""
-        found = files_in(out)
-        more = sorted(found.keys() - self.files.keys())
-        if more := [name for name in more if whole or not name.endswith("/error.log")]:  # of a run that failed
+        found = {name: bits for name, bits in files_in(out).items() if whole or not UNFINISHED.fullmatch(name)}
+        if more := sorted(found.keys() - self.files.keys()):
             return f"left {', '.join(more)}"
-        unfinished = (name for name in found if found[name] != self.files[name])
-        if other := sorted(name for name in unfinished if whole or not JOINED.fullmatch(name)):
+        if other := sorted(name for name in found if found[name] != self.files[name]):
             return f"other bytes in {', '.join(other)}"
         if whole and (less := sorted(self.files.keys() - found.keys())):
             return f"did not write {', '.join(less)}"
