@@ -1,7 +1,5 @@
 """Features from a second file: a .npy array (never unpickled), or the column `features` of a Parquet file."""
 
-from tokenize import TokenError  # of numpy, for a header that is no literal
-
 import numpy as np
 import pyarrow as pa
 import torch
@@ -23,7 +21,7 @@ def read_features(url: str) -> Tensor:
         raise
     except (FileNotFoundError, PermissionError) as error:
         raise read_error(url, error) from None
-    except (ValueError, OSError, EOFError, TokenError, pa.ArrowException) as error:
+    except (ValueError, OSError, EOFError, pa.ArrowException) as error:
         raise CorruptFileError(f"{url} cannot be read as features: {first_line(error)}") from None
     if features.ndim != 2:
         raise CorruptFileError(f"{url} must hold features of shape (n, f), got {tuple(features.shape)}")

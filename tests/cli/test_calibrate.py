@@ -180,8 +180,6 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
     Predictions.from_logits(rows.logits).save("bare.parquet")
     Path("text.npy").write_text("no array")
     np.save("complex.npy", np.zeros((300, 2), complex))
-    np.save("header.npy", np.zeros((300, 2)))
-    Path("header.npy").write_bytes(Path("header.npy").read_bytes().replace(b"}", b" "))
     twice = pa.Table.from_arrays(2 * [pa.array([[1.0]] * 300)], ["features", "features"])
     pq.write_table(twice, "twice.parquet")
     before = files.calibrator.read_bytes()
@@ -194,7 +192,6 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
         (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),
-        (("val.parquet", "--calibrator", "density_aware", "--features", "header.npy"), "header.npy cannot be read"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "complex.npy"), "real numbers, got complex128"),
         (
             ("val.parquet", "--calibrator", "density_aware", "--features", "twice.parquet"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calibrant._files import read_bytes
+from calibrant._files import read_error
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
@@ -30,7 +30,10 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
         NoDataError: the file is not there.
         CorruptFileError: it is not an IDX file of unsigned bytes.
     """
-    data = read_bytes(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise read_error(path, error) from None
     if data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
