@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -47,6 +48,7 @@ def main() -> int:
         part = Part(name, n, options.seed, options.only or 0, options.jobs if options.only is None else n)
         parts += [part] if options.only is not None else [part._replace(first=k) for k in range(options.jobs)]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of a batch system: the table so far, as after Ctrl-C
     root = Path(tempfile.mkdtemp(prefix="calibrant-faults-"))
     scratch = root / "scratch"  # what modules make for all of their trials
     scratch.mkdir()
