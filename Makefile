@@ -11,11 +11,11 @@ SHELL := bash
 PYTHON := python
 BIN := .venv/Scripts
 # Windows has no fork, fcntl, resource or SIGKILL: test files that use them, or the helpers that do, are left out
-POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(made\.(training|sweeps)) import
+POSIX := ^import (fcntl|resource)|os\.fork|SIGKILL|"fork"|/dev/full|shell=True|(made\.(training|sweeps)|faults\.running) import
 LEFT_OUT := $(addprefix --ignore=,$(shell grep -rlE '$(POSIX)' tests --include='test_*.py'))
 endif
 
-.PHONY: help demo test quick test-portable test-oldest check bench docs dist clean
+.PHONY: help demo test quick test-portable test-oldest faults check bench docs dist clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -46,6 +46,9 @@ test-oldest: $(READY)  ## the tests with the oldest versions that pyproject.toml
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[dev]'
 	.venv-oldest/bin/python -m pytest -n 3 --dist loadfile -m "not slow" $(LEFT_OUT) $(or $(T),tests)
+
+faults: $(READY)  ## kills, damaged and hostile files, full disks, wrong calls: half an hour; FAULTS="--kinds disks --trials 500"
+	cd tests && ../$(BIN)/python -m faults $(FAULTS)
 
 check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/ruff format --check --quiet

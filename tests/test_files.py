@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,7 +147,8 @@ def test_a_failure_leaves_what_there_was(
             with pytest.raises(OSError, match="no rename today"):
                 write(path, b"new")
         else:
-            with full_disk(0 if fault == "empty disk" else 1000), pytest.raises(OSError, match=r"."):
+            limit = 0 if fault == "empty disk" else 1000
+            with full_disk(limit), pytest.raises(ResourceError, match=r"x\.json cannot be written: File too large$"):
                 write(path, b"x" * 10**6)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([b"old"] if existed else [])
 
@@ -188,6 +190,18 @@ def test_a_planted_link_has_no_victim(tmp_path: Path) -> None:
     Path(temporary).symlink_to(tmp_path / "victim")
     write(tmp_path / "x", b"new")
     assert [(tmp_path / name).read_bytes() for name in ("victim", "x")] == [b"kept", b"new"]
+
+
+def test_a_folder_that_vanishes_is_said_with_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "x.json"
+    path.parent.mkdir()
+
+    def vanish() -> None:
+        with atomic_write(path):
+            shutil.rmtree(path.parent)
+
+    with pytest.raises(ResourceError, match=r"x\.json cannot be written: No such file"):
+        vanish()
 
 
 def test_files_behind_urls_are_replaced_whole() -> None:

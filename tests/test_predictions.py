@@ -196,6 +196,11 @@ def test_dense_in_every_form_and_kind() -> None:
         assert same.labels.tolist() == [-1] * 8
 
 
+def test_rows_without_columns_take_features() -> None:
+    rows = Predictions.from_logits(*rows_of())[:5]
+    assert rows.with_features(torch.ones(5, 2)).columns.to_pydict() == {"feature_norm": [pytest.approx(2**0.5)] * 5}
+
+
 def test_ignored_rows_take_columns_and_features_along() -> None:
     logits, _ = rows_of(4)
     features = torch.arange(8.0).reshape(4, 2)

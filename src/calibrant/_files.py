@@ -27,7 +27,7 @@ if not ON_WINDOWS:
     import fcntl
 
 MAX_NAME = 255  # bytes, of Linux, macOS and Windows
-REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.EACCES, errno.EPERM)
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
 
@@ -273,10 +273,12 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         if ON_WINDOWS:  # Windows renames closed files only
             os.replace(temporary, path)
     except BaseException as error:
-        with suppress(FileNotFoundError):  # an interrupt may come when it has just been renamed
+        with suppress(OSError):  # it was just renamed before an interrupt, or its folder is gone
             os.unlink(temporary)
         # The error may also come from the caller, about another file.
-        if isinstance(error, OSError) and error.errno in REFUSED and error.filename in (None, temporary):
+        if isinstance(error, OSError) and (
+            error.filename == temporary or (error.filename is None and error.errno in REFUSED)
+        ):
             raise write_error(path, error) from None
         raise
 
@@ -350,6 +352,14 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
     if isinstance(error, FileNotFoundError):
         return NoDataError(f"there is no file {os.fspath(path)}")
     return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises: NoDataError, ResourceError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise read_error(path, error) from None
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -567,7 +567,9 @@ def _with_norm(columns: pa.Table, features: Tensor) -> pa.Table:
     """With the L2 norm of each row's features, before they are rounded."""
     if "feature_norm" in columns.column_names:
         return columns
-    return columns.append_column("feature_norm", pa.array(features.float().norm(dim=1).numpy()))
+    norms = pa.array(features.float().norm(dim=1).numpy())
+    # A table that has lost its last column, or never had one, may have lost its number of rows as well.
+    return columns.append_column("feature_norm", norms) if columns.num_columns else pa.table({"feature_norm": norms})
 
 
 def _describe(schema: pa.Schema) -> str:

@@ -5,6 +5,7 @@ import torch
 
 import calibrant as cb
 from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators.leakage import LeakCheck
 from calibrant.errors import InvalidInputError
 from made.calibrator_data import draw32, rounded_rows
 
@@ -33,3 +34,15 @@ def test_leaks_of_every_kind_are_refused() -> None:
         rounded(cb.Predictions.from_logits(rounded_rows(300, 5, seed=0).logits))  # without labels
     assert len(rounded(cb.Predictions.from_logits(rounded_rows(300, 5, seed=1).logits))) == 300
     assert len(calibrator(cb.Predictions.concat([others, rows[:3]]))) == 1003
+
+
+def test_the_search_keeps_no_more_than_the_sketch() -> None:
+    rows = draw32(400, 5, 1)
+    fitted = TemperatureScaling.fit(rows[:300]).fitted.rows
+    leak = LeakCheck(fitted)
+    for start in range(0, 20_000, 2000):  # none of these, and one of the fit
+        leak.add(draw32(2000, 5, 2 + start))
+    leak.add(rows[299:])
+    assert len(leak.small) == 300
+    assert leak.found.tolist() == [int(rows[299:300].row_hashes[0][0])]
+    leak.check()

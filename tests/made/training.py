@@ -124,9 +124,11 @@ def _live(action: Callable[[], object], out: IO[bytes], err: IO[bytes], environm
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # whatever happens, a child does not go on as its parent
+            os._exit(code if isinstance(code, int) else 1)
 
 
 def in_child(action: Callable[[], object], **environment: object) -> Ended:

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from calibrant._arrays import UNKNOWN, Hashes
+from calibrant._arrays import UNKNOWN
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -52,14 +52,18 @@ class LeakCheck:
         self.rows = rows
         self.fingerprints: list[str] = []
         self.labelled = False
-        self.small: list[Hashes] = []
+        self.sample = np.array(rows.sample, dtype=np.uint64)
+        self.found = np.zeros(0, dtype=np.uint64)  # hashes that are in the sketch
+        self.small = np.zeros(0, dtype=np.uint64)  # as many hashes in its range as it has
 
     def add(self, predictions: Predictions) -> None:
         self.fingerprints.append(predictions.fingerprint)
         self.labelled |= bool((predictions.labels != UNKNOWN).any())
-        if self.rows.sample:
+        if len(self.sample):
             hashes = predictions.row_hashes[0]
-            self.small.append(hashes[hashes <= np.uint64(self.rows.sample[-1])])
+            small = hashes[hashes <= self.sample[-1]]
+            self.found = np.union1d(self.found, small[np.isin(small, self.sample, kind="sort")])
+            self.small = np.union1d(self.small, small)[: len(self.sample)]
 
     def check(self) -> None:
         """Raises: InvalidInputError if the rows, or many of them, are those of the validation set."""
@@ -75,6 +79,4 @@ class LeakCheck:
 
     def _share(self) -> float:
         """The share of the rows with hashes in the range of the sketch that are in it."""
-        distinct = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *self.small]))
-        found = int(np.isin(distinct, np.array(self.rows.sample, dtype=np.uint64), kind="sort").sum())
-        return found / max(1, min(len(distinct), len(self.rows.sample)))
+        return len(self.found) / max(1, len(self.small))
