@@ -254,6 +254,7 @@ def test_nothing_is_unpickled(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for content in contents:
         path.write_bytes(content)
         refused(path)
+    path.unlink()
     fitted("temperature").save(path)
     cb.load_calibrator(path).save(path)
     assert isinstance(cb.load_calibrator(path), TemperatureScaling)

@@ -1,5 +1,6 @@
 """Wrong calls of the command line: every argument of every verb, found by looking at the app, with wrong values."""
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -202,6 +203,7 @@ def _limits() -> Iterator[None]:
 def _inputs() -> Path:
     """A folder with one of everything, made once."""
     folder = Path(tempfile.mkdtemp(prefix="calibrant-calls-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     example().save(folder / "x.parquet")
     example(1).save(folder / "y.parquet")
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "other.parquet")
