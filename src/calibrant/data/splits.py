@@ -6,6 +6,8 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from calibrant._checks import MAX_CLASSES, check_integer
+
 
 def validation_rows(labels: Tensor, n_validation: int) -> Tensor:
     """The rows that are held out for validation: each class in proportion, chosen by a hash of the row number.
@@ -58,4 +60,6 @@ def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     >>> class_prior(torch.tensor([0, 0, 0, 2]), 3)
     tensor([0.7500, 0.0000, 0.2500], dtype=torch.float64)
     """
-    return torch.bincount(labels, minlength=n_classes).double() / len(labels)
+    return torch.bincount(labels, minlength=check_integer("n_classes", n_classes, 1, MAX_CLASSES)).double() / len(
+        labels
+    )
