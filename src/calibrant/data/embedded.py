@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._names import check_choice
 from calibrant.data.splits import validation_rows
 
 EMBEDDED = Path(__file__).parent / "files" / "fashion_mnist_mini.npz"
@@ -32,6 +33,7 @@ def read_fashion_mnist_mini(part: str) -> tuple[Tensor, Tensor]:
     Returns:
         Images, uint8 (n, 1, 28, 28), and labels, int64 (n,).
     """
+    check_choice("part", part, ("train", "test"))
     arrays = _embedded_arrays()
     return arrays[f"{part}_images"][:, None].clone(), arrays[f"{part}_labels"].long()
 
