@@ -112,6 +112,9 @@ def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Te
         CorruptFileError: it cannot be read as an image.
         ResourceError: the system refuses to read it.
     """
+    check_integer("size", size, 1, MAX_IMAGE_SIZE)
+    if check_integer("channels", channels, 1, 3) not in PILLOW_MODES:
+        raise InvalidInputError(f"channels must be 1 or 3, got {channels}")
     mode = PILLOW_MODES[channels]
     with open_image(path) as image:
         image.draft(mode, (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth

@@ -6,11 +6,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_integer, check_integer_labels, check_label_range
+from calibrant._checks import MAX_CLASSES, check_integer, check_integer_labels, check_label_range
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
-
-MAX_CLASSES = 1_000_000
 
 
 @checked

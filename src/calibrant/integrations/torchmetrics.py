@@ -81,7 +81,7 @@ class CalibrationScore(Metric):
         self.names = check_metrics(metrics, n_classes)
         self.n_bins = check_n_bins(n_bins)
         self.inputs = check_choice("inputs", inputs, CONSTRUCTORS)
-        self.ignore_index = ignore_index
+        self.ignore_index = check_integer("ignore_index", ignore_index, -(2**63), 2**63 - 1)
         self.add_state("n_rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         row = Predictions.from_logits(torch.zeros(1, n_classes), torch.zeros(1, dtype=torch.int64))
         sums_of_a_row = Scorecard.of(row, metrics=self.names, n_bins=n_bins).sums

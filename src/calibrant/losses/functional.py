@@ -88,10 +88,10 @@ def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = curves.RE
 def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMMA) -> Tensor:
     r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
     check_batch(logits, labels)
-    return dual_focal_rows(logits, labels, check_number("gamma", gamma, minimum=0.0))
+    return _dual_focal(logits, labels, check_number("gamma", gamma, minimum=0.0))
 
 
-def dual_focal_rows(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+def _dual_focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """:func:`dual_focal` of arguments that were checked."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
@@ -108,10 +108,10 @@ def margin_smoothing(
 ) -> Tensor:
     r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022)."""
     check_batch(logits, labels)
-    return margin_rows(logits, labels, check_number("margin", margin), check_number("weight", weight))
+    return _margin_smoothing(logits, labels, check_number("margin", margin), check_number("weight", weight))
 
 
-def margin_rows(logits: Tensor, labels: Tensor, margin: float, weight: float) -> Tensor:
+def _margin_smoothing(logits: Tensor, labels: Tensor, margin: float, weight: float) -> Tensor:
     """:func:`margin_smoothing` of arguments that were checked."""
     excess = F.relu(logits.amax(1, keepdim=True) - logits - margin)
     return on_curve(logits, labels, make_curve(curves.cross_entropy)) + weight * excess.mean(1)

@@ -297,7 +297,7 @@ class DualFocalLoss(Loss):
         self.gamma = check_number("gamma", gamma, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        return functional.dual_focal_rows(batch.logits, batch.labels, self.gamma)
+        return functional._dual_focal(batch.logits, batch.labels, self.gamma)
 
 
 class MarginSmoothingLoss(Loss):
@@ -320,7 +320,7 @@ class MarginSmoothingLoss(Loss):
         self.weight = check_number("weight", weight, minimum=0)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        return functional.margin_rows(batch.logits, batch.labels, self.margin, self.weight)
+        return functional._margin_smoothing(batch.logits, batch.labels, self.margin, self.weight)
 
 
 class AvUCLoss(Loss):

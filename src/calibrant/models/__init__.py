@@ -54,7 +54,7 @@ def check_model(name: str) -> str:
     Raises:
         UnknownNameError: The name is not in `MODELS`.
     """
-    return name if name.startswith(PREFIX) else check_choice("model", name, MODELS)
+    return name if isinstance(name, str) and name.startswith(PREFIX) else check_choice("model", name, MODELS)
 
 
 @checked
