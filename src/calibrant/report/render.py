@@ -27,7 +27,6 @@ HTML_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
 # The other entries of the menu write the specification to a new page without escaping it, or upload it.
 EMBED_OPTIONS = {
     "renderer": "svg",
-    "logLevel": 1,
     "actions": {"export": True, "source": False, "compiled": False, "editor": False},
 }
 
