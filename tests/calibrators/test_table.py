@@ -136,7 +136,7 @@ def test_refused_calls() -> None:
         fit("set_temperature", rows)(rows.select(["severity"]), allow_same_rows=True)
     with pytest.raises(CalibrantError, match="severity"):
         fit("conditional_temperature", rows, score="severity")(new)
-    with pytest.raises(InvalidInputError, match="'class 0' and is 'z'"):
+    with pytest.raises(InvalidInputError, match="class 0 is 'z', not 'class 0'"):
         fit("vector", rows)(draw(9, n_classes=4, class_names=["z", "class 1", "class 2", "class 3"]))
     with pytest.raises(InvalidInputError, match="int"):
         fit("temperature", rows)(5)  # type: ignore[arg-type]

@@ -18,8 +18,8 @@ from calibrant.predictions import Predictions
 from made.audits import make_rows
 from made.cli import MAX_SECONDS, Run
 
-OPTIONS = ("by", "compare", "cluster", "metrics", "n-bins", "weights", "level", "seed", "fail-if", "match-names",
-           "jobs", "ray", "report", "json")  # fmt: skip
+OPTIONS = ("by", "compare", "cluster", "metrics", "n-bins", "weights", "level", "seed", "fail-if", "jobs", "ray",
+           "match-names", "report", "json")  # fmt: skip
 HOSTILE = ("[red]x", "[/]", "[link=https://example.org]y[/link]", ":smile:", "\x1b[31mred", "a\rb", "a\x08b", None)
 
 
