@@ -61,6 +61,7 @@ RECORDS = {
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
+    "training.settings.Settings",  # a model of pydantic, with its errors; read_settings says them in one line
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *(f"models.{name}" for name in ("MLP", "SmallConvNet", "SmallResNet", "ResNet", "DenseNet", "TimmClassifier")),
     *(
@@ -441,8 +442,7 @@ def _training() -> dict[str, ValidCall]:
     train(settings, _folder() / "run")
     return {
         **_of("training.run.train", settings=settings, folder="run"),
-        **_of("training.settings.Settings", data="digits"),
-        **_of("training.settings.read_settings", path=_folder() / "settings.toml"),
+        **_of("training.settings.read_settings", path=_folder() / "settings.toml", **settings.model_dump()),
         **_of("training.predicting.predict_run", path=_folder() / "run", output="out", names=["test"]),
         **_of("training.predicting.predict_model", model=model, data="digits", names=["test"], output="out"),
         **_of("training.predicting.predict", model=model, data=digits, name="test"),
