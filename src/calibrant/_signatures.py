@@ -109,6 +109,8 @@ def _is_several(value: object, kind: Any) -> bool:
 
 
 def _elements_are(value: Any, parts: tuple[Any, ...]) -> bool:
+    if _from("torch", value):
+        return str not in parts
     value = value.tolist() if _from("numpy", value) else value
     if not parts or not isinstance(value, list | tuple | AbstractSet):  # an iterator would be used up
         return True

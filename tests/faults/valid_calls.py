@@ -61,6 +61,7 @@ RECORDS = {
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
+    "training.settings.Settings",  # a model of pydantic, with its errors; read_settings says them in one line
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *(f"models.{name}" for name in ("MLP", "SmallConvNet", "SmallResNet", "ResNet", "DenseNet", "TimmClassifier")),
     *(
@@ -94,8 +95,14 @@ _HOOKS = (
     r"errors\.printable",
     r"integrations\.torchmetrics\.CalibrationScore\.set_dtype",
 )
-# Arguments that are not tried: the first would start a cluster, the other is for audits alone
-LEFT_OUT = {("audits.audit", "ray"), ("metrics.Scorecard.of", "scored")}
+# Arguments that are not tried: the first would start a cluster, the second is for audits alone, and no names mean
+# every shifted test, which takes long
+LEFT_OUT = {
+    ("audits.audit", "ray"),
+    ("metrics.Scorecard.of", "scored"),
+    ("training.predicting.predict_run", "names"),
+    ("training.predicting.predict_model", "names"),
+}
 
 
 def is_hook(name: str) -> bool:
@@ -441,8 +448,7 @@ def _training() -> dict[str, ValidCall]:
     train(settings, _folder() / "run")
     return {
         **_of("training.run.train", settings=settings, folder="run"),
-        **_of("training.settings.Settings", data="digits"),
-        **_of("training.settings.read_settings", path=_folder() / "settings.toml"),
+        **_of("training.settings.read_settings", path=_folder() / "settings.toml", **settings.model_dump()),
         **_of("training.predicting.predict_run", path=_folder() / "run", output="out", names=["test"]),
         **_of("training.predicting.predict_model", model=model, data="digits", names=["test"], output="out"),
         **_of("training.predicting.predict", model=model, data=digits, name="test"),

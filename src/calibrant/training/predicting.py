@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
+from calibrant._checks import check_instance
 from calibrant._files import as_path, check_folder, make_folder
 from calibrant._names import check_choice
 from calibrant._progress import ProgressBar, no_bar
@@ -174,6 +175,7 @@ class Predictor:
         return list(paths.values())
 
 
+@checked
 def predict(model: ModelLike, data: DataSet, name: str, *, features: bool = False, device: str = "auto") -> Predictions:
     """Predict a split or shifted test of a data set.
 
@@ -292,6 +294,7 @@ def select_splits(data: DataSet, wanted: Iterable[str], what: str = "split") -> 
     """
     selected: list[str] = []
     for word in list(wanted) or [*data.splits[1:], "all"]:
+        check_instance(f"the name of a {what}", word, str)
         if word in ("all", "none"):
             selected += data.shifts if word == "all" else ()
         elif word in (*data.splits, *data.shifts):
