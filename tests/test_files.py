@@ -212,6 +212,8 @@ def test_files_behind_urls_are_replaced_whole() -> None:
             assert memory.cat("/made/x.json") == content
         with pytest.raises(KeyboardInterrupt):
             stop("memory://made/x.json")
+        with pytest.raises(InvalidInputError, match=r"cannot be written: \*, \? and \[ stand for"):
+            write("memory://made/x?.json", b"")
         assert [(name, memory.cat(name)) for name in memory.find("/made")] == [("/made/x.json", b"new")]
     finally:
         memory.rm("/made", recursive=True)

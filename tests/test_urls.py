@@ -42,7 +42,7 @@ ANSWERS: dict[str, tuple[type[CalibrantError], str]] = {
     "599": (ResourceError, r"the server says 599 an unknown status$"),
     "302": (ResourceError, r"it redirects without end$"),
     "hang-up": (ResourceError, r"cannot be opened: Server disconnected$"),
-    "200": (CorruptFileError, r"is not a (Parquet file|calibrator)"),
+    "200": (CorruptFileError, r"is not (a Parquet file|JSON)"),
 }
 
 

@@ -241,6 +241,8 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
     """
     filesystem, path = filesystem_of(check_path("path", url))
     if not isinstance(filesystem, LocalFileSystem):
+        if set(path) & set("*?[") and not path.startswith("http"):  # nothing can be written there
+            raise InvalidInputError(f"{os.fspath(url)} cannot be written: *, ? and [ stand for other files there")
         _check_kind(os.fspath(url), filesystem.cat_file(path, 0, 100) if filesystem.isfile(path) else b"", kind)
         temporary = f"{path}.{uuid4().hex}.tmp"
         try:

@@ -68,6 +68,9 @@ def _identify(file: IO[bytes]) -> Image.Image:
     for name in IMAGE_FORMATS:
         factory, accept = Image.OPEN[name]
         if accept is not None and accept(beginning) is True:
+            if name == "PNG":  # Pillow does not compare the checksums of pixels when it decodes them
+                file.seek(0)
+                factory(file, "").verify()
             file.seek(0)
             return factory(file, "")
     raise ValueError(f"not {', '.join(IMAGE_FORMATS[:-1])} or {IMAGE_FORMATS[-1]}")

@@ -161,14 +161,16 @@ def write_table(url: str | os.PathLike[str], table: pa.Table) -> None:
     write(url, table.combine_chunks().to_batches(), table.schema)
 
 
-def write(url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write batches atomically, a row group each."""
+def write(
+    url: str | os.PathLike[str], batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: str | None = None
+) -> None:
+    """Write batches atomically, a row group each; for ``kind`` see `atomic_write`."""
     # Floating-point noise neither compresses nor repeats; ids and names of domains do both.
     lists = [f.name for f in schema if pa.types.is_fixed_size_list(f.type) or pa.types.is_floating(f.type)]
     plain = [f.name for f in schema if f.name not in lists]
     compression = {f"{name}.list.element": "NONE" for name in lists} | dict.fromkeys(plain, "ZSTD")
     options = {"use_dictionary": plain, "compression": compression, "write_page_checksum": True}
-    with atomic_write(url, "a Parquet file") as file:
+    with atomic_write(url, kind) as file:
         blocks = BlockWriter(file)
         try:
             with pq.ParquetWriter(blocks, schema, **options) as writer:

@@ -1,6 +1,7 @@
 """The exceptions of calibrant; each also inherits the built-in that a caller expects."""
 
 import re
+from typing import Any
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}:/\S*")  # pathlib makes http:/ of http://; one letter is a drive
 PUNCTUATION = ":;,.'\")]}>"  # behind a URL in a sentence
@@ -40,9 +41,13 @@ class MissingExtraError(CalibrantError, ImportError):
     """
 
     def __init__(self, purpose: str, *extras: str) -> None:
+        self.given = (purpose, *extras)
         names = " and ".join(extras)
         plural = "s" if len(extras) > 1 else ""
         super().__init__(f"{purpose} needs the extra{plural} {names}: pip install 'calibrant[{','.join(extras)}]'")
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for another process; by default the message would be the purpose
+        return type(self), self.given
 
 
 class ResourceError(CalibrantError, OSError):

@@ -444,7 +444,7 @@ class Predictions:
         """
         labels = len(self) == 0 or bool((self.labels != UNKNOWN).any())
         schema = self._schema(labels, fingerprint=self.fingerprint)
-        write(path, self._batches(schema), schema)
+        write(path, self._batches(schema), schema, "a Parquet file")
 
     @classmethod
     def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self], *, labels: bool = True) -> int:
@@ -480,7 +480,7 @@ class Predictions:
                     raise InvalidInputError(f"parts must have the same columns, got {got}")
                 yield from part._batches(schema)
 
-        write(path, batches(), schema)
+        write(path, batches(), schema, "a Parquet file")
         return n_rows
 
     def _schema(self, labels: bool, **extra: str) -> pa.Schema:

@@ -30,7 +30,7 @@ REFUSED = {
     "fit x.parquet -o settings.json": "settings.json exists and is not a calibrator",
     "fit x.parquet -o no/t.json": "no/t.json cannot be written: No such file or directory",
     "fit x.parquet -o folder": "folder cannot be written: Is a directory",
-    f"fit x.parquet -o {'x' * 300}": "x cannot be written: File name too long",
+    f"fit x.parquet -o {'x' * 300}": "must be a path of names of at most 255 bytes",
     "apply t.json y.parquet -o y.parquet": "y.parquet must not be written: it is an input",
     "apply t.json ?.parquet -o y.parquet": "y.parquet must not be written: it is an input",
     "apply t.json y.parquet -o link.parquet": "link.parquet must not be written: it is an input",
@@ -38,7 +38,7 @@ REFUSED = {
     "apply t.json y.parquet -o t.json": "t.json exists and is not a Parquet file",
     "apply t.json y.parquet -o /dev/null": "must not be a device or a pipe",
     "audit x.parquet --report notes.html": "notes.html exists and is not an HTML page",
-    f"audit x.parquet --report {'x' * 300}.html": "html cannot be written: File name too long",
+    f"audit x.parquet --report {'x' * 300}.html": "must be a path of names of at most 255 bytes",
     "corrupt --sheet image.png -o image.png": "image.png must not be written: it is an input",
     "corrupt --sheet image.png -o x.parquet": "x.parquet exists and is not a PNG image",
     "corrupt photos fog 3 -o others": "others has other files, and no corruption.json",
@@ -52,10 +52,10 @@ REFUSED = {
     "figure gibbs -o folder.svg": "folder.svg cannot be written: Is a directory",
     f"{RUN} -o experiment": "experiment is the folder of an experiment, as its experiment.toml says",
     f"{RUN} -o x.parquet": "the folder x.parquet cannot be made: File exists",
-    f"{RUN} -o {'x' * 300}": "cannot be made: File name too long",
+    f"{RUN} -o {'x' * 300}": "must be a path of names of at most 255 bytes",
     "run sweep.toml -o run": "run is the folder of a run, as its config.json says",
     "run sweep.toml -o run --dry-run": "run is the folder of a run, as its config.json says",
-    f"run sweep.toml -o {'x' * 300}": "cannot be made: File name too long",
+    f"run sweep.toml -o {'x' * 300}": "must be a path of names of at most 255 bytes",
     f"{PREDICT} -o experiment": "experiment is the folder of an experiment",
 }
 
@@ -124,5 +124,5 @@ def test_an_empty_path_is_refused_in_python(folder: Path) -> None:
         lambda: run_experiment("sweep.toml", output=""),
     ]
     for call in calls:
-        with pytest.raises(InvalidInputError, match="must not be empty or have a NUL character, got ''"):
+        with pytest.raises(InvalidInputError, match="must be a path, got ''"):
             call()

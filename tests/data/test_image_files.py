@@ -1,10 +1,12 @@
 """Images in files: any size and mode becomes bytes of one size; what cannot be read is named in one line."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import EpsImagePlugin, Image
 
 from calibrant import _images
@@ -79,6 +81,18 @@ def test_hostile_images_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
             with pytest.raises(CalibrantError, match=rf"^[^\n]*{re.escape(name)}[^\n]*$"):
                 read_image(path, 8)
         assert isinstance(decode_image(path), str) == (name not in READ_SAFELY), name
+
+
+def test_a_flipped_bit_of_a_png_file_is_not_a_pixel(tmp_path: Path) -> None:
+    path, random = tmp_path / "x.png", np.random.default_rng(0)
+    Image.new("RGB", (64, 64), (7, 7, 7)).save(path)
+    content, pixels = path.read_bytes(), read_image(path, 64)
+    for place in random.integers(0, 8 * len(content), 300):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with suppress(CorruptFileError):
+            assert torch.equal(read_image(path, 64), pixels), place
 
 
 def test_no_image_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

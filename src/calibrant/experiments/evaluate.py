@@ -6,12 +6,11 @@ from json import dumps
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 
 import calibrant
+from calibrant._parquet import open_parquet
 from calibrant.calibrators import CALIBRATORS, LeaveOneShiftOut
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import CalibrantError
@@ -64,8 +63,9 @@ def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig) -> bool:
         if not path.is_file():
             return False
         try:
-            metadata = pq.read_schema(path).metadata or {}
-        except (pa.ArrowException, OSError):
+            with open_parquet(str(path), str(path)) as file:
+                metadata = file.schema_arrow.metadata or {}
+        except CalibrantError:
             return False
         if metadata.get(DIGEST) != config.digest(key):
             return False
