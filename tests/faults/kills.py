@@ -4,10 +4,10 @@ import signal
 from collections.abc import Iterator
 from itertools import islice
 
-from faults.signals import SECONDS, SLOW, all_trials
+from faults.signals import SECONDS, SLOW, SUITE, all_trials
 from faults.trial import Trial
 
-__all__ = ["SECONDS", "SLOW", "TRIALS", "trials"]
+__all__ = ["SECONDS", "SLOW", "SUITE", "TRIALS", "trials"]
 
 TRIALS = 120
 

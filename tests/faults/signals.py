@@ -32,7 +32,7 @@ from made.predictions import rows_of
 from made.sweeps import TWO, write_sweep
 
 SLOW = True  # trials start processes
-TRIALS, SECONDS = 120, 400
+TRIALS, SECONDS, SUITE = 120, 400, 2
 
 MAX_SECONDS = 120  # for a command to end
 ORPHAN_SECONDS = 10  # for the processes of a command to end after it

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.running import batteries, failure_of
+from faults.running import Part, batteries, run
 
 TESTS = Path(__file__).parents[1]
 MODULES = batteries()
@@ -39,16 +39,11 @@ def trials(n, seed):
     "name", [pytest.param(name, marks=[pytest.mark.slow] * getattr(MODULES[name], "SLOW", False)) for name in MODULES]
 )
 def test_held(name: str, tmp_path: Path) -> None:
+    """In a process of its own: trials fork, and threads of other tests, as those that draw figures, would be lost."""
     module = MODULES[name]
     n = getattr(module, "SUITE", SLOW if getattr(module, "SLOW", False) else QUICK)
-    failures = []
-    for number, trial in enumerate(module.trials(n, 0)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        failure = failure_of(trial, folder)
-        if failure is not None:
-            failures.append(f"{trial.kind}: {trial.name}: {failure}")
-    assert failures == []
+    results = run([Part(name, n, seed=0, first=0, step=1)], 1, tmp_path)
+    assert [f"{result.kind}: {result.name}: {result.failure}" for result in results if result.failure] == []
 
 
 def test_the_page_lists_every_kind() -> None:
@@ -64,12 +59,12 @@ def test_the_table_counts_what_did_not_hold(tmp_path: Path) -> None:
         (package / file).symlink_to(TESTS / "faults" / file)
     (package / "some_fail.py").write_text(SOME_FAIL)
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "faults", "--jobs", "1", *arguments]
         environment = os.environ | {"TMPDIR": str(tmp_path)}
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=environment)
 
-    found = run("--trials", "6")
+    found = faults("--trials", "6")
     assert found.returncode == 1
     rows = re.findall(r"^(\w+) +(\d+) +(\d+)$", found.stdout, re.MULTILINE)
     assert rows == [("sound", "2", "2"), ("loud", "2", "0"), ("dead", "1", "0"), ("slow", "1", "0"), ("all", "6", "2")]
@@ -78,4 +73,4 @@ def test_the_table_counts_what_did_not_hold(tmp_path: Path) -> None:
     assert "the process ended: 7\n    python -m faults --kinds some_fail --trials 6 --seed 0 --only 3\n" in found.stdout
     assert "not held: slow: f: took more than 3 s\n" in found.stdout
     assert len(list(tmp_path.glob("calibrant-faults-*/*/left"))) == 4
-    assert run("--trials", "6", "--only", "4").returncode == 0
+    assert faults("--trials", "6", "--only", "4").returncode == 0
