@@ -1,5 +1,6 @@
 """Files: replaced whole or left as they were, locks that a process holds alone, and places that cannot be used."""
 
+import errno
 import os
 import resource
 import shutil
@@ -180,6 +181,29 @@ def test_what_killed_processes_left_is_removed_for_the_same_file_only(tmp_path: 
         assert set(map(str, tmp_path.iterdir())) == left
     write(path, b"newer")
     assert set(map(str, tmp_path.iterdir())) == left - {alive}
+
+
+@pytest.mark.parametrize("call", ["os.chown", "os.chmod", "fcntl.flock"])
+def test_file_systems_without_owners_permissions_or_locks(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(call, refuse)
+    for content in (b"old", b"new"):
+        write(tmp_path / "x", content)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": content}
+
+
+def test_what_a_killed_process_left_for_a_read_only_file_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    write(path, b"old")
+    path.chmod(0o444)
+    with atomic_write(path):
+        (temporary,) = tmp_path.glob(".*.tmp")
+        assert temporary.stat().st_mode & 0o777 == 0o644  # another process can lock it
+    assert path.stat().st_mode & 0o777 == 0o444
 
 
 def test_a_planted_link_has_no_victim(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def check_fraction(argument: str, value: float) -> float:
 
 
 def check_level(level: float) -> float:
-    return _check_real("level", level, "lie between 0 and 1", lambda x: 0 < x < 1)
+    return _check_real("level", level, "lie between 0.001 and 0.999999", lambda x: 0.001 <= x <= 0.999999)
 
 
 def first_true(mask: Tensor) -> tuple[int, ...]:

@@ -43,11 +43,11 @@ KINDS = {
     "a JSON schema": rb'\{\s*"\$defs"',
     "a table": rb'(?:\*\*|\{\s*"caption": ")?(?:Table|Appendix)|% needs \\usepackage|table,',
 }
-FOLDERS = {  # what a folder belongs to, by the file that says so
-    "config.json": "a run",
-    "experiment.toml": "an experiment",
-    "rows.parquet": "an experiment",
-    "corruption.json": "corrupted images",
+FOLDERS = {  # what a folder belongs to, by the file that says so, and by what it holds
+    "config.json": ("a run", b'"test_sample"'),
+    "experiment.toml": ("an experiment", b""),
+    "rows.parquet": ("an experiment", b""),
+    "corruption.json": ("corrupted images", b""),
 }
 REASONS = {  # of errors that have no message
     "InvalidUrlClientError": "it is not a URL",
@@ -87,6 +87,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
     Raises: InvalidInputError, NoDataError, ResourceError; the file systems of URLs raise these at every use.
     """
+    if url.startswith(("http://", "https://")) and re.search(r"\s", url):
+        raise InvalidInputError("a URL must not have spaces: write %20")  # and is not shown: where does its secret end?
     try:
         filesystem, path = fsspec.core.url_to_fs(check_path("path", url), **_time_limits(url))
     except (ValueError, ImportError) as error:
@@ -175,8 +177,8 @@ def check_folder(folder: Path, what: str) -> None:
         return
     except OSError as error:
         raise ResourceError(f"the folder {folder} cannot be made: {error.strerror}") from None
-    for name, owner in FOLDERS.items():
-        if owner != what and os.path.lexists(folder / name):
+    for name, (owner, mark) in FOLDERS.items():
+        if owner != what and os.path.lexists(folder / name) and (not mark or mark in read_bytes(folder / name)):
             raise InvalidInputError(f"{folder} is the folder of {owner}, as its {name} says: choose another folder")
 
 
@@ -264,12 +266,14 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         with file:
             if old is not None:
                 if sys.platform != "win32":
-                    with suppress(PermissionError):
+                    with suppress(OSError):  # another user's, or the file system has no owners
                         os.chown(temporary, old.st_uid, old.st_gid)
-                os.chmod(temporary, stat.S_IMODE(old.st_mode) & 0o777)
+                _set_mode(temporary, old.st_mode | stat.S_IWUSR)  # the next process must be able to lock it
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if old is not None:
+                _set_mode(temporary, old.st_mode)
             if not ON_WINDOWS:
                 os.replace(temporary, path)  # before the lock is released
         if ON_WINDOWS:  # Windows renames closed files only
@@ -285,48 +289,69 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         raise
 
 
+def _set_mode(path: str, mode: int) -> None:
+    try:
+        os.chmod(path, stat.S_IMODE(mode) & 0o777)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP):  # the file system has no permissions
+            raise
+
+
 def _open_temporary(path: str) -> tuple[str, BinaryIO]:
     """Open a new temporary file, locked as long as it is open, after removing those of killed processes for this path.
 
     The names are few and known, since to list a folder of a million files takes seconds. Where living processes use
-    all of them, or files cannot be locked, the name is random, and a killed process leaves the file behind.
+    all of them, or files cannot be locked, as on Windows, the name is random, and a killed process leaves the file
+    behind.
     """
     folder, name = os.path.split(path)
     digest = blake2b(os.fsencode(name), digest_size=4).hexdigest()
     names = [os.path.join(folder, f".{name[:40]}.{digest}-{number}.tmp") for number in range(MAX_TEMPORARIES)]
-    for temporary in names:
-        _remove_abandoned(temporary)
-    for temporary in names:
-        with suppress(FileExistsError):
-            file = open(temporary, "xb")  # noqa: SIM115
-            if _lock(file.fileno(), temporary):
+    with suppress(OSError):  # files cannot be locked here
+        for temporary in [] if ON_WINDOWS else names:
+            _remove_abandoned(temporary)
+        for temporary in [] if ON_WINDOWS else names:
+            if (file := _open_locked(temporary)) is not None:
                 return temporary, file
-            file.close()
     temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
     return temporary, open(temporary, "xb")
 
 
+def _open_locked(temporary: str) -> BinaryIO | None:
+    """A new file; None where a process has one of that name. Raises: OSError where files cannot be locked."""
+    try:
+        file = open(temporary, "xb")  # noqa: SIM115
+    except FileExistsError:
+        return None
+    try:
+        if _lock(file.fileno(), temporary):
+            return file
+    except OSError:
+        os.unlink(temporary)
+        file.close()
+        raise
+    file.close()
+    return None
+
+
 def _remove_abandoned(temporary: str) -> None:
-    with suppress(OSError):  # there is none, or it cannot be removed
-        if ON_WINDOWS:
-            os.unlink(temporary)  # Windows refuses where a process has it open
-            return
+    try:
         file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if _lock(file, temporary):
-                os.unlink(temporary)
-        finally:
-            os.close(file)
+    except OSError:  # there is none, or it is not ours
+        return
+    try:
+        if _lock(file, temporary):
+            os.unlink(temporary)
+    finally:
+        os.close(file)
 
 
 def _lock(file: int, path: str) -> bool:
     """Lock an open file until it is closed or its process dies; False where another process has locked or moved it."""
-    if ON_WINDOWS:
-        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(file), os.lstat(path))
-    except OSError:
+    except (BlockingIOError, FileNotFoundError):
         return False
 
 

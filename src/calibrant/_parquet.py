@@ -102,6 +102,21 @@ def _next_batch(batches: Iterator[pa.RecordBatch], url: str, row: int) -> pa.Rec
         raise CorruptFileError(f"{url} is damaged after row {row}: {first_line(error)}") from None
 
 
+def check_bytes(path: str | os.PathLike[str]) -> None:
+    """Read a local file whole, without decoding it. Raises: NoDataError, ResourceError, CorruptFileError."""
+    name = os.fspath(path)
+    try:
+        with pa.memory_map(name) as source:
+            if (checked := with_block_sums(source, name)) is not None:
+                checked.read()
+    except CalibrantError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise read_error(name, error) from None
+        raise CorruptFileError(f"{name} is damaged: {first_line(error)}") from None
+
+
 def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """The Parquet files of paths, globs, folders and URLs, each once, in the given order. Raises: NoDataError."""
     names = [check_path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

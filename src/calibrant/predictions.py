@@ -46,9 +46,10 @@ from calibrant._checks import (
     check_same_class_names,
     in_order,
 )
+from calibrant._files import filesystem_of
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
-from calibrant.errors import InvalidInputError
+from calibrant.errors import CalibrantError, InvalidInputError
 
 if TYPE_CHECKING:
     from calibrant.scan import Scan
@@ -546,6 +547,22 @@ class Predictions:
             check_integer("batch_rows", batch_rows, 1)
         given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
         return Scan(tuple(read_footer(url) for url in find_files(given)), batch_rows, match_names)
+
+
+def check_replaceable(path: str | os.PathLike[str], key: str) -> None:
+    """Refuse a file that is there, is not empty, and has no predictions with this key of metadata.
+
+    Raises: InvalidInputError.
+    """
+    filesystem, name = filesystem_of(os.fspath(path))
+    if not filesystem.isfile(name) or not filesystem.size(name):
+        return
+    try:
+        known = key in Predictions.scan(path).metadata
+    except CalibrantError:
+        known = False
+    if not known:
+        raise InvalidInputError(f"{os.fspath(path)} exists, and is of another kind: choose another name, or remove it")
 
 
 def _labels(

@@ -232,7 +232,7 @@ def test_advice() -> None:
     [
         ({"by": "sight"}, UnknownNameError, "unknown column 'sight'"),
         ({"weights": "site"}, InvalidInputError, "weights must be numbers"),
-        ({"level": 2.0}, InvalidInputError, "level must lie between 0 and 1, got 2.0"),
+        ({"level": 2.0}, InvalidInputError, "level must lie between 0.001 and 0.999999, got 2.0"),
         ({"seed": -1}, InvalidInputError, "seed must be an integer of at least 0, got -1"),
         ({"n_bins": 0}, InvalidInputError, "n_bins must be an integer from 1 to 10000, got 0"),
         ({"cluster": "sight"}, UnknownNameError, "unknown column 'sight'; did you mean 'site'?"),

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -34,8 +36,10 @@ REFUSED = {
     "apply t.json y.parquet -o y.parquet": "y.parquet must not be written: it is an input",
     "apply t.json ?.parquet -o y.parquet": "y.parquet must not be written: it is an input",
     "apply t.json y.parquet -o link.parquet": "link.parquet must not be written: it is an input",
-    "apply t.json y.parquet -o x.parquet": "x.parquet exists, and has predictions that no calibrator made",
-    "apply t.json y.parquet -o t.json": "t.json exists and is not a Parquet file",
+    "apply t.json y.parquet -o x.parquet": "x.parquet exists, and is of another kind",
+    "apply t.json y.parquet -o table.parquet": "table.parquet exists, and is of another kind",
+    "apply t.json y.parquet --features calibrated.parquet -o calibrated.parquet": "it is an input",
+    "apply t.json y.parquet -o t.json": "t.json must not be written: it is an input",
     "apply t.json y.parquet -o /dev/null": "must not be a device or a pipe",
     "audit x.parquet --report notes.html": "notes.html exists and is not an HTML page",
     f"audit x.parquet --report {'x' * 300}.html": "must be a path of names of at most 255 bytes",
@@ -68,6 +72,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     example(1).save("y.parquet")
     Path("link.parquet").symlink_to("y.parquet")
     TemperatureScaling.fit(example()).save("t.json")
+    pq.write_table(pa.table({"name": ["mine"]}), "table.parquet")
+    TemperatureScaling.fit(example()).calibrate(example(1)).save("calibrated.parquet")
     Path("settings.json").write_text('{"data": "digits"}')
     Path("notes.html").write_text("my notes")
     Path("sweep.toml").write_text('[settings]\ndata = "digits"\nmodel = "mlp"\n[[grid]]\nloss = "focal"\n')
@@ -76,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("image.png", "photos/a.png", "others/a.png"):
         Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(name)
     np.save("images.npy", np.zeros((2, 32, 32, 3), np.uint8))
-    Path("run/config.json").write_text("{}")
+    Path("run/config.json").write_text('{"test_sample": null}')
     write_folder(Path("experiment"), Experiment(severities=(1,)), toml=Path("sweep.toml").read_text())
     return tmp_path
 

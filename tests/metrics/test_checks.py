@@ -96,7 +96,11 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: GROUPS.worst("nll"), InvalidInputError, "has no nll, only"),
     (lambda: GROUPS["c"], KeyError, "c"),
     *(
-        (lambda level=level: CARD.interval("ece", level=level), InvalidInputError, f"between 0 and 1, got {level}")
+        (
+            lambda level=level: CARD.interval("ece", level=level),
+            InvalidInputError,
+            f"between 0.001 and 0.999999, got {level}",
+        )
         for level in (0.0, 1.0, 1.5, -0.1, math.nan)
     ),
     # Comparisons
@@ -108,7 +112,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: compare(CORRECT, CORRECT, metrics=["ece_positive"]), UnknownNameError, "metric that can be compared"),
     (lambda: compare(A, B, metrics=["nll"], by="sitee"), UnknownNameError, r"'sitee'.*did you mean 'site'"),
     (lambda: compare(A, B, metrics=["nll"], cluster="sit"), UnknownNameError, r"'sit'.*did you mean 'site'"),
-    (lambda: compare(A, B, level=1.0), InvalidInputError, "level must lie between 0 and 1, got 1.0"),
+    (lambda: compare(A, B, level=1.0), InvalidInputError, "level must lie between 0.001 and 0.999999, got 1.0"),
     *(
         (lambda row=row: compare(with_label(row, None), with_label(row, None)), InvalidInputError, "must have labels")
         for row in (0, 5)

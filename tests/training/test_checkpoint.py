@@ -226,6 +226,7 @@ def test_a_full_disk(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_full_disk_under_the_log(tmp_path: Path, whole: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
+    shutil.copy(whole / "config.json", run)
     (run / "log.jsonl").symlink_to("/dev/full")
     train(small(), run)  # the link is replaced by a file
     check_equal(run, whole)

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -54,10 +56,12 @@ def test_old_files_never_pass_for_a_new_run(run: Path, left: str) -> None:
     assert (run / "predictions" / "test.parquet").read_bytes() == before
 
 
-def test_an_old_log_is_no_part_of_a_new_run(tmp_path: Path) -> None:
+def test_a_log_of_others_stays(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "log.jsonl").write_text('{"epoch": 1}\n')
-    assert [line["epoch"] for line in log_of(train(quick(), tmp_path / "run"))] == [1, 2]
+    (tmp_path / "run" / "log.jsonl").write_text("mine")
+    with pytest.raises(InvalidInputError, match=r"run has files of a run, but no config\.json: choose another folder"):
+        train(quick(), tmp_path / "run")
+    assert (tmp_path / "run" / "log.jsonl").read_text() == "mine"
 
 
 def test_what_a_killed_process_was_writing_is_removed(run: Path, plain: Path) -> None:
@@ -89,6 +93,19 @@ def test_a_finished_run_is_held_against_what_it_recorded(run: Path, plain: Path)
         train(quick(), run)
     (run / "predictions" / "fog-3.parquet").unlink()
     assert results_of(train(quick(), run)) == whole
+    for name in ("predictions/fog-3.parquet", "weights.safetensors"):  # damage of the same size
+        content = (run / name).read_bytes()
+        (run / name).write_bytes(content[:-2000] + bytes([content[-2000] ^ 1]) + content[-1999:])
+        with pytest.raises(CorruptFileError, match=rf"{Path(name).name} is damaged: .*; remove it, and the same"):
+            train(quick(), run)
+        (run / name).write_bytes(content)
+
+
+def test_predictions_of_others_stay(run: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"name": ["mine"]}), tmp_path / "test.parquet")
+    with pytest.raises(InvalidInputError, match=r"test\.parquet exists, and is of another kind: choose another name"):
+        predict_run(run, ["test"], output=tmp_path)
+    assert pq.read_table(tmp_path / "test.parquet").column_names == ["name"]
 
 
 def test_damaged_weights_predict_nothing(run: Path, plain: Path) -> None:
@@ -348,7 +365,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
     notes.parent.mkdir(parents=True)
     notes.write_text("mine")
     (tmp_path / "run" / "config.json").write_text('{"my": 1}')
-    with pytest.raises(UnknownNameError, match=r"config\.json: unknown setting 'my'"):
+    with pytest.raises(InvalidInputError, match=r"config\.json is not that of a run"):
         train(quick(), tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
     train(quick(), tmp_path / "run")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 from torch import Tensor
@@ -12,8 +11,8 @@ from calibrant._checks import check_callable, check_flag, check_instance
 from calibrant._files import check_output
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
-from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
-from calibrant.predictions import Predictions
+from calibrant.errors import InvalidInputError
+from calibrant.predictions import Predictions, check_replaceable
 from calibrant.scan import Scan
 
 
@@ -44,7 +43,7 @@ def apply_calibrator(
 
     Raises:
         InvalidInputError: The rows are those of the fit, or their classes or features do not match it; the
-            output is a file of the scan, or has predictions that no calibrator made; or a calibrated row is no
+            output is a file of the scan, or one that no calibrator wrote; or a calibrated row is no
             distribution. No file is then written.
     """
     check_instance("calibrator", calibrator, Calibrator)
@@ -58,10 +57,7 @@ def apply_calibrator(
         got = tuple(features.shape)
         raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got shape {got}")
     check_output(output, "a Parquet file", scan.files)
-    with suppress(NoDataError, CorruptFileError):
-        if "calibrator" not in Predictions.scan(output).metadata:
-            was = f"{os.fspath(output)} exists, and has predictions that no calibrator made"
-            raise InvalidInputError(f"{was}: choose another name, or remove it")
+    check_replaceable(output, "calibrator")
     leak = LeakCheck(calibrator.fitted.rows)
 
     def calibrated_batches() -> Iterator[Predictions]:

@@ -44,6 +44,7 @@ def apply(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    from calibrant._files import check_output
     from calibrant._names import check_choice
     from calibrant.calibrators import SetTemperature, apply_calibrator, load_calibrator
     from calibrant.features import read_features
@@ -55,6 +56,7 @@ def apply(
         if not isinstance(fitted, SetTemperature):
             raise InvalidInputError(f"sets is an option of {SetTemperature.name}, not of {fitted.name}")
         fitted = fitted.with_sets([check_choice("column", name, scan.column_names) for name in sets])
+    check_output(output, "a Parquet file", [calibrator] if features is None else [calibrator, features])
     known = None if features is None else read_features(features)
     with progress_bar("applying", scan.n_bytes) as progress:
         n_rows = apply_calibrator(

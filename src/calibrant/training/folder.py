@@ -14,8 +14,10 @@ import torch
 import calibrant
 from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, check_folder, hold_lock, make_folder, read_error
+from calibrant._parquet import check_bytes
 from calibrant.data.verify import is_published
 from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.models import read_tensors
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.settings import Settings, validate_settings
 
@@ -32,18 +34,28 @@ def open_run_folder(run: RunFolder, settings: Settings) -> Iterator[None]:
         make_folder(folder)
     with hold_lock(run.lock, f"{run.path} is in use by another process"):
         _check_config(run, settings)
-        with remedy(REMOVE_IT):
-            run.check_sizes()
+        check_files(run)
         yield
 
 
+def check_files(run: RunFolder) -> None:
+    """Raises: CorruptFileError where a file of a finished run has other bytes than were written; it may be missing."""
+    with remedy(REMOVE_IT):
+        run.check_sizes()
+        if run.is_done:
+            read_tensors(run.weights)
+            for path in sorted(run.predictions.glob("*.parquet")):
+                check_bytes(path)
+
+
 def _check_config(run: RunFolder, settings: Settings) -> None:
-    if not run.is_started:
-        if run.config.exists():
-            read_run_settings(run)  # refuses the config.json of another program
-        write_json(run.config, settings.model_dump(mode="json") | settings.identity)
     if not run.config.exists():
-        raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
+        if run.is_started or run.log.exists() or run.environment.exists():
+            raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
+    elif not settings.identity.keys() <= read_json(run.config).keys():
+        raise InvalidInputError(f"{run.config} is not that of a run: choose another folder")
+    if not run.is_started:
+        write_json(run.config, settings.model_dump(mode="json") | settings.identity)
     check_same_settings(run, settings)
     if not run.done.exists():
         write_json(run.environment, environment() | {"data_as_published": is_published(settings.data, settings.root)})

@@ -18,7 +18,7 @@ from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import Classifier, build_model, import_model, load_weights
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_replaceable
 from calibrant.runs import RunFolder, remedy
 from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
@@ -158,11 +158,15 @@ class Predictor:
             The files, including those that were skipped.
 
         Raises:
-            InvalidInputError: The folder is that of a run, an experiment or corrupted images.
+            InvalidInputError: The folder is that of a run, an experiment or corrupted images, or has other files of
+                these names.
         """
         check_folder(folder, "predictions")
         make_folder(folder)
         paths = {name: folder / f"{name}.parquet" for name in names}
+        if not skip:
+            for path in paths.values():
+                check_replaceable(path, "data")
         for number, (name, path) in enumerate(paths.items()):
             if skip and path.is_file():
                 continue
