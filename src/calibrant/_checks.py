@@ -247,15 +247,6 @@ def in_order(argument: str, what: str, values: Iterable[T]) -> Iterator[T]:
     raise InvalidInputError(f"{argument} must be {what} in order, got {type(values).__name__}")
 
 
-def several(argument: str, what: str, values: str | Iterable[T]) -> tuple[T | str, ...]:
-    """One text, or the values of an iterable."""
-    if isinstance(values, str):
-        return (values,)
-    with suppress(TypeError, RuntimeError):  # not iterable, or a nested tensor
-        return tuple(values)
-    raise InvalidInputError(f"{argument} must be {what}, got {type(values).__name__}")
-
-
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None

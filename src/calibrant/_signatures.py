@@ -88,6 +88,8 @@ def _is(value: Any, kind: Any) -> bool:
         return callable(value)
     if origin in (Sequence, Iterable, Collection, list, tuple):
         return _is_several(value, origin) and _elements_are(value, parts)
+    if origin is type:
+        return isinstance(value, type) and issubclass(value, parts)
     if origin in (Mapping, dict):
         return isinstance(value, origin) and _elements_are(list(value.values()), parts[1:])
     plain = NoneType if kind is None else origin or kind
@@ -112,7 +114,7 @@ def _elements_are(value: Any, parts: tuple[Any, ...]) -> bool:
     if _from("torch", value):
         return str not in parts
     value = value.tolist() if _from("numpy", value) else value
-    if not parts or not isinstance(value, list | tuple | AbstractSet):  # an iterator would be used up
+    if not parts or parts[0] is object or not isinstance(value, list | tuple | AbstractSet):  # or it would be used up
         return True
     if len(parts) > 1 and parts[-1] is not Ellipsis:
         return len(value) == len(parts) and all(map(_is, value, parts))

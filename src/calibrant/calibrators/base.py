@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
-from calibrant._checks import check_all_labelled, check_class_names, check_flag, check_has_mass, check_integer
+from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_integer
 from calibrant._files import first_line
+from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
@@ -127,6 +128,7 @@ class Calibrator(ABC):
             return PairModule(self.row_module(), self.n_classes)
         return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row)
 
+    @checked
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
         """Calibrate predictions.
 
@@ -141,11 +143,11 @@ class Calibrator(ABC):
             InvalidInputError: The rows are those of the fit, were already calibrated by this calibrator, or do not
                 match its classes or features.
         """
-        check_predictions("predictions", predictions)
-        if not check_flag("allow_same_rows", allow_same_rows):
+        if not allow_same_rows:
             self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 
+    @checked
     def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
         """Calibrate predictions without checking for rows of the fit.
 
