@@ -30,11 +30,6 @@ def check_instance(argument: str, value: object, *kinds: type) -> None:
         raise InvalidInputError(f"{argument} must be {names}, got {type(value).__name__}")
 
 
-def check_callable(argument: str, value: object) -> None:
-    if not callable(value):
-        raise InvalidInputError(f"{argument} must be callable, got {type(value).__name__}")
-
-
 def check_tensor(argument: str, value: object) -> None:
     """A tensor whose numbers are there to be read: real, dense and in memory."""
     if not isinstance(value, Tensor):

@@ -113,7 +113,7 @@ def _is_several(value: object, kind: Any) -> bool:
 def _elements_are(value: Any, parts: tuple[Any, ...]) -> bool:
     if _from("torch", value):
         return str not in parts
-    value = value.tolist() if _from("numpy", value) else value
+    value = value.tolist() if _from("numpy", value) else list(value[:1]) if isinstance(value, range) else value
     if not parts or parts[0] is object or not isinstance(value, list | tuple | AbstractSet):  # or it would be used up
         return True
     if len(parts) > 1 and parts[-1] is not Ellipsis:

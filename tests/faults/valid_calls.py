@@ -19,7 +19,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import calibrant as cb
-from calibrant.data import ImageFiles, open_dataset
+from calibrant.data import ImageFiles, WildsData, open_dataset
 from calibrant.integrations.sklearn import CalibratedClassifier
 from calibrant.integrations.torchmetrics import CalibrationScore
 from calibrant.models import build_model, write_tensors
@@ -402,6 +402,7 @@ def _data() -> dict[str, ValidCall]:
     def read(folder: Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.zeros(15, 1, 8, 8, dtype=torch.uint8), labels
 
+    names = {"class_names": ("a", "b")}
     files = ImageFiles.of(root, ["own/train/cat/0.png"], 8)
     own = {"class_names": ("a", "b", "c"), "native_size": 8, "channels": 1, "read": read, "n_validation": 3}
     return {
@@ -421,15 +422,10 @@ def _data() -> dict[str, ValidCall]:
         "data.ArrayData": ValidCall(_split_of("data.ArrayData", "test"), {"name": "own", "root": root, **own}),
         "data.ImageFolder": ValidCall(_split_of("data.ImageFolder", "test"), {"root": root / "own", "image_size": 8}),
         "data.TinyImageNet": ValidCall(_split_of("data.TinyImageNet", "test"), {"root": root}),
-        **_of(
-            "data.WildsData",
-            name="fmow",
-            root=root,
-            folder="f",
-            native_size=8,
-            files=["a"],
-            read=read,
-            class_names=("a", "b"),
+        "data.WildsData": ValidCall(
+            WildsData,
+            {"name": "fmow", "root": root, "folder": "f", "native_size": 8, "files": ["a"], "read": read} | names,
+            anything=("class_names",),  # or a function that reads them
         ),
         **_of("data.class_prior", labels=labels, n_classes=3),
         **_of("data.validation_rows", labels=labels, n_validation=3),

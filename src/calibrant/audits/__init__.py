@@ -192,7 +192,7 @@ class Audit:
 def audit(
     source: Predictions | Scan | Paths,
     *,
-    by: str | Iterable[str] = (),
+    by: str | Sequence[str] = (),
     weights: str | None = None,
     cluster: str | None = None,
     other: Predictions | Scan | Paths | None = None,

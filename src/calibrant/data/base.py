@@ -18,7 +18,7 @@ from calibrant._signatures import checked
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.image_files import ImageFiles, check_mask
 from calibrant.data.splits import class_prior, validation_rows
-from calibrant.errors import NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
@@ -51,6 +51,8 @@ class Split:
     columns: Mapping[str, Sequence[object] | pa.Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if isinstance(self.images, Tensor) and self.images.ndim != 4:
+            raise InvalidInputError(f"images must be (n, c, h, w), got shape {tuple(self.images.shape)}")
         check_integer_labels("labels", self.labels, (len(self.images),))
 
     def __len__(self) -> int:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_fraction
+from calibrant._checks import check_flag, check_fraction
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 from calibrant.maxent.checks import check_class_values, check_features, check_prior
 
@@ -64,7 +63,6 @@ def class_features(
             return torch.eye(n_classes, dtype=torch.float64, device="cpu")
 
 
-@checked
 def constraints(
     prior: Sequence[float] | Tensor,
     form: str = "mean",
@@ -99,6 +97,7 @@ def constraints(
     [0.375, 0.875, 1.375]
     """
     prior = check_prior(prior)
+    check_flag("local", local)
     smoothing = check_fraction("label_smoothing", label_smoothing)
     base = class_features(len(prior), form, class_values, features)
     global_moments = (prior @ base).expand_as(base)

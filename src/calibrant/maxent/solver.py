@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_fraction
+from calibrant._checks import check_flag, check_fraction
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.errors import NotConvergedError
 from calibrant.maxent.checks import check_features, check_no_class_values, check_prior, check_targets
 from calibrant.maxent.constraints import FORMS, Constraints, centered_moments, class_features, constraints
@@ -60,7 +59,6 @@ def solve_moments(features: Tensor, targets: Tensor, *, gibbs: str = "paper") ->
     return Solution(*solve_dual(LinearProblem.of(features, check_targets(targets, features.shape[1]), gibbs)))
 
 
-@checked
 def solve(
     prior: Sequence[float] | Tensor,
     form: str = "mean",
@@ -101,6 +99,7 @@ def solve(
     """
     check_choice("gibbs", gibbs, GIBBS)
     check_choice("form", form, FORMS)
+    check_flag("local", local)
     if form == "prior" and features is None:
         check_no_class_values(class_values)
         return _solve_one_hot(prior, gibbs, local=local, label_smoothing=label_smoothing)
