@@ -53,7 +53,7 @@ def checked(function: F) -> F:
 
 def _check(name: str, value: object, kind: Any) -> None:
     if not _is(value, kind):
-        wanted = re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(kind))
+        wanted = re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(kind)).replace("str | PathLike[str]", "a path")
         got = repr(value) if isinstance(value, SHOWN) else type(value).__name__
         raise InvalidInputError(f"{name} must be {wanted}, got {got}")
     if isinstance(value, str | PathLike) and any(get_origin(each) is PathLike for each in get_args(kind)):

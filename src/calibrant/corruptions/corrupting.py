@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer
+from calibrant._checks import check_integer, check_tensor
 from calibrant._files import check_path
 from calibrant._names import check_choice
-from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images, check_keys
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws
@@ -197,10 +196,11 @@ class CorruptedDataset(Dataset[Any]):
     (torch.Size([3, 8, 8]), tensor(2))
     """
 
-    @checked
     def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[CorruptOptions]) -> None:
         if isinstance(dataset, str | bytes) or hasattr(type(dataset), "keys") or not hasattr(dataset, "__getitem__"):
             raise InvalidInputError(f"dataset must be indexed by integers, got {type(dataset).__name__}")
+        if isinstance(dataset, Tensor):
+            check_tensor("dataset", dataset)
         self.dataset = dataset
         self.corrupt = Corrupt(name, severity, **options)
 
