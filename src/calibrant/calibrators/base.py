@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
-from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_integer
+from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_instance, check_integer
 from calibrant._files import first_line
 from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
-    check_predictions,
     check_same_classes,
 )
 from calibrant.calibrators.leakage import RowSketch
@@ -319,7 +318,7 @@ class Calibrator(ABC):
 
 def check_validation(validation: Predictions, argument: str = "validation", purpose: str = "fit a calibrator") -> None:
     """At least one row, all labelled."""
-    check_predictions(argument, validation)
+    check_instance(argument, validation, Predictions)
     if len(validation) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
     check_all_labelled(validation.labels == UNKNOWN, argument, purpose)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_integer, check_number, check_positive
+from calibrant._checks import check_column_names, check_instance, check_integer, check_number, check_positive
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
-from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
+from calibrant.calibrators.checks import check_feature_count, check_has_features, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import (
@@ -182,7 +182,7 @@ class SetTemperature(Calibrator):
         Raises:
             InvalidInputError: There are fewer rows.
         """
-        check_predictions("target", target)
+        check_instance("target", target, Predictions)
         if len(target) < MIN_SET_ROWS:
             raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, a set, got {len(target)}")
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
@@ -338,7 +338,7 @@ def _reference_gaussian(
 ) -> FeatureGaussian:
     """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
-        check_predictions("reference", reference)
+        check_instance("reference", reference, Predictions)
         known = check_has_features(SetTemperature.name, reference.features, "reference")
         own = check_has_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
