@@ -24,7 +24,10 @@ from calibrant._files import (
     hold_lock,
     make_folder,
 )
+from calibrant.calibrators import load_calibrator
 from calibrant.errors import InvalidInputError, ResourceError
+from calibrant.maxent import read_prior
+from calibrant.training import read_settings
 
 
 def write(path: str | Path, content: bytes) -> None:
@@ -295,3 +298,15 @@ def test_where_data_sets_are_and_an_error_in_one_line(monkeypatch: pytest.Monkey
     assert data_folder("here") == Path("here")
     assert first_line(ValueError("\n one\ntwo")) == "one"
     assert first_line(KeyError()) == "KeyError"
+
+
+# Reading
+
+
+@pytest.mark.parametrize("read", [load_calibrator, read_prior, read_settings])
+def test_only_regular_files_are_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    """A device may be endless; a pipe that nobody writes to would be waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(ResourceError, match="cannot be read: it is not a regular file"):
+            read(path)

@@ -30,11 +30,6 @@ def check_instance(argument: str, value: object, *kinds: type) -> None:
         raise InvalidInputError(f"{argument} must be {names}, got {type(value).__name__}")
 
 
-def check_callable(argument: str, value: object) -> None:
-    if not callable(value):
-        raise InvalidInputError(f"{argument} must be callable, got {type(value).__name__}")
-
-
 def check_tensor(argument: str, value: object) -> None:
     """A tensor whose numbers are there to be read: real, dense and in memory."""
     if not isinstance(value, Tensor):
@@ -245,15 +240,6 @@ def in_order(argument: str, what: str, values: Iterable[T]) -> Iterator[T]:
         with suppress(TypeError, RuntimeError):  # not iterable, or a nested tensor
             return iter(values)
     raise InvalidInputError(f"{argument} must be {what} in order, got {type(values).__name__}")
-
-
-def several(argument: str, what: str, values: str | Iterable[T]) -> tuple[T | str, ...]:
-    """One text, or the values of an iterable."""
-    if isinstance(values, str):
-        return (values,)
-    with suppress(TypeError, RuntimeError):  # not iterable, or a nested tensor
-        return tuple(values)
-    raise InvalidInputError(f"{argument} must be {what}, got {type(values).__name__}")
 
 
 def check_class_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...] | None:

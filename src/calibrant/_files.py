@@ -382,9 +382,17 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file. Raises: NoDataError, ResourceError."""
+    """The bytes of a regular file, or of a URL: a device may be endless, a pipe silent.
+
+    Raises: NoDataError, ResourceError.
+    """
+    filesystem, name = filesystem_of(os.fspath(path))
+    if not isinstance(filesystem, LocalFileSystem):
+        return bytes(filesystem.cat_file(name))
     try:
-        return Path(path).read_bytes()
+        if not stat.S_ISREG(os.stat(name).st_mode) and not os.path.isdir(name):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return Path(name).read_bytes()
     except OSError as error:
         raise read_error(path, error) from None
 
@@ -392,11 +400,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
     try:
-        content = as_path("path", path).read_bytes()
+        content = read_bytes(as_path("path", path))
         is_sealed(content, path)  # refuses a damaged copy of an experiment file
         return tomllib.loads(content.decode())
-    except OSError as error:
-        raise read_error(path, error) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None
 

@@ -53,7 +53,7 @@ def checked(function: F) -> F:
 
 def _check(name: str, value: object, kind: Any) -> None:
     if not _is(value, kind):
-        wanted = re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(kind))
+        wanted = re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(kind)).replace("str | PathLike[str]", "a path")
         got = repr(value) if isinstance(value, SHOWN) else type(value).__name__
         raise InvalidInputError(f"{name} must be {wanted}, got {got}")
     if isinstance(value, str | PathLike) and any(get_origin(each) is PathLike for each in get_args(kind)):
@@ -88,6 +88,8 @@ def _is(value: Any, kind: Any) -> bool:
         return callable(value)
     if origin in (Sequence, Iterable, Collection, list, tuple):
         return _is_several(value, origin) and _elements_are(value, parts)
+    if origin is type:
+        return isinstance(value, type) and issubclass(value, parts)
     if origin in (Mapping, dict):
         return isinstance(value, origin) and _elements_are(list(value.values()), parts[1:])
     plain = NoneType if kind is None else origin or kind
@@ -111,8 +113,8 @@ def _is_several(value: object, kind: Any) -> bool:
 def _elements_are(value: Any, parts: tuple[Any, ...]) -> bool:
     if _from("torch", value):
         return str not in parts
-    value = value.tolist() if _from("numpy", value) else value
-    if not parts or not isinstance(value, list | tuple | AbstractSet):  # an iterator would be used up
+    value = value.tolist() if _from("numpy", value) else list(value[:1]) if isinstance(value, range) else value
+    if not parts or parts[0] is object or not isinstance(value, list | tuple | AbstractSet):  # or it would be used up
         return True
     if len(parts) > 1 and parts[-1] is not Ellipsis:
         return len(value) == len(parts) and all(map(_is, value, parts))

@@ -49,6 +49,7 @@ from calibrant._checks import (
 from calibrant._files import filesystem_of
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
+from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -272,9 +273,10 @@ class Predictions:
             raise InvalidInputError(f"{argument} must be numbers, got {got}")
         return torch.from_numpy(column.to_numpy().astype(np.float64))
 
-    def select(self, names: Sequence[str]) -> Self:
+    @checked
+    def select(self, names: str | Sequence[str]) -> Self:
         """The same rows with these columns only, and without features."""
-        wanted = [names] if isinstance(names, str) else in_order("names", "names of columns", names)
+        wanted = [names] if isinstance(names, str) else names
         known = dict.fromkeys(check_choice("column", name, self.columns.column_names) for name in wanted)
         return replace(self, columns=self.columns.select(list(known)), features=None)
 
@@ -448,6 +450,7 @@ class Predictions:
         write(path, self._batches(schema), schema, "a Parquet file")
 
     @classmethod
+    @checked
     def save_all(cls, path: str | os.PathLike[str], parts: Iterable[Self], *, labels: bool = True) -> int:
         """Write several predictions into one file, as `save` does, with one of them in memory at a time.
 
@@ -523,6 +526,7 @@ class Predictions:
         return cls.scan(paths).read()  # type: ignore[return-value]
 
     @classmethod
+    @checked
     def scan(cls, paths: Paths, *, batch_rows: int | None = None, match_names: bool = False) -> "Scan":
         """Open files for reading batch by batch, in bounded memory.
 

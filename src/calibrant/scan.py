@@ -18,11 +18,11 @@ from calibrant._checks import (
     check_features16,
     check_label_range,
     check_same_class_names,
-    in_order,
     repeated_name,
 )
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart, ParquetFile, read_part
+from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, PREDICTION_COLUMNS, RESERVED, Predictions
 
@@ -101,6 +101,7 @@ class Scan:
                 raise InvalidInputError(f"{footer.url} has no column label (its columns are {names})")
         return self
 
+    @checked
     def match_names(self, class_names: Sequence[str] | None) -> Self:
         """The same files with the classes in another order, as by `Predictions.match_names`."""
         if class_names is None or self.class_names is None:
@@ -110,6 +111,7 @@ class Scan:
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 
+    @checked
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
         """Read batch by batch.
 
@@ -123,7 +125,6 @@ class Scan:
             CorruptFileError: A file breaks the format; the message names file and row.
         """
         n_classes: int | None = None
-        columns = None if columns is None else list(in_order("columns", "names of columns", columns))
         for part in self.parts:
             for batch in self.read_part(part, columns):
                 if n_classes is not None and batch.n_classes != n_classes:

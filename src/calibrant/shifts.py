@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Self
 
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 
 SEVERITIES = range(1, 6)
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Shift:
     """A corruption at a severity; its text names the shifted test and its files.

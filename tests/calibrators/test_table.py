@@ -138,7 +138,7 @@ def test_refused_calls() -> None:
         fit("conditional_temperature", rows, score="severity")(new)
     with pytest.raises(InvalidInputError, match="class 0 is 'z', not 'class 0'"):
         fit("vector", rows)(draw(9, n_classes=4, class_names=["z", "class 1", "class 2", "class 3"]))
-    with pytest.raises(InvalidInputError, match="int"):
+    with pytest.raises(InvalidInputError, match="got 5"):
         fit("temperature", rows)(5)  # type: ignore[arg-type]
     calibrator = fit("temperature", rows)
     once = calibrator(new)

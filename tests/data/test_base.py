@@ -106,7 +106,7 @@ def test_predictions_of_a_sample_are_rows_of_those_of_all(tmp_path: Path) -> Non
     for name in ("test", "fog-3", "glass_blur-2"):
         whole, sample = (Predictions.load(run / "predictions" / f"{name}.parquet") for run in runs)
         assert len(sample) == N_ROWS < len(whole)
-        every: Any = Split(torch.zeros(len(whole)), whole.labels, {"row": list(range(len(whole)))}).sample(N_ROWS)
+        every: Any = Split(torch.zeros(len(whole), 1, 8, 8), whole.labels, {"row": range(len(whole))}).sample(N_ROWS)
         rows = torch.tensor(every.columns["row"])
         assert torch.equal(sample.labels, whole.labels[rows])
         assert torch.allclose(sample.logits, whole.logits[rows], atol=1e-5)

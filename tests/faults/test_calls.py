@@ -6,8 +6,6 @@ from faults.calls import missing_calls, public_names, trials
 from faults.valid_calls import RECORDS, valid_calls
 
 N_TRIALS = 500
-# of which those of packages that refuse every wrong call
-PACKAGES = ("audits", "data", "experiments", "metrics", "models", "predictions", "report", "scan", "shifts", "training")
 
 
 def test_every_public_name_has_a_valid_call() -> None:
@@ -17,9 +15,7 @@ def test_every_public_name_has_a_valid_call() -> None:
 
 def test_a_sample_of_wrong_calls_is_refused_in_one_line(tmp_path: Path) -> None:
     found = {}
-    sample = [each for each in trials(N_TRIALS, seed=0) if each.name.startswith(PACKAGES)]
-    assert len(sample) > N_TRIALS / 3
-    for number, each in enumerate(sample):
+    for number, each in enumerate(trials(N_TRIALS, seed=0)):
         folder = tmp_path / str(number)
         folder.mkdir()
         found[each.name] = each.attempt(folder)

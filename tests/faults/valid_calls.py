@@ -3,6 +3,7 @@
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -13,12 +14,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
+from sklearn.linear_model import LogisticRegression
 
 import calibrant as cb
-from calibrant.data import open_dataset
+from calibrant.data import ImageFiles, WildsData, open_dataset
+from calibrant.integrations.sklearn import CalibratedClassifier
 from calibrant.integrations.torchmetrics import CalibrationScore
 from calibrant.models import build_model, write_tensors
+from calibrant.models.resnet import BasicBlock
 from calibrant.predictions import Predictions
 from calibrant.report import make_table
 from calibrant.shifts import Shift
@@ -61,18 +66,9 @@ RECORDS = {
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
-    "training.settings.Settings",  # a model of pydantic, with its errors; read_settings says them in one line
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
-    *(f"models.{name}" for name in ("MLP", "SmallConvNet", "SmallResNet", "ResNet", "DenseNet", "TimmClassifier")),
-    *(
-        "shifts.Shift",
-        "data.Split",
-        "experiments.config.Experiment",
-        "runs.RunKey",
-        "losses.Loss",
-        "models.Classifier",
-        "data.DataSet",
-    ),  # abstract
+    *("runs.RunKey", "experiments.config.Experiment"),
+    *("losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
 }
 # Called by calibrant, by torch or by Lightning with what they made, and not by users
 _HOOKS = (
@@ -81,18 +77,15 @@ _HOOKS = (
     r"training\.callback\.TrainingCallback\.on_\w+",
     r"training\.predicting\.Predictor\.\w+",
     r"models\.\w+\.(embed|forward)",
-    r"calibrators\.Calibrator\.(from_parameters|from_record|calibrate|fit)",
-    r"calibrators\.SetTemperature\.calibrate",
+    r"calibrators\.Calibrator\.(from_parameters|from_record|fit)",
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
-    r"data\.ImageFiles(\.\w+)?",
-    r"corruptions\.CorruptedDataset\.__getitem__",  # of a sequence: an IndexError
-    r"integrations\.sklearn\.\w+(\.\w+)?",  # checked by scikit-learn
+    r"integrations\.sklearn\.CalibratedClassifier\.\w+",  # of arrays that scikit-learn checks, as its own tests ask
     r"metrics\.Groups\.__getitem__",  # of a mapping: a KeyError
     r"metrics\.Scorecard\.__radd__",  # after the + of the other
     r"losses\.functional\.(on_curve|expected_curve)",
-    r"errors\.printable",
+    r"errors\.(printable|without_secrets)",
     r"integrations\.torchmetrics\.CalibrationScore\.set_dtype",
 )
 # Arguments that are not tried: the first would start a cluster, the second is for audits alone, and no names mean
@@ -156,6 +149,9 @@ def _predictions() -> dict[str, ValidCall]:
     rows, other = _rows(), _rows(1)
     rows.save(_folder() / "rows.parquet")
     scan = Predictions.scan(_folder() / "rows.parquet")
+    named = Predictions.from_logits(torch.eye(3), [0, 1, 2], class_names=["a", "b", "c"])
+    named.save(_folder() / "named.parquet")
+    named_scan, names = Predictions.scan(_folder() / "named.parquet"), {"class_names": ["c", "b", "a"]}
     options = {
         "columns": {"site": ["A", "B"] * 4},
         "features": torch.ones(8, 2),
@@ -186,9 +182,13 @@ def _predictions() -> dict[str, ValidCall]:
         "save": ValidCall(rows.save, {"path": "out.parquet"}),
         "save_all": ValidCall(Predictions.save_all, {"path": "out.parquet", "parts": [rows]}, ordered=("parts",)),
         "load": ValidCall(Predictions.load, {"paths": _folder() / "rows.parquet"}),
+        "match_names": ValidCall(named.match_names, names, ordered=("class_names",)),
         "scan": ValidCall(Predictions.scan, {"paths": _folder() / "rows.parquet", "batch_rows": 10}),
     }
-    calls_of_scan = {"scan.Scan.batches": ValidCall(lambda columns: list(scan.batches(columns)), {"columns": ["site"]})}
+    calls_of_scan = {
+        "scan.Scan.batches": ValidCall(lambda columns: list(scan.batches(columns)), {"columns": ["site"]}),
+        "scan.Scan.match_names": ValidCall(named_scan.match_names, names, ordered=("class_names",)),
+    }
     return {f"predictions.Predictions.{name}": call for name, call in found.items()} | calls_of_scan
 
 
@@ -266,6 +266,8 @@ def _calibrators() -> dict[str, ValidCall]:
             found[f"calibrators.{cls.__name__}.fit"] = ValidCall(cls.fit, given)
     found |= {
         "calibrators.Calibrator.__call__": ValidCall(calibrator, {"predictions": test}),
+        "calibrators.Calibrator.calibrate": ValidCall(calibrator.calibrate, {"predictions": test}),
+        "calibrators.SetTemperature.calibrate": ValidCall(sets.calibrate, {"predictions": test}),
         "calibrators.Calibrator.save": ValidCall(calibrator.save, {"path": "out.json"}),
         "calibrators.Calibrator.load": ValidCall(cb.TemperatureScaling.load, {"path": _folder() / "calibrator.json"}),
         **_of("calibrators.load_calibrator", path=_folder() / "calibrator.json"),
@@ -358,18 +360,31 @@ def _corruptions() -> dict[str, ValidCall]:
     (_folder() / "cifar").mkdir(exist_ok=True)
     dataset = [(torch.zeros(3, 32, 32, dtype=torch.uint8), 0)] * 3
     corrupt = cb.corruptions.Corrupt("gaussian_noise", 1)
+    corrupted = cb.CorruptedDataset(dataset, "fog", 1)
     return {
         **_of("corruptions.corrupt", images=images, keys=[0, 1], **options),
         **_of("corruptions.Corrupt", **options),
         "corruptions.Corrupt.__call__": ValidCall(corrupt, {"images": images, "keys": [0, 1]}),
         "corruptions.CorruptedDataset": ValidCall(
-            lambda **given: cb.CorruptedDataset(**given)[0], {"dataset": dataset, **options}
+            lambda **given: list(cb.CorruptedDataset(**given)), {"dataset": dataset, **options}
         ),
+        "corruptions.CorruptedDataset.__getitem__": ValidCall(_item_of(corrupted), {"index": 1}),
         **_of("corruptions.folders.corrupt_folder", source=folder, target="out", name="fog", severity=1),
         **_of("corruptions.layout.write_cifar_c", source=_folder() / "cifar", target="out", name="fog"),
         **_of("corruptions.sheet.save_sheet", path=folder / "a.png", target="sheet.png"),
+        **_of("shifts.Shift", corruption="fog", severity=3),
         **_of("shifts.Shift.parse", text="fog-3"),
     }
+
+
+def _item_of(dataset: Any) -> Callable[..., Any]:
+    """The item at an index, or None out of range, which is an IndexError."""
+
+    def get(index: Any) -> Any:
+        with suppress(IndexError):
+            return dataset[index]
+
+    return get
 
 
 def _data() -> dict[str, ValidCall]:
@@ -387,12 +402,19 @@ def _data() -> dict[str, ValidCall]:
     def read(folder: Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.zeros(15, 1, 8, 8, dtype=torch.uint8), labels
 
+    names = {"class_names": ("a", "b")}
+    files = ImageFiles.of(root, ["own/train/cat/0.png"], 8)
     own = {"class_names": ("a", "b", "c"), "native_size": 8, "channels": 1, "read": read, "n_validation": 3}
     return {
         **_of("data.open_dataset", name="digits"),
         **_of("data.fetch.fetch", name="digits", root=root),
         **_of("data.verify.check_data", name="digits"),
         "data.DataSet.split": ValidCall(digits.split, {"name": "test"}),
+        **_of("data.Split", images=split.images, labels=split.labels, columns={"site": ["A"] * 6}),
+        **_of("data.ImageFiles", folder=root, names=pa.array(["own/train/cat/0.png"]), size=8, taken=torch.tensor([0])),
+        **_of("data.ImageFiles.of", folder=root, names=["own/train/cat/0.png"], size=8),
+        "data.ImageFiles.where": ValidCall(files.where, {"rows": torch.tensor([True])}),
+        "data.ImageFiles.__getitem__": ValidCall(lambda rows: files[rows], {"rows": torch.tensor([0])}),
         "data.Split.where": ValidCall(split.where, {"mask": torch.arange(6) < 3}),
         "data.Split.sample": ValidCall(split.sample, {"n_rows": 3}),
         "data.Split.under": ValidCall(split.under, {"shift": Shift("fog", 1)}),
@@ -400,15 +422,10 @@ def _data() -> dict[str, ValidCall]:
         "data.ArrayData": ValidCall(_split_of("data.ArrayData", "test"), {"name": "own", "root": root, **own}),
         "data.ImageFolder": ValidCall(_split_of("data.ImageFolder", "test"), {"root": root / "own", "image_size": 8}),
         "data.TinyImageNet": ValidCall(_split_of("data.TinyImageNet", "test"), {"root": root}),
-        **_of(
-            "data.WildsData",
-            name="fmow",
-            root=root,
-            folder="f",
-            native_size=8,
-            files=["a"],
-            read=read,
-            class_names=("a", "b"),
+        "data.WildsData": ValidCall(
+            WildsData,
+            {"name": "fmow", "root": root, "folder": "f", "native_size": 8, "files": ["a"], "read": read} | names,
+            anything=("class_names",),  # or a function that reads them
         ),
         **_of("data.class_prior", labels=labels, n_classes=3),
         **_of("data.validation_rows", labels=labels, n_validation=3),
@@ -431,6 +448,12 @@ def _models() -> dict[str, ValidCall]:
     sizes = {"n_classes": 3, "image_size": 8, "channels": 1}
     return {
         **_of("models.build_model", name="mlp", **sizes),
+        **_of("models.MLP", **sizes),
+        **_of("models.SmallConvNet", **sizes),
+        **_of("models.SmallResNet", **sizes),
+        **_of("models.DenseNet", **sizes),
+        **_of("models.ResNet", block=BasicBlock, depths=[1, 1], widths=[8, 8], **sizes),
+        **_of("models.TimmClassifier", name="resnet10t", **sizes),
         **_of("models.import_model", source="math:sqrt"),
         **_of("models.load_weights", model=model, path=_folder() / "weights.safetensors"),
         **_of("models.read_tensors", path=_folder() / "weights.safetensors"),
@@ -448,6 +471,7 @@ def _training() -> dict[str, ValidCall]:
     train(settings, _folder() / "run")
     return {
         **_of("training.run.train", settings=settings, folder="run"),
+        **_of("training.settings.Settings", **settings.model_dump()),
         **_of("training.settings.read_settings", path=_folder() / "settings.toml", **settings.model_dump()),
         **_of("training.predicting.predict_run", path=_folder() / "run", output="out", names=["test"]),
         **_of("training.predicting.predict_model", model=model, data="digits", names=["test"], output="out"),
@@ -483,6 +507,10 @@ def _integrations() -> dict[str, ValidCall]:
         return metric.compute()
 
     return {
+        "integrations.sklearn.CalibratedClassifier": ValidCall(
+            lambda **given: CalibratedClassifier(**given).fit(features, labels),
+            {"estimator": LogisticRegression(), "calibrator": "temperature", "cv": 3},
+        ),
         **_of("integrations.torchmetrics.CalibrationMetric", name="ece", n_classes=3),
         **_of("integrations.torchmetrics.CalibrationScore", n_classes=3),
         "integrations.torchmetrics.CalibrationScore.update": ValidCall(

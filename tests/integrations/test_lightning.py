@@ -326,7 +326,7 @@ def test_what_steps_must_return(form: str, options: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"folder": 3}, "folder must be a path, got 3"),
+        ({"folder": 3}, r"folder must be a path \| None, got 3"),
         ({"metrics": ["ecee"]}, "unknown metric 'ecee'; did you mean 'ece'"),
         ({"n_bins": 0}, "n_bins must be an integer from 1 to 10000, got 0"),
         ({"name": "{run}"}, "name must be made of {stage}, {epoch} and {step}, got '{run}'"),

@@ -104,7 +104,7 @@ REFUSALS: list[tuple[Callable[[], object], type[Exception], str]] = [
         for level in (0.0, 1.0, 1.5, -0.1, math.nan)
     ),
     # Comparisons
-    (lambda: compare(None, A), InvalidInputError, "a must be Predictions, got NoneType"),
+    (lambda: compare(None, A), InvalidInputError, "a must be Predictions, got None"),
     (lambda: compare(A, B[:39]), InvalidInputError, "got 40 rows of 3 classes and 39 of 3"),
     (lambda: compare(A, Predictions.from_logits(LOGITS.repeat(1, 2), LABELS)), InvalidInputError, "of 3 .* 40 of 6"),
     (lambda: compare(A, with_label(17, 0)), InvalidInputError, "got labels 2 and 0 at row 17"),

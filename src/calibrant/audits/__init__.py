@@ -9,18 +9,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import NoneType
 from typing import Any
 
-from calibrant._checks import (
-    check_callable,
-    check_instance,
-    check_integer,
-    check_level,
-    check_n_bins,
-    check_same_class_names,
-    several,
-)
+from calibrant._checks import check_integer, check_level, check_n_bins, check_same_class_names
+from calibrant._signatures import checked
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
 from calibrant.audits.curves import high_confidence_accuracy
@@ -169,6 +161,7 @@ class Audit:
         """
         return audit_record(self, self.names(metrics))
 
+    @checked
     def save_html(
         self,
         path: str | os.PathLike[str],
@@ -192,26 +185,22 @@ class Audit:
         """
         from calibrant.report.audit import write_audit
 
-        words = several("command", "the words of a command line", command)
-        for word in words:
-            check_instance("each word of command", word, str)
-        if now is not None:
-            check_instance("now", now, datetime)
-        write_audit(path, self, self.names(metrics), command=words, now=now)
+        write_audit(path, self, self.names(metrics), command=command, now=now)
 
 
+@checked
 def audit(
     source: Predictions | Scan | Paths,
     *,
-    by: str | Iterable[str] = (),
+    by: str | Sequence[str] = (),
     weights: str | None = None,
     cluster: str | None = None,
     other: Predictions | Scan | Paths | None = None,
-    compare_metrics: Iterable[str] | None = None,
+    compare_metrics: str | Iterable[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
-    gates: Iterable[Gate | str] = (),
+    gates: str | Iterable[Gate | str] = (),
     match_names: bool = False,
     jobs: int = 1,
     ray: str | None = None,
@@ -254,14 +243,11 @@ def audit(
     check_integer("seed", seed, 0)
     check_n_bins(n_bins)
     parsed_gates = tuple(
-        gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in several("gates", "conditions", gates)
+        gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in ([gates] if isinstance(gates, str) else gates)
     )
-    columns = several("by", "names of columns", by)
-    for column in (*columns, weights, cluster):
-        check_instance("the name of a column", column, str, NoneType)
+    columns = (by,) if isinstance(by, str) else tuple(by)
     compare_metrics = None if compare_metrics is None else metric_names(compare_metrics)
     check_integer("jobs", jobs, 1)
-    check_callable("progress", progress)
     rows, other_rows = _open_source(source, match_names), None
     if other is not None:
         other_rows = _open_source(other, match_names)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Self
 
-from calibrant._checks import check_instance, check_number
+from calibrant._checks import check_number
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS
@@ -64,6 +65,7 @@ class Gate:
             raise InvalidInputError(f'a gate (--fail-if) must be a condition such as "ece > 0.05", got {text!r}')
         return cls(match[1], match[2], limit)
 
+    @checked
     def fails(self, card: Scorecard) -> bool:
         """Whether the condition is true.
 
@@ -76,12 +78,12 @@ class Gate:
         Raises:
             InvalidInputError: The metric is undefined.
         """
-        check_instance("card", card, Scorecard)
         try:
             return bool(OPERATORS[self.operator](card[self.metric], self.limit))
         except UndefinedMetricError as error:
             raise InvalidInputError(f"the gate {self} cannot be decided: {error}") from None
 
+    @checked
     def describe(self, card: Scorecard) -> str:
         """The condition and the value of the metric.
 
@@ -95,7 +97,6 @@ class Gate:
         >>> Gate("accuracy", "<", 0.9).describe(score(Predictions.from_logits([[1.0, 0.0]], [0])))
         'accuracy < 0.9 (accuracy = 1)'
         """
-        check_instance("card", card, Scorecard)
         return f"{self} ({self.metric} = {card[self.metric]:.6g})"
 
     def __str__(self) -> str:

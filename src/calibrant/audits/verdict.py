@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_instance, check_integer, check_level, check_number
-from calibrant.errors import InvalidInputError
+from calibrant._checks import check_integer, check_level, check_number
+from calibrant._signatures import checked
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.clusters import clustered_ece_p_value
 from calibrant.metrics.exact import (
@@ -119,6 +119,7 @@ def decision_level(level: float) -> float:
     return max(level, 1 - MAX_SIGNIFICANCE)
 
 
+@checked
 def calibration_verdict(
     card: Scorecard, *, level: float = 0.95, seed: int = 0, p_values: tuple[float, float] | None = None
 ) -> Verdict:
@@ -136,11 +137,8 @@ def calibration_verdict(
     Raises:
         InvalidInputError: An argument breaks its rule.
     """
-    check_instance("card", card, Scorecard)
     check_level(level)
     check_integer("seed", seed, 0)
-    if p_values is not None and not (isinstance(p_values, tuple) and len(p_values) == 2):
-        raise InvalidInputError(f"p_values must be a tuple of two numbers, got {p_values!r}")
     p_ece, p_gap = (check_number("p_values", p, minimum=0, maximum=1) for p in p_values or calibration_p_values(card))
     total, n_effective = sum_bins(card.top_bins), card.n_effective
     kind: VerdictKind = "too_few_rows" if n_effective < MIN_EFFECTIVE_ROWS else "no_evidence"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from calibrant._arrays import floats
-from calibrant._checks import check_callable, check_flag, check_instance
 from calibrant._files import check_output
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
 from calibrant.errors import InvalidInputError
@@ -16,6 +16,7 @@ from calibrant.predictions import Predictions, check_replaceable
 from calibrant.scan import Scan
 
 
+@checked
 def apply_calibrator(
     calibrator: Calibrator,
     scan: Scan,
@@ -46,11 +47,6 @@ def apply_calibrator(
             output is a file of the scan, or one that no calibrator wrote; or a calibrated row is no
             distribution. No file is then written.
     """
-    check_instance("calibrator", calibrator, Calibrator)
-    check_instance("scan", scan, Scan)
-    check_flag("allow_same_rows", allow_same_rows)
-    if progress is not None:
-        check_callable("progress", progress)
     if features is not None:
         features = floats("features", features)
     if features is not None and features.shape[:1] != (scan.n_rows,):

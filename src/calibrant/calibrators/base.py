@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
-from calibrant._checks import check_all_labelled, check_class_names, check_flag, check_has_mass, check_integer
+from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_instance, check_integer
 from calibrant._files import first_line
+from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
     check_feature_count,
     check_has_features,
-    check_predictions,
     check_same_classes,
 )
 from calibrant.calibrators.leakage import RowSketch
@@ -127,6 +127,7 @@ class Calibrator(ABC):
             return PairModule(self.row_module(), self.n_classes)
         return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row)
 
+    @checked
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
         """Calibrate predictions.
 
@@ -141,11 +142,11 @@ class Calibrator(ABC):
             InvalidInputError: The rows are those of the fit, were already calibrated by this calibrator, or do not
                 match its classes or features.
         """
-        check_predictions("predictions", predictions)
-        if not check_flag("allow_same_rows", allow_same_rows):
+        if not allow_same_rows:
             self.fitted.rows.check_disjoint(predictions)
         return self.calibrate(predictions)
 
+    @checked
     def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
         """Calibrate predictions without checking for rows of the fit.
 
@@ -317,7 +318,7 @@ class Calibrator(ABC):
 
 def check_validation(validation: Predictions, argument: str = "validation", purpose: str = "fit a calibrator") -> None:
     """At least one row, all labelled."""
-    check_predictions(argument, validation)
+    check_instance(argument, validation, Predictions)
     if len(validation) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
     check_all_labelled(validation.labels == UNKNOWN, argument, purpose)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor, nn
 
-from calibrant._checks import check_flag, check_n_bins
+from calibrant._checks import check_n_bins
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_shape
 from calibrant.calibrators.modules import ProbabilityModule
@@ -63,6 +64,7 @@ class HistogramBinning(ProbabilityCalibrator):
     default_candidate: ClassVar[bool] = True
 
     @classmethod
+    @checked
     def fit(cls, validation: Predictions, *, n_bins: int = 15, equal_width: bool = False) -> Self:
         """Count each bin, with one more row of probability 1/K: no bin gets probability 0 or 1.
 
@@ -74,7 +76,6 @@ class HistogramBinning(ProbabilityCalibrator):
         """
         check_validation(validation)
         check_n_bins(n_bins)
-        check_flag("equal_width", equal_width)
         prior = 1 / validation.n_classes
 
         def step(probs: FloatVector, is_label: FloatVector) -> StepFunction:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,13 +26,6 @@ def check_grid(argument: str, values: Sequence[float]) -> list[float]:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes) or len(values) == 0:
         raise InvalidInputError(f"{argument} must be positive numbers, got {values!r}")
     return [check_positive(argument, value) for value in values]
-
-
-def check_predictions(argument: str, value: Any) -> Any:
-    """Predictions; duck-typed, to import no more than this module needs."""
-    if not hasattr(value, "row_hashes"):
-        raise InvalidInputError(f"{argument} must be Predictions, got {type(value).__name__}")
-    return value
 
 
 def check_same_classes(

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import several
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_folds
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
@@ -99,6 +99,7 @@ def cross_fit(
     return CrossFit(calibrated, cls.fit(predictions, **options), fold)
 
 
+@checked
 def choose(
     validation: Predictions,
     candidates: Sequence[str] | None = None,
@@ -134,7 +135,7 @@ def choose(
     if candidates is None:
         fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
         candidates = [cls.name for cls in fits if cls.default_candidate]
-    names = [check_choice("calibrator", name, CALIBRATORS) for name in several("candidates", "names", candidates)]
+    names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
     if not names:
         raise InvalidInputError("candidates must not be empty")
     row_folds(validation, folds, cluster)  # raises an error before a candidate can fail

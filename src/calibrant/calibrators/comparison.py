@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import (
-    check_callable,
-    check_column_names,
-    check_flag,
-    check_instance,
-    check_same_class_names,
-    several,
-)
+from calibrant._checks import check_column_names, check_same_class_names
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.checks import check_predictions
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.sets import SetTemperature
@@ -64,13 +57,14 @@ class Comparison:
         return asdict(self) | {"group": self.group if plain else str(self.group), "intervals": intervals}
 
 
+@checked
 def compare_calibrators(
     validation: Predictions,
     test: Predictions,
     calibrators: Sequence[str] | None = None,
     *,
     by: str | None = None,
-    metrics: Iterable[str] = ("nll", "ece"),
+    metrics: str | Iterable[str] = ("nll", "ece"),
     shift: str = "corruption",
     sets: Sequence[str] | None = None,
     reference: Predictions | None = None,
@@ -113,14 +107,12 @@ def compare_calibrators(
         )
     check_same_class_names("validation", validation.class_names, "test", test.class_names)
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
-    if not check_flag("allow_same_rows", allow_same_rows):
+    if not allow_same_rows:
         fits.check_disjoint(test)
-    if progress is not None:
-        check_callable("progress", progress)
-    names = list(CALIBRATORS) if calibrators is None else several("calibrators", "names", calibrators)
+    names = list(CALIBRATORS) if calibrators is None else calibrators
     for name in names:
         calibrator_class(name)
-    wanted = check_metrics(several("metrics", "names", metrics), test.n_classes)
+    wanted = check_metrics(metrics, test.n_classes)
     columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
     for column in columns:
         test.column(column)
@@ -173,18 +165,16 @@ class LeaveOneShiftOut:
         reference: Rows with features to measure distances from, for the calibrators with this option.
     """
 
+    @checked
     def __init__(
         self, validation: Predictions, *, shift: str = "corruption", reference: Predictions | None = None
     ) -> None:
-        check_predictions("validation", validation)
-        check_instance("shift", shift, str)
-        if reference is not None:
-            check_predictions("reference", reference)
         self.validation, self.shift, self.reference = validation, shift, reference
         self.types = self._types(validation)
         self._clean = validation[clean_rows(validation, shift)] if self.types else validation
         self._fits: dict[tuple[str, Any], Calibrator | CalibrantError] = {}
 
+    @checked
     def calibrate(self, calibrator: str, test: Predictions, *, sets: Sequence[str] = ()) -> Predictions:
         """Calibrate each test row by a fit without its type of corruption.
 
@@ -200,7 +190,6 @@ class LeaveOneShiftOut:
             CalibrantError: The calibrator cannot be fitted, or cannot be applied to these rows.
         """
         cls = calibrator_class(calibrator)
-        check_predictions("test", test)
         sets = sets if isinstance(sets, tuple) and not sets else check_column_names("sets", sets)
         if self._fits_clean_rows(cls) or self.types.isdisjoint(self._types(test)):
             return _with_sets(self._fit(cls, None, test), sets).calibrate(test)
@@ -212,6 +201,7 @@ class LeaveOneShiftOut:
             logits[rows] = _with_sets(self._fit(cls, unseen, test), sets).calibrate(test[rows]).logits
         return replace(test, logits=logits)
 
+    @checked
     def check_disjoint(self, test: Predictions) -> None:
         """Check that test holds no rows of validation.
 
@@ -221,7 +211,7 @@ class LeaveOneShiftOut:
         Raises:
             InvalidInputError: It holds some.
         """
-        self._sketch.check_disjoint(check_predictions("test", test))
+        self._sketch.check_disjoint(test)
 
     @cached_property
     def _sketch(self) -> RowSketch:

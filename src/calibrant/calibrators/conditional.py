@@ -18,7 +18,6 @@ from calibrant.calibrators.checks import (
     check_has_features,
     check_increasing,
     check_n_knots,
-    check_predictions,
     check_shape,
 )
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
@@ -137,7 +136,7 @@ class DensityAwareScaling(Calibrator):
         check_validation(validation)
         features = check_has_features(cls.name, validation.features, "validation")
         known, argument = (validation, "validation") if reference is None else (reference, "reference")
-        check_predictions(argument, known)
+        check_instance(argument, known, Predictions)
         known_features = check_has_features(cls.name, known.features, argument)
         bank, members = feature_bank(known_features, known.row_hashes[0])
         check_feature_count(cls.name, bank.shape[1], features.shape[1])

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_callable, check_integer, check_integer_labels, check_tensor
+from calibrant._checks import check_integer, check_integer_labels, check_tensor
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -19,6 +20,7 @@ MAX_BATCH = 1_000_000
 MAX_NOISE = 100.0  # in standard deviations of the images; accuracy is then at chance
 
 
+@checked
 def perturb_gaussian(
     model: Callable[[Tensor], Any],
     images: Tensor,
@@ -46,9 +48,6 @@ def perturb_gaussian(
     Raises:
         InvalidInputError: The model is in training mode, or the images are not floating point or empty.
     """
-    check_tensor("images", images)
-    check_tensor("labels", labels)
-    check_callable("model", model)
     check_integer("n_levels", n_levels, 1, MAX_LEVELS)
     check_integer("batch_size", batch_size, 1, MAX_BATCH)
     if isinstance(model, nn.Module) and model.training:

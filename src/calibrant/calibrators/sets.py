@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_flag, check_integer, check_number, check_positive
+from calibrant._checks import check_column_names, check_instance, check_integer, check_number, check_positive
+from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
-from calibrant.calibrators.checks import check_feature_count, check_has_features, check_predictions, check_shape
+from calibrant.calibrators.checks import check_feature_count, check_has_features, check_shape
 from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import (
@@ -86,6 +87,7 @@ class SetTemperature(Calibrator):
             check_shape("constants of prior", constants, (3,))
 
     @classmethod
+    @checked
     @one_thread()
     def fit(
         cls,
@@ -107,7 +109,6 @@ class SetTemperature(Calibrator):
                 its range in the fit.
         """
         check_validation(validation)
-        check_flag("same_prior", same_prior)
         columns = check_column_names("sets", sets)
         clean = clean_rows(validation, columns[0]).numpy()
         has_clean = bool(clean.any())
@@ -181,7 +182,7 @@ class SetTemperature(Calibrator):
         Raises:
             InvalidInputError: There are fewer rows.
         """
-        check_predictions("target", target)
+        check_instance("target", target, Predictions)
         if len(target) < MIN_SET_ROWS:
             raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, a set, got {len(target)}")
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
@@ -205,6 +206,7 @@ class SetTemperature(Calibrator):
             temperature=self.temperature_of(target),
         )
 
+    @checked
     def calibrate(self, predictions: Predictions, *, first_row: int = 0) -> Predictions:
         calibrated = super().calibrate(predictions, first_row=first_row)
         columns, number = self._sets_of(predictions)
@@ -336,7 +338,7 @@ def _reference_gaussian(
 ) -> FeatureGaussian:
     """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
-        check_predictions("reference", reference)
+        check_instance("reference", reference, Predictions)
         known = check_has_features(SetTemperature.name, reference.features, "reference")
         own = check_has_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, check_path, filesystem_of, read_error
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
+from calibrant._files import atomic_write, check_path, read_bytes
+from calibrant.errors import CorruptFileError, InvalidInputError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1
 MAX_LISTED = 4096  # numbers; arrays of more are base64
@@ -102,15 +102,7 @@ def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a file. Raises: NoDataError, ResourceError, CorruptFileError."""
-    filesystem, name = filesystem_of(check_path("path", path))
-    try:
-        with filesystem.open(name, "rb") as file:
-            content = file.read()
-    except CalibrantError:
-        raise
-    except OSError as error:
-        raise read_error(path, error) from None
-    record = parse_record(content, os.fspath(path))
+    record = parse_record(read_bytes(check_path("path", path)), os.fspath(path))
     version = record.get(VERSION_KEY)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptFileError(f"{os.fspath(path)} is not a calibrator of calibrant")

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._checks import check_instance
 from calibrant.calibrators.base import check_validation
-from calibrant.calibrators.checks import check_predictions, check_same_classes
+from calibrant.calibrators.checks import check_same_classes
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
 from calibrant.errors import InvalidInputError, NotConvergedError
@@ -49,7 +50,7 @@ class TransCal(OneTemperature):
         check_validation(validation)
         if target is None:
             raise InvalidInputError(f"target (--target) must be predictions of the target: {cls.name} needs them")
-        check_predictions("target", target)
+        check_instance("target", target, Predictions)
         names = validation.class_names, target.class_names
         check_same_classes("validation", validation.n_classes, target.n_classes, *names)
         if min(len(validation), len(target)) < MIN_DISCRIMINATOR_ROWS:

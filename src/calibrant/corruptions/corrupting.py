@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer
+from calibrant._checks import check_integer, check_tensor
 from calibrant._files import check_path
 from calibrant._names import check_choice
 from calibrant.corruptions.checks import check_images, check_keys
@@ -74,18 +74,18 @@ class Corrupt:
     save_quality: int | None = None
 
     def __post_init__(self) -> None:
-        checked = {
+        options = {
             "name": str(check_choice("corruption", self.name, CORRUPTIONS)),
             "severity": check_integer("severity", self.severity, SEVERITIES[0], SEVERITIES[-1]),
             "seed": check_integer("seed", self.seed, 0),
         }
         if self.parameters is not None:
-            checked["parameters"] = check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
+            options["parameters"] = check_choice("parameters", self.parameters, CORRUPTIONS[self.name].severities)
         if self.save_quality is not None:
-            checked["save_quality"] = check_integer("save_quality", self.save_quality, 1, 95)
+            options["save_quality"] = check_integer("save_quality", self.save_quality, 1, 95)
         if self.frost_dir is not None:
-            checked["frost_dir"] = check_path("frost_dir", self.frost_dir)
-        for option, value in checked.items():
+            options["frost_dir"] = check_path("frost_dir", self.frost_dir)
+        for option, value in options.items():
             object.__setattr__(self, option, value)
         if self.name == "frost" and self.frost_dir is not None:
             read_frost(os.fspath(self.frost_dir))  # raises now where a photograph is missing
@@ -197,8 +197,10 @@ class CorruptedDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Indexed, name: str, severity: int, **options: Unpack[CorruptOptions]) -> None:
-        if not hasattr(dataset, "__getitem__"):
+        if isinstance(dataset, str | bytes) or hasattr(type(dataset), "keys") or not hasattr(dataset, "__getitem__"):
             raise InvalidInputError(f"dataset must be indexed by integers, got {type(dataset).__name__}")
+        if isinstance(dataset, Tensor):
+            check_tensor("dataset", dataset)
         self.dataset = dataset
         self.corrupt = Corrupt(name, severity, **options)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import calibrant
 from calibrant._arrays import load_npy
-from calibrant._checks import check_callable, check_instance, check_integer, check_label_range, in_order
+from calibrant._checks import check_integer, check_label_range
 from calibrant._digests import is_sealed, with_seal
 from calibrant._files import atomic_write, first_line
 from calibrant._signatures import checked
@@ -61,9 +61,7 @@ class ArrayData(DataSet):
         super().__init__(name, root, image_size=native_size)
         if image_size is not None and check_integer("image_size", image_size, 8) != native_size:
             raise InvalidInputError(f"image_size must be {native_size} for {name}, got {image_size}")
-        check_callable("read", read)
-        check_instance("published", published, str, type(None))
-        self.names = tuple(in_order("class_names", "strings", class_names))
+        self.names = class_names
         self.channels, self.read = check_integer("channels", channels, 1, 3), read
         self.n_validation, self.published = check_integer("n_validation", n_validation, 0), published
 

@@ -11,14 +11,14 @@ from typing import ClassVar
 import pyarrow as pa
 from torch import Tensor
 
-from calibrant._checks import MAX_IMAGE_SIZE, check_instance, check_integer, check_integer_labels, check_tensor
+from calibrant._checks import MAX_IMAGE_SIZE, check_integer, check_integer_labels
 from calibrant._files import data_folder
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.corruptions import CORRUPTIONS, Corrupt, corrupt
 from calibrant.data.image_files import ImageFiles, check_mask
 from calibrant.data.splits import class_prior, validation_rows
-from calibrant.errors import NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.shifts import SEVERITIES, Shift
 
 SHIFT_SEED = 0
@@ -35,6 +35,7 @@ def corruption_shifts() -> tuple[str, ...]:
     return tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
 
 
+@checked
 @dataclass(frozen=True)
 class Split:
     """Images with labels and columns.
@@ -47,13 +48,12 @@ class Split:
 
     images: Tensor | ImageFiles
     labels: Tensor
-    columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[object] | pa.Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_instance("images", self.images, Tensor, ImageFiles)
-        check_tensor("labels", self.labels)
+        if isinstance(self.images, Tensor) and self.images.ndim != 4:
+            raise InvalidInputError(f"images must be (n, c, h, w), got shape {tuple(self.images.shape)}")
         check_integer_labels("labels", self.labels, (len(self.images),))
-        check_instance("columns", self.columns, Mapping)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,7 +112,6 @@ class Split:
         Returns:
             The corrupted rows, with the columns corruption, severity and origin.
         """
-        check_instance("shift", shift, Shift)
         if isinstance(self.images, Tensor):
             images: Tensor | ImageFiles = corrupt(self.images, shift.corruption, shift.severity, seed=SHIFT_SEED)
         else:
@@ -130,13 +129,11 @@ class Split:
         Returns:
             The rows with these columns.
         """
-        check_instance("shift", shift, Shift)
-        check_instance("origin", origin, str)
         added = {"corruption": shift.corruption, "severity": shift.severity, "origin": origin}
         return replace(self, columns={**self.columns, **{name: [value] * len(self) for name, value in added.items()}})
 
 
-def _rows_of(values: Sequence[object], rows: list[int]) -> Sequence[object]:
+def _rows_of(values: Sequence[object] | pa.Array, rows: list[int]) -> Sequence[object] | pa.Array:
     return values.take(rows) if isinstance(values, pa.Array) else [values[row] for row in rows]
 
 
@@ -156,8 +153,8 @@ class DataSet(ABC):
     mean: ClassVar[float] = 0.5  # the paper normalises every channel of every data set with these
     std: ClassVar[float] = 0.5
 
+    @checked
     def __init__(self, name: str, root: str | os.PathLike[str] | None = None, *, image_size: int) -> None:
-        check_instance("name", name, str)
         self.name = name
         self.root = data_folder(root)
         self.image_size = check_integer("image_size", image_size, 8, MAX_IMAGE_SIZE)
@@ -203,7 +200,6 @@ class DataSet(ABC):
             NoDataError: a file is missing.
             CorruptFileError: a file cannot be read.
         """
-        check_instance("name", name, str)
         part, plus, shift = name.rpartition("+")
         try:
             if not plus or name in self.shifts:

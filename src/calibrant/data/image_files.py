@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calibrant._checks import MAX_IMAGE_SIZE, check_instance, check_integer, check_tensor, in_order
+from calibrant._checks import MAX_IMAGE_SIZE, check_fits_int64, check_integer, check_label_range, check_tensor
 from calibrant._files import first_line, read_error
 from calibrant._images import open_image
 from calibrant._signatures import checked
@@ -23,6 +23,7 @@ PILLOW_MODES = {1: "L", 3: "RGB"}
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
+@checked
 @dataclass(frozen=True)
 class ImageFiles:
     """Images of one size in files; ``images[rows]`` decodes some, uint8 (n, channels, size, size).
@@ -46,20 +47,17 @@ class ImageFiles:
     taken: Tensor | None = None
 
     @classmethod
+    @checked
     def of(cls, folder: Path, names: Sequence[str], size: int, channels: int = 3) -> "ImageFiles":
         try:
-            found = pa.array(in_order("names", "paths", names), pa.string())
+            found = pa.array(names, pa.string())
         except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
             raise InvalidInputError(f"names must be paths in UTF-8: {first_line(error)}") from None
         return cls(folder, found, size, channels)
 
     def __post_init__(self) -> None:
-        check_instance("folder", self.folder, Path)
-        check_instance("names", self.names, pa.StringArray)
         check_integer("size", self.size, 1, MAX_IMAGE_SIZE)
         check_integer("channels", self.channels, 1, 3)
-        check_instance("corruption", self.corruption, Corrupt, type(None))
-        check_instance("taken", self.taken, Tensor, type(None))
 
     def __len__(self) -> int:
         return len(self.names if self.taken is None else self.taken)
@@ -78,9 +76,11 @@ class ImageFiles:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         check_tensor("rows", rows)
-        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point():
+        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point() or rows.dtype == torch.bool:
             got = f"{rows.dtype} of shape {tuple(rows.shape)}"
             raise InvalidInputError(f"rows must be integers (n,) with n > 0, got {got}")
+        check_fits_int64("rows", rows)
+        check_label_range(rows, len(self), None, argument="rows")
         numbers = (rows if self.taken is None else self.taken[rows]).tolist()
         images = torch.stack(
             [read_image(self.folder / self.names[i].as_py(), self.size, self.channels) for i in numbers]

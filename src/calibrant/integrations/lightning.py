@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from calibrant._checks import check_n_bins, check_tensor
 from calibrant._files import check_path, filesystem_of, first_line
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.integrations.transformers import LOGGED_METRICS, defined_scores  # which does not import transformers
 from calibrant.metrics.table import check_metrics
@@ -100,11 +101,12 @@ class CalibrationCallback(*_callback_classes()):  # type: ignore[misc]
         UnknownNameError: A metric or a stage does not exist.
     """
 
+    @checked
     def __init__(
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        metrics: Iterable[str] | None = LOGGED_METRICS,
+        metrics: str | Iterable[str] | None = LOGGED_METRICS,
         n_bins: int = 15,
         name: str = "{stage}",
         columns: Sequence[str] = (),

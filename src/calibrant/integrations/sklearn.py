@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from calibrant._files import first_line
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -54,6 +55,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidInputError(f"y must have at least two classes, got {len(self.classes_)} class")
+        if not hasattr(self._estimator, "fit") or isinstance(self._estimator, type):
+            raise InvalidInputError(f"estimator must be a classifier, got {type(self._estimator).__name__}")
         self.estimator_ = clone(self._estimator).fit(X, y)
         validation = Predictions.from_logits(*self._unseen(X, y, labels))
         options: dict[str, Any] = {"at_bound": "clip"} if "at_bound" in cls.options() else {}
@@ -83,14 +86,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if counts.min() < 2:
             raise InvalidInputError(f"y must have two rows of every class, got 1 of {self.classes_[counts.argmin()]}")
         folds = min(self.cv, int(counts.min())) if isinstance(self.cv, int) else self.cv
-        logits, known = [], []
-        for train, test in check_cv(folds, y, classifier=True).split(X, y):
-            if len(np.unique(labels[train])) < len(self.classes_):
+        try:
+            splits = [(i, j, labels[i], labels[j]) for i, j in check_cv(folds, y, classifier=True).split(X, y)]
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            rule = "cv must be a number of folds, a splitter, or splits"
+            raise InvalidInputError(f"{rule}, got {type(self.cv).__name__}: {first_line(error)}") from error
+        if not splits:
+            raise InvalidInputError("cv must have at least one split")
+        logits = []
+        for train, test, seen, _ in splits:
+            if len(np.unique(seen)) < len(self.classes_):
                 raise InvalidInputError("cv must leave rows of every class to fit on")
             model = clone(self._estimator).fit(*_safe_split(self._estimator, X, y, train))
             logits.append(logits_of(model, _safe_split(self._estimator, X, y, test, train)[0]))
-            known.append(labels[test])
-        return np.concatenate(logits), np.concatenate(known)
+        return np.concatenate(logits), np.concatenate([unseen for *_, unseen in splits])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

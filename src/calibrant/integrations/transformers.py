@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from calibrant._arrays import floats
 from calibrant._checks import check_n_bins, check_tensor
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import check_metrics
@@ -30,6 +31,7 @@ class TrainerOutput(Protocol):
     def label_ids(self) -> Any: ...  # (n,) or (n, t), or None
 
 
+@checked
 def loss_func(criterion: nn.Module) -> Callable[..., Tensor]:
     """A criterion as ``Trainer(compute_loss_func=…)``.
 
@@ -117,6 +119,8 @@ def predictions(output: TrainerOutput, **options: Unpack[PredictionsOptions]) ->
     Raises:
         InvalidInputError: The output has several kinds of labels, or none for tokens, or an option is invalid.
     """
+    if not hasattr(output, "predictions") or not hasattr(output, "label_ids"):
+        raise InvalidInputError(f"output must be what Trainer.predict returns, got {type(output).__name__}")
     values, labels = output.predictions, output.label_ids
     logits = _classes_second(floats("predictions", values[0] if isinstance(values, tuple) else values))
     if isinstance(labels, tuple):

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from calibrant._checks import check_flag
-from calibrant._files import as_path, read_error
+from calibrant._files import as_path, read_bytes
+from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior
 
 
+@checked
 def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[list[str], Tensor]:
     """Read class names, and the probability of each.
 
@@ -28,16 +29,13 @@ def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[l
         CorruptFileError: It does not contain one number for each class.
         InvalidInputError: The numbers are no probabilities, or no counts.
     """
-    check_flag("counts", counts)
     names, numbers = _read_classes(as_path("path", path))
     return names, check_counts(numbers) if counts else check_prior(numbers)
 
 
 def _read_classes(path: Path) -> tuple[list[str], list[float]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
-    except OSError as error:
-        raise read_error(path, error) from None
+        content = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(content, list | tuple):

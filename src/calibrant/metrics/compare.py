@@ -23,13 +23,13 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN, sum_of
 from calibrant._checks import (
     check_all_labelled,
-    check_instance,
     check_integer,
     check_level,
     check_n_bins,
     check_same_class_names,
 )
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
 from calibrant.metrics.exact import holm
@@ -76,12 +76,13 @@ class Difference:
     p_holm: float
 
 
+@checked
 @one_thread()
 def compare(
     a: Predictions,
     b: Predictions,
     *,
-    metrics: Iterable[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
     by: str | None = None,
     cluster: str | None = None,
     weights: str | None = None,
@@ -116,8 +117,6 @@ def compare(
     >>> round(row.difference, 4)
     -0.13
     """
-    check_instance("a", a, Predictions)
-    check_instance("b", b, Predictions)
     check_same_class_names("a", a.class_names, "b", b.class_names)
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
     check_n_bins(n_bins)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from calibrant._checks import several
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.metrics import classwise, influence, intervals, ranking
@@ -278,7 +277,11 @@ METRICS: dict[str, Metric] = {metric.key: metric for metric in _METRICS}
 
 def metric_names(metrics: str | Iterable[str]) -> tuple[str, ...]:
     """One name or several, each of a metric."""
-    return tuple(check_choice("metric", name, METRICS) for name in several("metrics", "names of metrics", metrics))
+    try:
+        names = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    except (TypeError, RuntimeError):  # not iterable, or a nested tensor
+        raise InvalidInputError(f"metrics must be names of metrics, got {type(metrics).__name__}") from None
+    return tuple(check_choice("metric", name, METRICS) for name in names)
 
 
 def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:

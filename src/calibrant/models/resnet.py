@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant._signatures import checked
+from calibrant.errors import InvalidInputError
 from calibrant.models.base import Classifier, check_sizes
 
+MAX_WIDTH = 10_000  # also the greatest number of blocks in a stage
 MAX_SIDE_32, MAX_SIDE_64 = 48, 112  # pixels: the largest images with the stem for 32, and for 64, pixels
 
 
@@ -62,6 +65,7 @@ class ResNet(Classifier):
     and pooling for 224. Names are those of torchvision; its weights for 224 pixels can be loaded.
     """
 
+    @checked
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],
@@ -73,6 +77,9 @@ class ResNet(Classifier):
         widths: Sequence[int] = (64, 128, 256, 512),
     ) -> None:
         check_sizes(n_classes, image_size, channels)
+        if not 0 < len(depths) == len(widths) or not all(0 < n <= MAX_WIDTH for n in (*depths, *widths)):
+            got = f"{tuple(depths)} and {tuple(widths)}"
+            raise InvalidInputError(f"depths and widths must be as many, from 1 to {MAX_WIDTH}, got {got}")
         super().__init__()
         n_in = widths[0]
         self.conv1, self.maxpool = stem(channels, n_in, image_size)

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.models.base import Classifier, check_sizes
 
@@ -13,6 +14,7 @@ PREFIX = "timm:"
 class TimmClassifier(Classifier):
     """A model of timm with random weights."""
 
+    @checked
     def __init__(self, name: str, n_classes: int, *, image_size: int, channels: int = 3) -> None:
         check_sizes(n_classes, image_size, channels)
         super().__init__()

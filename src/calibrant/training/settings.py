@@ -1,8 +1,7 @@
 """The settings of a training run: keys of a TOML file, flags of `calibrant train`, fields of `Settings`."""
 
 import os
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -96,6 +95,14 @@ class Settings(BaseModel):
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
     """A logger in addition to log.jsonl."""
 
+    if not TYPE_CHECKING:  # which infers the keywords from the fields
+
+        def __init__(self, /, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise as_calibrant_error(error, "", {"": Settings.model_fields}) from None
+
     @model_validator(mode="before")
     @classmethod
     def _with_recipe(cls, given: Any) -> Any:
@@ -136,7 +143,8 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
     """
     values = {} if path is None else read_toml(path)
     prefix = "" if path is None else f"{path}: "
-    settings = validate_settings({**values, **given}, prefix, given)
+    validate_settings({name: value for name, value in values.items() if name not in given}, prefix)
+    settings = Settings(**{**values, **given})
     try:
         check_settings(settings)
     except (InvalidInputError, UnknownNameError) as error:
@@ -145,14 +153,12 @@ def read_settings(path: str | os.PathLike[str] | None = None, **given: Any) -> S
     return settings
 
 
-def validate_settings(values: dict[str, Any], prefix: str, given: Iterable[str] = ()) -> Settings:
-    """Settings from the values of a file; the prefix stands before an error, unless it is in a value that was given."""
+def validate_settings(values: dict[str, Any], prefix: str) -> Settings:
+    """Settings from the values of a file; the prefix stands before an error."""
     try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        location = error.errors()[0]["loc"][:1]
-        was_given = bool(location) and location[0] in list(given)
-        raise as_calibrant_error(error, "" if was_given else prefix, {"": Settings.model_fields}) from None
+        return Settings(**values)
+    except (InvalidInputError, UnknownNameError) as error:
+        raise type(error)(f"{prefix}{error}") from None
 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:
