@@ -368,7 +368,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
     try:
         content = as_path("path", path).read_bytes()
-        is_sealed(content, path)  # refuses a damaged copy of an experiment file
+        is_sealed(content.rstrip(), path)  # refuses a damaged copy of an experiment file
         return tomllib.loads(content.decode())
     except OSError as error:
         raise read_error(path, error) from None
