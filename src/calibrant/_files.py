@@ -1,6 +1,7 @@
 """Files, local or by URL: where they are, and how they are replaced atomically."""
 
 import errno
+import io
 import os
 import re
 import stat
@@ -356,10 +357,12 @@ def read_error(path: str | os.PathLike[str], error: OSError) -> NoDataError | Re
     return ResourceError(f"{os.fspath(path)} cannot be read: {error.strerror}")
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file. Raises: NoDataError, ResourceError."""
+@contextmanager
+def open_to_read(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """A file whose errors are ours. Raises: NoDataError, ResourceError."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            yield file
     except OSError as error:
         raise read_error(path, error) from None
 
