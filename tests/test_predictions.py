@@ -309,6 +309,10 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
     ("logits", np.eye(3, dtype=complex), None, r"^logits must be real numbers, got torch\.complex128$"),
     ("logits", torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64, device="meta"), r"labels must be a dense tensor"),
     ("logits", np.ma.masked_equal(np.ones((2, 3)), 1), None, r"logits must be numbers, got masked values"),
+    *(
+        ("logits", form, None, r"logits must be numbers, got masked values")
+        for form in ([np.ma.array([1.0, 2.0], mask=[1, 0]), [1.0, 2.0]], [[np.ma.array([1.0, 2.0], mask=[1, 0])]])
+    ),
     ("logits", pa.array([], pa.list_(pa.float32())), None, r"logits must have shape \(n, k\) with k > 1, got \(0, 0\)"),
     ("probs", [[0.5, 0.5], [0.5, 0.25]], None, r"probs .*0\.75.* row 1\b"),
     ("probs", [[0.5, 0.5], [0.5, 0.502]], None, r"probs .*row 1\b"),
@@ -331,6 +335,7 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
 ]
 REFUSED_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: example(columns={"hospital": ["A"]}), r"columns must have 10 values, got 1 in 'hospital'"),
+    (lambda: example(columns={"age": torch.zeros(10, dtype=torch.bfloat16)}), r"columns .* in 'age': .*BFloat16"),
     (
         lambda: example(columns=pa.Table.from_arrays(2 * [pa.array(SEVERITIES)], ["a", "a"])),
         r"columns must have distinct names, got 'a' more than once",

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import calibrant as cb
-from calibrant import Predictions
+from calibrant import Predictions, _checks
+from calibrant._checks import check_memory
 from calibrant.calibrators import perturb_gaussian
 from calibrant.data import open_dataset
-from calibrant.errors import CalibrantError, CorruptFileError
+from calibrant.errors import CalibrantError, CorruptFileError, ResourceError
 from calibrant.features import read_features
 from calibrant.losses import MaxEntLoss
 from calibrant.maxent import solve
@@ -78,3 +79,15 @@ def test_arrays_with_a_huge_header(name: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"features\.npy") as caught:
         read_features(str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_the_memory_of_a_container_is_a_limit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checks, "CONTROL_GROUP", tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("10000000\n")
+    check_memory("a matrix", 10_000_000)
+    with pytest.raises(ResourceError, match=r"a matrix needs 0\.1 GB of memory, .* has 0\.0 GB"):
+        check_memory("a matrix", 50_000_001)
+    (tmp_path / name).write_text("max\n")
+    check_memory("a matrix", 50_000_001)

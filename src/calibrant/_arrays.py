@@ -27,6 +27,7 @@ Hashes: TypeAlias = NDArray[np.uint64]
 HASHED_WORDS = 2**15  # at a time: they stay in the cache
 FEW_WORDS = 16  # sums over fewer are faster when rows run along the last dimension
 UNKNOWN = -1  # the label of a row whose label is not known
+MAX_LISTS = 64  # in each other: the dimensions that numpy can have
 BLOCK_ELEMENTS = 2**18  # in a block of rows, by default
 
 
@@ -85,7 +86,7 @@ def integers(labels: ArrayLike, n_classes: int) -> Tensor:
 
 def to_tensor(argument: str, what: str, values: ArrayLike) -> Tensor:
     """Real numbers as a tensor on the CPU, out of the graph."""
-    if np.ma.is_masked(values):  # numpy.asarray would take what the mask hides
+    if _is_masked(values):  # numpy.asarray would take what the mask hides
         raise InvalidInputError(f"{argument} must be {what}, got masked values")
     try:
         tensor = values if isinstance(values, Tensor) else as_tensor(np.asarray(values))
@@ -94,6 +95,15 @@ def to_tensor(argument: str, what: str, values: ArrayLike) -> Tensor:
         raise InvalidInputError(f"{argument} must be {what}: {reason}") from None
     check_tensor(argument, tensor)
     return tensor.detach().cpu()
+
+
+def _is_masked(values: object, depth: int = 0) -> bool:
+    """Whether an array, or one in lists of lists, has a mask that hides values."""
+    if not isinstance(values, list | tuple):
+        return bool(np.ma.is_masked(values))
+    kinds = set(map(type, values))
+    nested = depth < MAX_LISTS and any(issubclass(kind, list | tuple | np.ma.MaskedArray) for kind in kinds)
+    return nested and any(_is_masked(each, depth + 1) for each in values)
 
 
 def label_column(column: pa.Array, argument: str, n_classes: int, first_row: int) -> Tensor:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNORDERED = (str, bytes, set, frozenset, Mapping)  # or one value, as text is
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, as seen inside it
 MAX_BINS = 10_000  # of the confidence: with more, rows hardly ever share one
 MAX_CLASSES = 1_000_000
 MAX_IMAGE_SIZE = 4096  # the side, in pixels
@@ -59,16 +61,20 @@ def check_n_bins(n_bins: int) -> int:
 
 
 def check_memory(what: str, n_bytes: int) -> None:
-    """Raise where this machine, or the limit of this process, leaves less memory; where neither is known, do not."""
+    """Raise where this machine, container or process has less memory; where that is not known, do not."""
+    limits: list[int] = []
     with suppress(ImportError, ValueError, AttributeError):  # of other systems than Unix
         import resource
 
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = memory if limit == resource.RLIM_INFINITY else min(memory, limit)
-        if n_bytes > memory:
-            has = f"{memory / 1e9:,.1f} GB"
-            raise ResourceError(f"{what} needs {n_bytes / 1e9:,.1f} GB of memory, this machine or process has {has}")
+        limits += [] if limit == resource.RLIM_INFINITY else [limit]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int((CONTROL_GROUP / name).read_text()))
+    if limits and n_bytes > min(limits):
+        has = f"this machine, container or process has {min(limits) / 1e9:,.1f} GB"
+        raise ResourceError(f"{what} needs {n_bytes / 1e9:,.1f} GB of memory, {has}")
 
 
 def check_flag(argument: str, value: bool) -> bool:
@@ -298,8 +304,8 @@ def _check_column(name: str, values: Any, n: int) -> "pa.Array | pa.ChunkedArray
         raise InvalidInputError(f"columns must have values in order, got {type(values).__name__} in {name!r}")
     if isinstance(values, Tensor):
         check_tensor(f"column {name!r}", values)
-        values = values.detach().cpu().numpy()
     try:
+        values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
         array = values if isinstance(values, pa.ChunkedArray | pa.Array) else pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, LookupError, OverflowError) as error:
         raise InvalidInputError(f"columns must have values of one type, got others in {name!r}: {error}") from None

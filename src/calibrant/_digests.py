@@ -14,23 +14,11 @@ UNSEALED = b"blake2b:" + b"0" * 32  # stands in bytes until they are sealed
 SEAL = re.compile(rb"blake2b:[0-9a-f]{32}")
 
 
-def seal(content: bytes) -> bytes:
-    """The bytes with their own digest in place of the first `UNSEALED`.
-
-    >>> sealed = seal(b"weights " + UNSEALED)
-    >>> is_sealed(sealed, "a file"), is_sealed(b"weights of another program", "b")
-    (True, False)
-    """
-    if UNSEALED not in content:
-        raise ValueError("the bytes have no place for a seal")
-    return content.replace(UNSEALED, _seal_of(content), 1)
-
-
 def with_seal(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The parts of a file, and after them its seal, for formats whose readers ignore bytes after the end.
 
-    >>> is_sealed(b"".join(with_seal([b"an ", b"array"])), "a file")
-    True
+    >>> is_sealed(b"".join(with_seal([b"an ", b"array"])), "a file"), is_sealed(b"of another program", "b")
+    (True, False)
     """
     digest = blake2b(digest_size=16)
     for part in parts:
@@ -40,15 +28,29 @@ def with_seal(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield b"blake2b:" + digest.hexdigest().encode()
 
 
-def is_sealed(content: bytes | mmap, path: object) -> bool:
-    """Whether the bytes have a seal, as those that other programs wrote have not. Raises: CorruptFileError."""
-    seals = list(SEAL.finditer(content))
+def seal(content: bytes, start: int) -> bytes:
+    """The bytes with their own digest in place of the `UNSEALED` that starts there."""
+    end = start + len(UNSEALED)
+    if content[start:end] != UNSEALED:
+        raise ValueError("the bytes have no place for a seal")
+    with memoryview(content) as view:
+        return b"".join((view[:start], _seal_of(content), view[end:]))
+
+
+def is_sealed(content: bytes | mmap, path: object, start: int | None = None) -> bool:
+    """Whether a seal starts there, or else ends the bytes; those that other programs wrote have none.
+
+    Raises: CorruptFileError where it is the seal of other bytes.
+    """
+    start = max(0, len(content) - len(UNSEALED)) if start is None else start
+    end = start + len(UNSEALED)
+    found = content[start:end]
+    if SEAL.fullmatch(found) is None:
+        return False
     with memoryview(content) as view:  # no copy: weights may take half of the memory
-        if any(_seal_of(view[: m.start()], UNSEALED, view[m.end() :]) == m.group() for m in seals):
-            return True
-    if seals:
-        raise CorruptFileError(f"{path} is damaged: its bytes do not have the digest that it was written with")
-    return False
+        if _seal_of(view[:start], UNSEALED, view[end:]) != found:
+            raise CorruptFileError(f"{path} is damaged: its bytes do not have the digest that it was written with")
+    return True
 
 
 def _seal_of(*parts: bytes | memoryview) -> bytes:

@@ -1,6 +1,7 @@
 """Files, local or by URL: where they are, and how they are replaced atomically."""
 
 import errno
+import io
 import os
 import re
 import stat
@@ -397,11 +398,21 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise read_error(path, error) from None
 
 
+@contextmanager
+def open_to_read(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """A file whose errors are ours. Raises: NoDataError, ResourceError."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise read_error(path, error) from None
+
+
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
+    content = read_bytes(as_path("path", path))
+    is_sealed(content.rstrip(), path)  # refuses a damaged copy of an experiment file
     try:
-        content = read_bytes(as_path("path", path))
-        is_sealed(content, path)  # refuses a damaged copy of an experiment file
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not TOML: {error}") from None

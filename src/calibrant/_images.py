@@ -16,6 +16,7 @@ Image.init()
 # Not EPS, which Pillow draws with Ghostscript, and nothing that may hold programs, or other files by name.
 IMAGE_FORMATS = sorted({"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"} & set(Image.OPEN))
 MAX_PIXELS = 2**26  # 8192 x 8192; decoded and converted, half a gigabyte
+MAX_REDUCED_PIXELS = 2**30  # of a JPEG that is decoded smaller: time, not memory
 UNREADABLE = "cannot be read as an image: "
 DECODING_ERRORS = (  # of Pillow, where a file is damaged
     OSError,
@@ -33,8 +34,10 @@ DECODING_ERRORS = (  # of Pillow, where a file is damaged
 
 
 @contextmanager
-def open_image(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+def open_image(path: str | os.PathLike[str], draft: tuple[str, int] | None = None) -> Iterator[Image.Image]:
     """An image that is not decoded yet; errors inside the context are about the file as well.
+
+    With a draft, of a mode and a side, a large JPEG will be decoded at a half, a quarter or an eighth.
 
     Raises:
         NoDataError: the file is not there.
@@ -46,8 +49,14 @@ def open_image(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("it is not a regular file")
             with _identify(file) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise ValueError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}")
+                width, height = image.size
+                most = MAX_PIXELS
+                if draft is not None:
+                    image.draft(draft[0], (draft[1], draft[1]))
+                    if image.width < width and "progressive" not in image.info:  # that is held whole
+                        most = MAX_REDUCED_PIXELS
+                if width * height > most or image.width * image.height > MAX_PIXELS:
+                    raise ValueError(f"{width} x {height} pixels are more than {most:,}")
                 yield image
     except CalibrantError:
         raise

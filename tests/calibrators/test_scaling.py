@@ -21,6 +21,7 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.calibrators.base import mean_nll
+from calibrant.calibrators.modules import AffineModule, MixtureModule
 from calibrant.errors import NotConvergedError
 from made.calibrator_data import FloatArray, Labels, calibrated, curved, draw32, skewed
 
@@ -172,3 +173,16 @@ def test_a_large_offset_is_refused_or_fitted() -> None:
         except NotConvergedError:
             continue
         assert calibrator.fitted.nll_after <= calibrator.fitted.nll_before + 1e-9  # type: ignore[operator]
+
+
+def test_modules_return_what_the_formula_says_and_shift_only_rows_beyond_float32() -> None:
+    weight, bias = torch.tensor([2.0, 3.0, 4.0]), torch.tensor([1.0, 0.0, -1.0])
+    logits = torch.tensor([[1.0, 2.0, 3.0], [-math.inf] * 3, [3e38, 0.0, 1.0], [-3e38] * 3])
+    for each in (weight, weight.diag()):
+        found = AffineModule(each, bias, log_probs=False, floor=-50.0)(logits)
+        assert found[:2].tolist() == [[3.0, 6.0, 11.0], [-math.inf] * 3]
+        assert found[2:].softmax(1).tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    mixture = MixtureModule(temperature=0.5, weights=(0.5, 0.5, 0.0))
+    for offset in (0.0, 1.7e308):  # z/T is beyond float64
+        found = mixture(torch.tensor([[offset, -math.inf]], dtype=torch.float64))
+        assert found.tolist() == [[0.0, -math.inf]]

@@ -58,6 +58,19 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, kind: str, monkeypatch: py
     assert "\n" not in str(caught.value)
 
 
+def test_the_limit_of_pixels_is_for_those_that_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_images, "MAX_PIXELS", 1000)
+    for name, options in {"a.jpg": {}, "whole.jpg": {"progressive": True}, "a.png": {}}.items():
+        Image.fromarray(RAMP).resize((64, 64)).save(tmp_path / name, **options)
+    assert read_image(tmp_path / "a.jpg", 8).shape == (3, 8, 8)
+    for name, size in (("a.jpg", 64), ("whole.jpg", 8), ("a.png", 8)):
+        with pytest.raises(CorruptFileError, match="64 x 64 pixels are more than 1,000"):
+            read_image(tmp_path / name, size)
+    monkeypatch.setattr(_images, "MAX_REDUCED_PIXELS", 2000)
+    with pytest.raises(CorruptFileError, match="64 x 64 pixels are more than 2,000"):
+        read_image(tmp_path / "a.jpg", 8)
+
+
 READ_SAFELY = {  # the first frame, or as far as the size goes
     "PNG of more pixels than its size",
     "PNG of many frames",

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from calibrant.errors import InvalidInputError
 from calibrant.losses import LOSSES, functional
 from made import loss_oracles as oracles
 from made.loss_check import (
@@ -191,6 +193,33 @@ def test_functional_transforms(name: str) -> None:
     torch.testing.assert_close(found, value_and_gradient(criterion, logits, labels)[1])
     alone = torch.func.vmap(torch.func.grad(lambda z, y: criterion(z[None], y[None])))(logits, labels)
     torch.testing.assert_close(alone[3], value_and_gradient(criterion, logits[3:4], labels[3:4])[1][0])
+
+
+@pytest.mark.parametrize("loss", [functional.cross_entropy, functional.flsd, functional.margin_smoothing])
+def test_functions_take_dense_logits_narrow_labels_and_vmap(loss: Callable[..., Tensor]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 3, 4, 4, generator=generator), torch.randint(3, (2, 4, 4), generator=generator)
+    rows = logits.movedim(1, -1)  # (2, 4, 4, 3)
+    expected = loss(rows.reshape(-1, 3), labels.flatten().int()).reshape(2, 4, 4)
+    torch.testing.assert_close(loss(logits, labels), expected)
+    torch.testing.assert_close(torch.func.vmap(loss)(rows[:, 0], labels[:, 0]), expected[:, 0])
+
+
+def test_functions_take_tensor_settings() -> None:
+    logits, labels = random_batch()
+    n, k = logits.shape
+    per_sample = torch.arange(n) / 2.0
+    gamma = torch.tensor(2.0, requires_grad=True)
+    dual = functional.dual_focal(logits, labels, gamma=gamma)
+    assert torch.equal(dual, functional.dual_focal(logits, labels, gamma=2.0))
+    assert torch.autograd.grad(dual.sum(), gamma)[0] != 0
+    found = functional.dual_focal(logits, labels, gamma=per_sample[:, None])
+    assert found[3] == functional.dual_focal(logits, labels, gamma=1.5)[3]
+    assert torch.func.vmap(functional.dual_focal)(logits[None], labels[None]).shape == (1, n)
+    margin = functional.margin_smoothing(logits, labels, margin=torch.full((k,), 0.5), weight=per_sample)
+    assert margin[3] == functional.margin_smoothing(logits, labels, margin=0.5, weight=1.5)[3]
+    with pytest.raises(InvalidInputError, match=rf"gamma must .* to shape \({n}, 1\), got shape \({n},\)"):
+        functional.dual_focal(logits, labels, gamma=per_sample)
 
 
 # In a training program

@@ -53,7 +53,9 @@ def test_weights_of_another_model_and_damaged_files_are_refused(tmp_path: Path) 
 def test_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     """Anywhere in a file of ours: header, record, digest, tensors. Files of other programs have no digest."""
     path, weights = tmp_path / "w.safetensors", {"a": torch.arange(24.0), "b": torch.ones(2, 3)}
-    write_tensors(path, weights, {"seed": 3})
+    record = {"seed": 3, "note": f"blake2b:{'0' * 32}"}
+    write_tensors(path, weights, record)
+    assert read_tensors(path)[1] == record
     content = path.read_bytes()
     for place in range(0, len(content), 3):
         flipped = bytearray(content)
@@ -64,7 +66,7 @@ def test_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     path.write_bytes(content[:-8] + bytes(8))
     with pytest.raises(CorruptFileError, match="is damaged: its bytes do not have the digest"):
         read_tensors(path)
-    save_file(weights, path, {"format": "pt"})
+    save_file(weights, path, {"format": f"blake2b:{'a' * 32}"})
     assert read_tensors(path)[1] == {}
     save_file(weights, path, {"calibrant": "[" * 100_000})
     with pytest.raises(CorruptFileError, match="is not JSON"):

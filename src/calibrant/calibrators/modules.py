@@ -78,7 +78,8 @@ class MixtureModule(BufferModule):
 
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.to(self.weights.dtype)
-        z = z - z.amax(1, keepdim=True)
+        top = z.amax(1, keepdim=True)
+        z = torch.where((top / self.temperature).isfinite(), z, z - top)
         w = self.weights.log()
         uniform = torch.zeros_like(z).log_softmax(1)
         parts = [w[0] + (z / self.temperature).log_softmax(1), w[1] + z.log_softmax(1), w[2] + uniform]
@@ -109,9 +110,9 @@ class AffineModule(BufferModule):
         x = self.inputs(logits)
         scaled = x * self.weight if self.weight.dim() == 1 else x @ self.weight.T
         found = (scaled + self.bias).masked_fill(logits == float("-inf"), float("-inf"))
-        return maps.match_dtype(
-            found - found.amax(1, keepdim=True), logits
-        )  # the largest might be too large for float32
+        top = found.amax(1, keepdim=True)
+        beyond = top.isfinite() & ~maps.match_dtype(top, logits).isfinite()  # rows too large for float32 are shifted
+        return maps.match_dtype(torch.where(beyond, found - top, found), logits)
 
 
 class LogOddsModule(BufferModule):

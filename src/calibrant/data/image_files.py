@@ -116,8 +116,7 @@ def read_image(path: str | os.PathLike[str], size: int, channels: int = 3) -> Te
     if check_integer("channels", channels, 1, 3) not in PILLOW_MODES:
         raise InvalidInputError(f"channels must be 1 or 3, got {channels}")
     mode = PILLOW_MODES[channels]
-    with open_image(path) as image:
-        image.draft(mode, (size, size))  # a large JPEG is decoded at a half, a quarter or an eighth
+    with open_image(path, draft=(mode, size)) as image:
         pixels = _in_bytes(image).convert(mode)
     if pixels.size != (size, size):
         pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)

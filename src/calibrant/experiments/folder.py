@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from calibrant._digests import UNSEALED, is_sealed, seal
+from calibrant._digests import is_sealed, with_seal
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
 from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
@@ -231,8 +231,8 @@ class ExperimentFolder:
             file: The file.
         """
         content = file.read_bytes()
-        if not is_sealed(content, file):  # as the copy itself is
-            content = seal(content + b"\n# " + UNSEALED + b", the digest of this copy: to edit it, remove this line\n")
+        if not is_sealed(content.rstrip(), file):  # as the copy itself is
+            content = b"".join(with_seal([content, b"\n# To edit this copy, remove this line, its digest: "])) + b"\n"
         with atomic_write(self.experiment_file) as copy:
             copy.write(content)
 

@@ -80,16 +80,14 @@ def check_shapes(logits: Tensor, labels: Tensor) -> bool:
 
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:
-    """Logits (n, k), and labels that are classes where they can be read without waiting for a device."""
+    """Types, shapes and devices; numbers are not read, which would wait for a device and end `torch.func.vmap`."""
     check_tensor("logits", logits)
     soft = check_shapes(logits, labels)
-    if logits.ndim != 2 or logits.dtype not in FLOATS or not (soft or labels.dtype == torch.int64):
-        got = f"{tuple(logits.shape)} of {logits.dtype}, and labels of {labels.dtype}"
-        raise InvalidInputError(f"logits must be (n, k), and labels int64 or floating point, got {got}")
+    if logits.dtype not in FLOATS or not (soft or labels.dtype in (torch.int32, torch.int64)):
+        got = f"{logits.dtype}, and labels of {labels.dtype}"
+        raise InvalidInputError(f"logits must be floating point, and labels int32, int64 or floating point, got {got}")
     if logits.device != labels.device:
         raise InvalidInputError(f"labels must be on the device of the logits, {logits.device}, got {labels.device}")
-    if not soft and logits.is_cpu and not torch.compiler.is_compiling():
-        check_label_range(labels, logits.shape[1], None)
 
 
 def check_soft_labels(labels: Tensor) -> None:

@@ -1,16 +1,20 @@
-"""Losses as functions: one value per sample, from logits (n, k) and labels, integer (n,) or soft (n, k).
+"""Losses as functions: one value per sample, from logits (n, k, …) and labels, integer (n, …) or soft (n, k, …).
 
 The value of a soft label is the expectation over its classes. All functions use log-softmax, which keeps the full
 gradient of a confident error.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_number
+from calibrant._checks import check_label_range, check_number
+from calibrant.errors import InvalidInputError
 from calibrant.losses import curves
 from calibrant.losses.checks import check_batch
 from calibrant.losses.curves import Curve, make_curve
@@ -26,7 +30,31 @@ def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
 
 def _checked(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
     check_batch(logits, labels)
-    return on_curve(logits, labels, curve)
+    return _check_labels(partial(on_curve, curve=curve), logits, labels)
+
+
+def _check_labels(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss; a label that is no class is looked for only where gather met one."""
+    try:
+        return loss(logits, labels)
+    except RuntimeError:
+        with suppress(RuntimeError):  # of labels that cannot be read, such as those of torch.func.vmap
+            check_label_range(labels, logits.shape[1], None)
+        raise
+
+
+def _check_setting(
+    argument: str, value: float | Tensor, shape: Sequence[int], minimum: float = -math.inf
+) -> float | Tensor:
+    """A number, or a tensor of them that broadcasts to the shape."""
+    if not isinstance(value, Tensor):
+        return check_number(argument, value, minimum=minimum)
+    try:
+        value.expand(shape)
+    except RuntimeError:
+        rule = f"be a number, or broadcast to shape {tuple(shape)}"
+        raise InvalidInputError(f"{argument} must {rule}, got shape {tuple(value.shape)}") from None
+    return value
 
 
 def expected_curve(log_probs: Tensor, labels: Tensor, curve: Curve) -> Tensor:
@@ -85,13 +113,20 @@ def label_relaxation(logits: Tensor, labels: Tensor, *, alpha: float = curves.RE
     return _checked(logits, labels, make_curve(curves.label_relaxation, alpha=alpha))
 
 
-def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float = DUAL_FOCAL_GAMMA) -> Tensor:
-    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023)."""
+def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float | Tensor = DUAL_FOCAL_GAMMA) -> Tensor:
+    r""":math:`-(1-p_y+p_j)^\gamma \log p_y`, :math:`p_j` the largest probability below it (Tao et al. 2023).
+
+    The logits are (n, k). A tensor gamma has one number, or is (n, 1).
+    """
     check_batch(logits, labels)
-    return _dual_focal(logits, labels, check_number("gamma", gamma, minimum=0.0))
+    if logits.ndim != 2:
+        raise InvalidInputError(f"logits must be (n, k), got shape {tuple(logits.shape)}")
+    shape = labels.shape if labels.is_floating_point() else (len(labels), 1)
+    gamma = _check_setting("gamma", gamma, shape, minimum=0)
+    return _check_labels(partial(_dual_focal, gamma=gamma), logits, labels)
 
 
-def _dual_focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+def _dual_focal(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     """:func:`dual_focal` of arguments that were checked."""
     log_probs = F.log_softmax(logits, dim=1)
     probs = log_probs.exp()
@@ -104,14 +139,19 @@ def _dual_focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 
 
 def margin_smoothing(
-    logits: Tensor, labels: Tensor, *, margin: float = MARGIN, weight: float = MARGIN_WEIGHT
+    logits: Tensor, labels: Tensor, *, margin: float | Tensor = MARGIN, weight: float | Tensor = MARGIN_WEIGHT
 ) -> Tensor:
-    r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022)."""
+    r"""Cross-entropy plus :math:`w \cdot \frac1K \sum_k \max(0, \max_j z_j - z_k - m)` (MbLS, Liu et al. 2022).
+
+    A tensor margin broadcasts to the logits, a tensor weight to the samples.
+    """
     check_batch(logits, labels)
-    return _margin_smoothing(logits, labels, check_number("margin", margin), check_number("weight", weight))
+    margin = _check_setting("margin", margin, logits.shape)
+    weight = _check_setting("weight", weight, (len(logits), *logits.shape[2:]))
+    return _check_labels(partial(_margin_smoothing, margin=margin, weight=weight), logits, labels)
 
 
-def _margin_smoothing(logits: Tensor, labels: Tensor, margin: float, weight: float) -> Tensor:
+def _margin_smoothing(logits: Tensor, labels: Tensor, margin: float | Tensor, weight: float | Tensor) -> Tensor:
     """:func:`margin_smoothing` of arguments that were checked."""
     excess = F.relu(logits.amax(1, keepdim=True) - logits - margin)
     return on_curve(logits, labels, make_curve(curves.cross_entropy)) + weight * excess.mean(1)

@@ -18,7 +18,9 @@ from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
 TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
-SEAL_KEY = "seal"  # of the digest of the file, in our record
+SEAL_KEY = "seal"  # of the digest of the file, first in our record
+# The header is JSON after 8 bytes of its length, and begins with our record, as text.
+SEAL_START = 8 + len(rf'{{"__metadata__":{{"{TENSORS_METADATA_KEY}":"{{\"{SEAL_KEY}\": \"')
 
 
 @checked
@@ -34,9 +36,9 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], r
         ResourceError: the file cannot be written.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps({**record, SEAL_KEY: UNSEALED.decode()}, allow_nan=False)
+    text = json.dumps({SEAL_KEY: None} | dict(record) | {SEAL_KEY: UNSEALED.decode()}, allow_nan=False)
     with atomic_write(path) as file:
-        file.write(seal(save(plain, {TENSORS_METADATA_KEY: text})))
+        file.write(seal(save(plain, {TENSORS_METADATA_KEY: text}), SEAL_START))
 
 
 @checked
@@ -56,7 +58,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     """
     try:
         with open(path, "rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as content:
-            sealed = is_sealed(content, path)
+            sealed = is_sealed(content, path, SEAL_START)
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(TENSORS_METADATA_KEY, "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

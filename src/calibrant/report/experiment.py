@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant import __version__
-from calibrant._files import atomic_write, make_folder, read_bytes
+from calibrant._files import atomic_write, make_folder, open_to_read
 from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, MissingExtraError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
@@ -274,7 +274,8 @@ def _facts(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> list[tupl
     for name in ("data", "model", "loss", "variant", "seed", "calibrator", "metric"):
         values = [str(value) for value in pc.unique(rows[name]).to_pylist() if value not in (None, "")]
         facts += [(name, ", ".join(values))] if values else []
-    digest = hashlib.sha256(read_bytes(folder.rows_file)).hexdigest()
+    with open_to_read(folder.rows_file) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     when = f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by calibrant {__version__}"
     return [*facts, ("fingerprint", f"sha256 {digest} of {folder.rows_file.name}"), ("page written", when)]
 
@@ -296,7 +297,8 @@ def _configuration(folder: ExperimentFolder) -> tuple[str, list[str]]:
     """The experiment file, empty where there is none, and a note where it is truncated."""
     if not folder.has_plan:
         return "", []
-    content = read_bytes(folder.experiment_file)
+    with open_to_read(folder.experiment_file) as file:
+        content = file.read(MAX_BYTES + 1)
     text = content[:MAX_BYTES].decode("utf-8", errors="replace").replace("\r\n", "\n")
     return text, [f"The configuration is truncated to {MAX_BYTES:,} bytes."] if len(content) > MAX_BYTES else []
 
