@@ -63,7 +63,11 @@ CASES = {  # the end of the program, its exit code, and its line
     "in an import": ("run(load)", 143, "stopped by SIGTERM"),
     "in a finalizer": ("run(lambda: (str(Finalized()), time.sleep(60)))", 143, "stopped by SIGTERM"),
     "in an import, then no more": ("run(lambda: __import__('struck'))", 0, None),
-    "while it stops": ("run(lambda: interrupted(lambda: (time.sleep(1.1), send('SIGTERM'), time.sleep(60))))", 143, None),
+    "while it stops": (
+        "run(lambda: interrupted(lambda: (time.sleep(1.1), send('SIGTERM'), time.sleep(60))))",
+        143,
+        None,
+    ),
     "two at once": ("run(lambda: interrupted(lambda: (send('SIGHUP'), sum(range(10)))))", 130, "stopped by SIGINT"),
     "two while a run is asked to stop": ("run(asked)", 0, None),
     "ignored": ("signal.signal(signal.SIGHUP, signal.SIG_IGN); run(lambda: send('SIGHUP'))", 0, None),

@@ -40,6 +40,7 @@ MARK = "CALIBRANT_FAULT"  # a variable of the environment that all processes of 
 KINDS: dict[str, tuple[signal.Signals, bool]] = {  # the signal, and whether it is sent to the process group
     "SIGINT": (signal.SIGINT, False),
     "SIGTERM": (signal.SIGTERM, False),
+    "SIGHUP": (signal.SIGHUP, False),
     "SIGTERM to the process group": (signal.SIGTERM, True),
 }
 IMAGE = "train --data image_folder --root {made}/images --image-size 16 --model mlp --epochs 2 --shifts none"

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from calibrant._checks import check_flag
-from calibrant._files import as_path, read_error
+from calibrant._files import as_path, read_small
 from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior
 
@@ -35,9 +35,7 @@ def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[l
 
 def _read_classes(path: Path) -> tuple[list[str], list[float]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
-    except OSError as error:
-        raise read_error(path, error) from None
+        content = json.loads(read_small(path).decode("utf-8-sig"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(content, list | tuple):
