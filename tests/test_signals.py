@@ -66,11 +66,12 @@ CASES = {  # the end of the program, its exit code, and its line
     "while it stops": (
         "run(lambda: interrupted(lambda: (time.sleep(1.1), send('SIGTERM'), time.sleep(60))))",
         143,
-        None,
+        "stopped by SIGTERM",
     ),
     "two at once": ("run(lambda: interrupted(lambda: (send('SIGHUP'), sum(range(10)))))", 130, "stopped by SIGINT"),
     "two while a run is asked to stop": ("run(asked)", 0, None),
     "ignored": ("signal.signal(signal.SIGHUP, signal.SIG_IGN); run(lambda: send('SIGHUP'))", 0, None),
+    "after its end": ("import atexit; run(lambda: None); atexit.register(send, 'SIGTERM')", 143, "stopped by SIGTERM"),
     "at the end": ("import atexit; atexit.register(send, 'SIGTERM'); run(lambda: None)", 0, None),
 }
 

@@ -23,9 +23,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
-            with suppress(OSError):  # the terminal may be closed
-                print(f"calibrant: stopped by {signal.Signals(exit_code() - 128).name}", file=sys.stderr)
+        _print_stopped(exit_code() - 128)
         sys.exit(exit_code())
     finally:
         set_handlers(_end)
@@ -50,7 +48,14 @@ def _stop_once(number: int, frame: FrameType | None) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     if not is_repeated():
+        _print_stopped(number)
         os._exit(128 + number)
+
+
+def _print_stopped(number: int) -> None:
+    if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
+        with suppress(OSError):  # the terminal may be closed
+            os.write(2, f"calibrant: stopped by {signal.Signals(number).name}\n".encode())  # a handler must not print
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import torch
 from threadpoolctl import ThreadpoolController
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._files import first_line
 from calibrant._parquet import FilePart
 from calibrant._signals import STOP_SIGNALS, blocked_signals
@@ -69,7 +69,7 @@ def map_parts(
         MissingExtraError: Ray is not installed.
         ResourceError: There is no such cluster, or a worker has died.
     """
-    check_integer("jobs", jobs, 1)
+    check_integer("jobs", jobs, 1, MAX_JOBS)
     if ray is not None and jobs != 1:
         raise InvalidInputError("give either jobs or ray")
     if ray is not None:

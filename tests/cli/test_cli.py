@@ -217,6 +217,15 @@ sys.exit(3)
 """
 
 
+def test_unbuffered_output_stays_unbuffered() -> None:
+    """As PYTHONUNBUFFERED=1 and -u ask for; what is printed is read although the process dies at once."""
+    program = "import os; from calibrant.cli.output import prepare_streams; prepare_streams(); print('x'); os._exit(0)"
+    for value, output in ("", b""), ("1", b"x"):
+        environment = os.environ | {"PYTHONUNBUFFERED": value}
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, env=environment)
+        assert (found.stdout.strip(), found.stderr) == (output, b"")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_exit_codes_do_not_depend_on_who_reads(tmp_path: Path) -> None:
     (tmp_path / "talk.py").write_text(TALK)

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 from calibrant._checks import (
+    MAX_JOBS,
     check_callable,
     check_instance,
     check_integer,
@@ -260,7 +261,7 @@ def audit(
     for column in (*columns, weights, cluster):
         check_instance("the name of a column", column, str, NoneType)
     compare_metrics = None if compare_metrics is None else metric_names(compare_metrics)
-    check_integer("jobs", jobs, 1)
+    check_integer("jobs", jobs, 1, MAX_JOBS)
     check_callable("progress", progress)
     rows, other_rows = _open_source(source, match_names), None
     if other is not None:
