@@ -1,5 +1,6 @@
 """The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
+import os
 import re
 import shlex
 import subprocess
