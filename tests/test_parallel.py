@@ -178,7 +178,7 @@ def check_relative_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"jobs": 0}, "jobs must be an integer from 1 to 1024, got 0"),
         ({"jobs": 2000}, "jobs must be an integer from 1 to 1024, got 2000"),
-        ({"jobs": 1.5}, r"jobs must be an integer of at least 1, got 1\.5"),
+        ({"jobs": 1.5}, r"jobs must be an integer from 1 to 1024, got 1\.5"),
         ({"jobs": 2, "ray": "auto"}, "give either jobs or ray"),
     ],
 )
