@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from calibrant._parquet import FilePart
 from calibrant._signals import STOP_SIGNALS
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
-from calibrant.parallel import BytesDone, _ahead, _pickle, map_parts, one_thread
+from calibrant.parallel import BytesDone, _ahead, _pickle, _thread_pools, map_parts, one_thread
 from calibrant.predictions import Predictions
 from made.predictions import example
 from made.ray_cluster import import_ray, quiet_ray, ray_cluster
@@ -59,6 +60,44 @@ def test_in_this_process_results_come_in_order_with_one_thread() -> None:
     finally:
         torch.set_num_threads(1)
     assert done == [part.n_bytes for part in PARTS]
+
+
+def test_threads_that_compute_at_once_leave_the_process_as_it_was() -> None:
+    """The first one that comes is also the first one that leaves; to look for the libraries takes milliseconds."""
+
+    def numbers() -> tuple[int, ...]:
+        return (
+            torch.get_num_threads(),
+            *(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"),
+        )
+
+    def second() -> tuple[int, ...]:
+        with one_thread():
+            entered.set()
+            assert left.wait(20)
+            with one_thread():
+                pass
+            inside = numbers()
+        assert set(inside) == {1}
+        return numbers()
+
+    entered, left = Event(), Event()
+    with threadpool_limits(3), ThreadPoolExecutor(1) as pool:
+        torch.set_num_threads(3)
+        try:
+            with one_thread():
+                found = pool.submit(second)
+                assert entered.wait(20)
+                looked = _thread_pools.cache_info().misses
+            assert torch.get_num_threads() == 3
+            left.set()
+            assert set(found.result()) == {3}
+            assert set(numbers()) == {3}
+            with one_thread():
+                assert set(numbers()) == {1}
+            assert _thread_pools.cache_info().misses == looked
+        finally:
+            torch.set_num_threads(1)
 
 
 @pytest.mark.slow
@@ -137,8 +176,9 @@ def check_relative_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "jobs must be an integer of at least 1, got 0"),
-        ({"jobs": 1.5}, r"jobs must be an integer of at least 1, got 1\.5"),
+        ({"jobs": 0}, "jobs must be an integer from 1 to 1024, got 0"),
+        ({"jobs": 2000}, "jobs must be an integer from 1 to 1024, got 2000"),
+        ({"jobs": 1.5}, r"jobs must be an integer from 1 to 1024, got 1\.5"),
         ({"jobs": 2, "ray": "auto"}, "give either jobs or ray"),
     ],
 )

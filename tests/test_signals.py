@@ -9,6 +9,7 @@ PROGRAM = """
 import os, signal, sys, time
 from importlib.util import spec_from_loader
 from calibrant.__main__ import main
+from calibrant._signals import StopRequest, handle_signals
 
 class Finalized:
     def __del__(self):
@@ -29,6 +30,14 @@ def interrupted(then):
         time.sleep(60)
     finally:
         then()
+
+def asked():
+    request = StopRequest()
+    with handle_signals(request):
+        send("SIGTERM")
+        send("SIGHUP")
+        sum(range(10))
+    assert request.asked
 
 class Struck:
     def find_spec(self, name, path=None, target=None):
@@ -54,8 +63,15 @@ CASES = {  # the end of the program, its exit code, and its line
     "in an import": ("run(load)", 143, "stopped by SIGTERM"),
     "in a finalizer": ("run(lambda: (str(Finalized()), time.sleep(60)))", 143, "stopped by SIGTERM"),
     "in an import, then no more": ("run(lambda: __import__('struck'))", 0, None),
-    "while it stops": ("run(lambda: interrupted(lambda: (send('SIGTERM'), time.sleep(60))))", 143, None),
+    "while it stops": (
+        "run(lambda: interrupted(lambda: (time.sleep(1.1), send('SIGTERM'), time.sleep(60))))",
+        143,
+        "stopped by SIGTERM",
+    ),
+    "two at once": ("run(lambda: interrupted(lambda: (send('SIGHUP'), sum(range(10)))))", 130, "stopped by SIGINT"),
+    "two while a run is asked to stop": ("run(asked)", 0, None),
     "ignored": ("signal.signal(signal.SIGHUP, signal.SIG_IGN); run(lambda: send('SIGHUP'))", 0, None),
+    "after its end": ("import atexit; run(lambda: None); atexit.register(send, 'SIGTERM')", 143, "stopped by SIGTERM"),
     "at the end": ("import atexit; atexit.register(send, 'SIGTERM'); run(lambda: None)", 0, None),
 }
 

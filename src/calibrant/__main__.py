@@ -7,14 +7,14 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
-from calibrant._signals import StopRequest, exit_code, interrupt, set_handlers
+from calibrant._signals import StopRequest, exit_code, interrupt, is_repeated, remember, set_handlers
 
 RETRY_SECONDS = 0.02
 CAN_RETRY = hasattr(signal, "setitimer")  # not on Windows
 
 
 def main() -> None:
-    """Run the command line; a signal ends it with one line and the exit code 128 + its number, a second one at once."""
+    """Run the command line; a signal ends it with one line and the exit code 128 + its number, a later one at once."""
     atexit.register(set_handlers, signal.SIG_IGN)  # last of all: the rest of Python's end must not change the exit code
     sys.unraisablehook = _on_unraisable
     set_handlers(_stop)
@@ -23,9 +23,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
-            with suppress(OSError):  # the terminal may be closed
-                print(f"calibrant: stopped by {signal.Signals(exit_code() - 128).name}", file=sys.stderr)
+        _print_stopped(exit_code() - 128)
         sys.exit(exit_code())
     finally:
         set_handlers(_end)
@@ -34,6 +32,12 @@ def main() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    if not is_repeated():
+        _stop_once(number, frame)
+
+
+def _stop_once(number: int, frame: FrameType | None) -> None:
+    remember(number)
     set_handlers(_end)
     # An extension module that is being imported may ignore an exception, and go on with half of a library.
     if CAN_RETRY and _is_importing(frame):
@@ -43,7 +47,15 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
+    if not is_repeated():
+        _print_stopped(number)
+        os._exit(128 + number)
+
+
+def _print_stopped(number: int) -> None:
+    if os.environ.get("RANK", "0") == "0":  # under torchrun, one process prints
+        with suppress(OSError):  # the terminal may be closed
+            os.write(2, f"calibrant: stopped by {signal.Signals(number).name}\n".encode())  # a handler must not print
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -67,7 +79,7 @@ def _retry(number: int) -> None:
 
     def stop(_: int, frame: FrameType | None) -> None:
         handler = signal.getsignal(number)
-        (handler if isinstance(handler, StopRequest) else _stop)(number, frame)
+        (handler if isinstance(handler, StopRequest) else _stop_once)(number, frame)
 
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)

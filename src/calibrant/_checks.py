@@ -21,6 +21,7 @@ T = TypeVar("T")
 UNORDERED = (str, bytes, set, frozenset, Mapping)  # or one value, as text is
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, as seen inside it
 MAX_BINS = 10_000  # of the confidence: with more, rows hardly ever share one
+MAX_JOBS = 1024  # processes or threads of one machine
 MAX_CLASSES = 1_000_000
 MAX_IMAGE_SIZE = 4096  # the side, in pixels
 PRIOR_TOLERANCE = 1e-3  # from 1, of the sum of a prior printed with four digits

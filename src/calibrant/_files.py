@@ -30,6 +30,7 @@ if not ON_WINDOWS:
 MAX_NAME = 255  # bytes, of Linux, macOS and Windows
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more of its answer
+MAX_SMALL_BYTES = 2**25  # of settings and priors; /dev/zero has no end
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
 
 # How files begin that are written where a user says: a file that begins otherwise is not replaced.
@@ -408,9 +409,28 @@ def open_to_read(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
         raise read_error(path, error) from None
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """An opener for `open`: a pipe without a writer would wait for one."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_small(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file that people write, or of a pipe. Raises: InvalidInputError, NoDataError, ResourceError."""
+    try:
+        with open(as_path("path", path), "rb", opener=open_at_once) as file:
+            if hasattr(os, "O_NONBLOCK"):
+                os.set_blocking(file.fileno(), True)
+            content = file.read(MAX_SMALL_BYTES + 1)
+    except OSError as error:
+        raise read_error(path, error) from None
+    if len(content) > MAX_SMALL_BYTES:
+        raise InvalidInputError(f"{os.fspath(path)} must have at most {MAX_SMALL_BYTES:,} bytes")
+    return content
+
+
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
-    content = read_bytes(as_path("path", path))
+    content = read_small(path)
     is_sealed(content.rstrip(), path)  # refuses a damaged copy of an experiment file
     try:
         return tomllib.loads(content.decode())

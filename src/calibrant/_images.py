@@ -9,7 +9,7 @@ from typing import IO
 
 from PIL import Image
 
-from calibrant._files import first_line, read_error
+from calibrant._files import first_line, open_at_once, read_error
 from calibrant.errors import CalibrantError, CorruptFileError
 
 Image.init()
@@ -45,7 +45,7 @@ def open_image(path: str | os.PathLike[str], draft: tuple[str, int] | None = Non
         ResourceError: the system refuses to read it.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("it is not a regular file")
             with _identify(file) as image:
@@ -64,11 +64,6 @@ def open_image(path: str | os.PathLike[str], draft: tuple[str, int] | None = Non
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Pillow
             raise read_error(path, error) from None
         raise CorruptFileError(f"{os.fspath(path)} {UNREADABLE}{first_line(error)}") from None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """A pipe without a writer would wait for one."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _identify(file: IO[bytes]) -> Image.Image:

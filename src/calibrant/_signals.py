@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,7 +12,9 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SI
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
+REPEAT_SECONDS = 1.0  # closed terminals and batch systems send several signals at once, which are one request
 _received: int = signal.SIGINT  # the last one that was handled here
+_received_at = -REPEAT_SECONDS
 
 
 def exit_code() -> int:
@@ -23,24 +26,34 @@ class _SignalInterrupt(KeyboardInterrupt):
     """Python ends by SIGINT, whatever the exit code, where KeyboardInterrupt itself passed an extension module."""
 
 
+def is_repeated() -> bool:
+    """Whether a signal that comes now only repeats the last one."""
+    return time.monotonic() - _received_at < REPEAT_SECONDS
+
+
+def remember(number: int) -> None:
+    global _received, _received_at
+    _received, _received_at = number, time.monotonic()
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     """The handler that raises KeyboardInterrupt, as that of Python for SIGINT."""
-    global _received
-    _received = number
+    remember(number)
     raise _SignalInterrupt
 
 
 class StopRequest:
-    """The handler that remembers that a signal has asked the run to stop; a second signal does not wait for it."""
+    """The handler that remembers that a signal has asked the run to stop; a later signal does not wait for it."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        global _received
-        if self.asked:
+        if not self.asked:
+            self.asked = True
+            remember(number)
+        elif not is_repeated():
             interrupt(number, frame)
-        self.asked, _received = True, number
 
 
 @contextmanager

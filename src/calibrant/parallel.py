@@ -9,23 +9,24 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._files import first_line
 from calibrant._parquet import FilePart
 from calibrant._signals import STOP_SIGNALS, blocked_signals
@@ -68,7 +69,7 @@ def map_parts(
         MissingExtraError: Ray is not installed.
         ResourceError: There is no such cluster, or a worker has died.
     """
-    check_integer("jobs", jobs, 1)
+    check_integer("jobs", jobs, 1, MAX_JOBS)
     if ray is not None and jobs != 1:
         raise InvalidInputError("give either jobs or ray")
     if ray is not None:
@@ -83,14 +84,62 @@ def map_parts(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch, and the linear algebra of numpy and scipy, compute with one thread: more add in another order."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Torch, and the linear algebra of numpy and scipy, compute with one thread: more add in another order.
+
+    These are settings of the process: the first of its threads that comes here saves them, the last restores them.
+    """
+    thread = threading.get_ident()
+    _limit_threads(thread)
     try:
-        with threadpool_limits(1, "blas"):
-            yield
+        yield
     finally:
-        torch.set_num_threads(n_threads)
+        _restore_threads(thread)
+
+
+class _Limits:
+    lock = threading.RLock()  # a finalizer may close a generator, and so end a limit, at any time
+    depths: ClassVar = Counter[int]()  # of each thread
+    n_threads = 1  # of torch, outside
+    before: ClassVar[dict[str, int]] = {}  # the threads of each library, outside
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(n_modules: int) -> list[Any]:
+    """The libraries to limit; to find them takes milliseconds, and another import may have loaded more."""
+    found = ThreadpoolController().lib_controllers
+    return [library for library in found if library.user_api == "blas" or "torch" in library.filepath]
+
+
+def _limit_threads(thread: int) -> None:
+    with _Limits.lock:
+        n_threads = torch.get_num_threads()
+        if not _Limits.depths:
+            _Limits.n_threads, _Limits.before = n_threads, {}
+        _Limits.depths[thread] += 1
+        for library in _thread_pools(len(sys.modules)):
+            _Limits.before.setdefault(library.filepath, library.num_threads)
+            _set_threads(library, 1)
+        torch.set_num_threads(1)
+
+
+def _restore_threads(thread: int) -> None:
+    with _Limits.lock:
+        _Limits.depths[thread] -= 1
+        _Limits.depths += Counter()  # without those at 0
+        if thread in _Limits.depths:
+            return
+        for library in _thread_pools(len(sys.modules)):
+            # Others may still compute: only what is set for each thread. torch's own function also sets MKL for all.
+            if library.filepath in _Limits.before and (not _Limits.depths or library.internal_api in ("openmp", "mkl")):
+                _set_threads(library, _Limits.before[library.filepath])
+        if not _Limits.depths:
+            torch.set_num_threads(_Limits.n_threads)
+
+
+def _set_threads(library: Any, n_threads: int) -> None:
+    library.set_num_threads(n_threads)
+    # Of OpenBLAS, threadpoolctl lets only the thread that did so change the number again, until it releases it.
+    getattr(library, "clear_controlling_thread", lambda: None)()
 
 
 def _in_processes(work: Work[R], parts: Sequence[FilePart], jobs: int, progress: BytesDone) -> Iterator[R]:

@@ -1,5 +1,6 @@
 """The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -215,6 +216,15 @@ for _ in range(3):
     time.sleep(0.1)
 sys.exit(3)
 """
+
+
+def test_unbuffered_output_stays_unbuffered() -> None:
+    """As PYTHONUNBUFFERED=1 and -u ask for; what is printed is read although the process dies at once."""
+    program = "import os; from calibrant.cli.output import prepare_streams; prepare_streams(); print('x'); os._exit(0)"
+    for value, output in ("", b""), ("1", b"x"):
+        environment = os.environ | {"PYTHONUNBUFFERED": value}
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, env=environment)
+        assert (found.stdout.strip(), found.stderr) == (output, b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")

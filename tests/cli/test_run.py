@@ -68,7 +68,7 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(calibrant: Run, file: Path, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--jobs", "0"), "jobs must be an integer of at least 1, got 0"),
+        (("--jobs", "0"), "jobs must be an integer from 1 to 1024, got 0"),
         (("--only", "focal"), "only must be as loss=maxent_mean,seed=0, got 'focal'"),
         (("--only", "seed=0,seed=1"), "only must have one value of each"),
     ],

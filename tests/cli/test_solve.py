@@ -1,7 +1,12 @@
 """The verb solve: tables and JSON of the multipliers, and the files that it refuses."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
+
+import pytest
 
 from calibrant import solve
 from calibrant.cli.solve import Form
@@ -54,3 +59,19 @@ def test_refusals(calibrant: Run, tmp_path: Path) -> None:
         if content is not None:
             path.write_text(content)
         calibrant("solve", "--prior", path, *arguments.split()).refused(message)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
+def test_small_files_may_be_pipes(tmp_path: Path, calibrant: Run) -> None:
+    (tmp_path / "p.json").write_text("[0.5, 0.5]")
+    command = f"{sys.executable} -m calibrant solve --json --prior"
+    line = f"{command} <(cat p.json) && cat p.json | {command} /dev/stdin"
+    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert found.stdout == 2 * calibrant("solve", "--json", "--prior", tmp_path / "p.json").done()
+    os.mkfifo(tmp_path / "fifo")
+    calibrant("solve", "--prior", tmp_path / "fifo").refused("is not a JSON file")  # and does not wait for a writer
+    for line in ("solve --prior", "solve --counts", "train"):
+        calibrant(*line.split(), "/dev/zero").refused("/dev/zero must have at most 33,554,432 bytes")
+    for line in ("run", "fit", "audit", "predict", "fit -o x.json x.parquet --target"):
+        calibrant(*line.split(), "/dev/zero").refused("must not be a device or a pipe")
+    calibrant("audit", "x.parquet", "--by", "/dev/zero").refused("x.parquet")  # not a file, but the name of a column

@@ -376,6 +376,7 @@ REFUSED: list[Refused] = [
     (lambda p: corrupt_folder(p / "two", p / "out", "fog"), WRONG, "severity from 1 to 5"),
     (lambda p: corrupt_folder(p / "two", p / "out", severity=3), WRONG, "got None and 3"),
     (lambda p: corrupt_folder(p / "two", p / "out", "fog", 3, jobs=0), WRONG, "jobs .* got 0"),
+    (lambda p: corrupt_folder(p / "two", p / "out", "fog", 3, jobs=2000), WRONG, "jobs .* got 2000"),
     (lambda p: corrupt_folder(p / "two", p / "out", "frost", 3, frost_dir="none"), MISSING, "none"),
     (lambda p: corrupt_folder(p / "none", p / "out", "fog", 3), MISSING, "none is neither"),
     (lambda p: corrupt_folder(p / "empty", p / "out", "fog", 3), MISSING, "empty has no files"),

@@ -40,6 +40,7 @@ MARK = "CALIBRANT_FAULT"  # a variable of the environment that all processes of 
 KINDS: dict[str, tuple[signal.Signals, bool]] = {  # the signal, and whether it is sent to the process group
     "SIGINT": (signal.SIGINT, False),
     "SIGTERM": (signal.SIGTERM, False),
+    "SIGHUP": (signal.SIGHUP, False),
     "SIGTERM to the process group": (signal.SIGTERM, True),
 }
 IMAGE = "train --data image_folder --root {made}/images --image-size 16 --model mlp --epochs 2 --shifts none"
@@ -102,11 +103,14 @@ def _attempt(verb: str, number: signal.Signals, to_group: bool, moment: float, f
         if orphans := command.orphans():
             return f"orphans: {orphans}"
         lines = command.err.read_text().splitlines()
+        unlike = _unlike(expected, _results(folder, command.out)) if code == 0 else []
     killed = number == signal.SIGKILL
     if code not in (0, -number if killed else 128 + number):
         return f"exit code {code}: {lines[-3:]}"
-    if not killed and (len(lines) > 1 or "Traceback" in " ".join(lines)):
-        return f"{len(lines)} lines: {lines[:2]} … {lines[-1]}"
+    if unlike:
+        return f"exit code 0, but it has not finished: other {unlike}"
+    if not killed and (len(lines) != (code != 0) or "Traceback" in " ".join(lines)):
+        return f"exit code {code} with {len(lines)} lines: {lines[:2]} … {lines[-1:]}"
     if not killed and (left := _temporaries(folder)):
         return f"left {left}"
     with Command(verb, folder) as command:
@@ -116,9 +120,13 @@ def _attempt(verb: str, number: signal.Signals, to_group: bool, moment: float, f
         if left := _temporaries(folder):
             return f"the same command again left {left}"
         found = _results(folder, command.out)
-    if wrong := sorted(name for name in {*expected, *found} if found.get(name) != expected.get(name)):
-        return f"the same command again: other {wrong[:5]}"
+    if unlike := _unlike(expected, found):
+        return f"the same command again: other {unlike}"
     return None
+
+
+def _unlike(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    return sorted(name for name in {*expected, *found} if found.get(name) != expected.get(name))[:5]
 
 
 class Command:

@@ -260,7 +260,7 @@ def test_a_config_of_another_version_is_one_line(run: Path) -> None:
 
 VARIABLES = [
     *({"WORLD_SIZE": value} for value in ("x", "0", "-1", "1.5", "")),
-    *({name: "x"} for name in ("LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")),
+    *({name: "x"} for name in ("LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")),
     {"LOCAL_WORLD_SIZE": "0"},
     {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2"},
     {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "job"},
@@ -273,9 +273,18 @@ def test_impossible_variables_of_a_launcher_are_one_line(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidInputError, match=r"WORLD_SIZE|RANK|ntasks") as refusal:
+    with pytest.raises(InvalidInputError, match=r"WORLD_SIZE|RANK|PORT|ntasks") as refusal:
         new_fabric("cpu")
     assert "\n" not in str(refusal.value)
+
+
+def test_an_error_of_the_device_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(fabric: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr("lightning_fabric.Fabric.launch", launch)
+    with pytest.raises(RuntimeError, match=r"^CUDA error: out of memory$"):
+        new_fabric("cpu")
 
 
 def test_unknown_devices_get_the_nearest() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant._checks import check_integer, check_level, check_n_bins, check_same_class_names
+from calibrant._checks import MAX_JOBS, check_integer, check_level, check_n_bins, check_same_class_names
 from calibrant._signatures import checked
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
@@ -247,7 +247,7 @@ def audit(
     )
     columns = (by,) if isinstance(by, str) else tuple(by)
     compare_metrics = None if compare_metrics is None else metric_names(compare_metrics)
-    check_integer("jobs", jobs, 1)
+    check_integer("jobs", jobs, 1, MAX_JOBS)
     rows, other_rows = _open_source(source, match_names), None
     if other is not None:
         other_rows = _open_source(other, match_names)

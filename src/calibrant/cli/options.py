@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter, Token
 
@@ -31,17 +31,28 @@ def integer(_: type, tokens: Sequence[Token]) -> int:
 Integer = Annotated[int, Parameter(converter=integer)]  # of every option that is a whole number
 
 
-def check_text(_: type, value: Any, argument: str = "an argument") -> None:
-    """No argument is empty, as that of an unset variable of a shell would be, has a NUL character or names a device."""
+def check_text(hint: Any, value: Any, argument: str = "an argument") -> None:
+    """No argument is empty, as that of an unset variable of a shell would be, or has a NUL; no file is a device."""
     if isinstance(value, dict):
         for name, item in value.items():
-            check_text(_, item, f"--{name.replace('_', '-')}")
+            check_text(File, item, f"--{name.replace('_', '-')}")
     elif isinstance(value, tuple):
         for item in value:
-            check_text(_, item, argument)
+            check_text(hint, item, argument)
     elif isinstance(value, str | Path):
         text = str(value)
-        if not text or "\0" in text:
-            raise ValueError(f"{argument} must not be empty or have a NUL character")
-        if os.path.exists(text) and not (os.path.isfile(text) or os.path.isdir(text)):
+        check_given(hint, text, argument)
+        if _is_of_files(hint) and os.path.exists(text) and not (os.path.isfile(text) or os.path.isdir(text)):
             raise ValueError(f"{argument} must not be a device or a pipe, which may have no end")
+
+
+def _is_of_files(hint: Any) -> bool:
+    return hint is Path or any(map(_is_of_files, get_args(hint)))
+
+
+def check_given(_: Any, value: str | Path | None, argument: str = "an argument") -> None:
+    if value is not None and (not str(value) or "\0" in str(value)):
+        raise ValueError(f"{argument} must not be empty or have a NUL character")
+
+
+SmallFile = Annotated[File, Parameter(validator=check_given)]  # also a pipe: it is read once, up to a bound

@@ -44,7 +44,9 @@ def prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif stream is getattr(sys, f"__{name}__") and isinstance(stream, TextIOWrapper):
             raw = StandardStream(stream.fileno(), "w", closefd=False)
-            options: dict[str, Any] = {"encoding": stream.encoding, "line_buffering": stream.line_buffering}
+            # -u and PYTHONUNBUFFERED ask for write_through; without a buffer, a part of a long text could be lost.
+            by_line = stream.line_buffering or stream.write_through
+            options: dict[str, Any] = {"encoding": stream.encoding, "line_buffering": by_line}
             setattr(sys, name, TextIOWrapper(BufferedWriter(raw), errors="replace", **options))
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from calibrant.cli.options import File, Json
+from calibrant.cli.options import Json, SmallFile
 from calibrant.cli.output import print_json, print_tables
 from calibrant.errors import InvalidInputError
 from calibrant.report.table import Cell, Column, Table
@@ -17,8 +17,8 @@ Form = Literal["mean", "variance", "mean_variance", "prior"]
 
 def solve(
     *,
-    prior: File | None = None,
-    counts: File | None = None,
+    prior: SmallFile | None = None,
+    counts: SmallFile | None = None,
     form: Annotated[tuple[Form, ...], Parameter(consume_multiple=True, negative=())] = ("mean",),
     gibbs: Literal["paper", "normalized"] = "paper",
     local: bool = True,

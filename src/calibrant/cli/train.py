@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, ge
 from cyclopts import Parameter
 
 from calibrant.cli.extras import needs_extras
-from calibrant.cli.options import File, Json, Output, integer
+from calibrant.cli.options import Json, Output, SmallFile, integer
 from calibrant.cli.output import print_json, print_tables
 from calibrant.report.numbers import metric_text
 from calibrant.report.table import Cell, Column, Table, number_cell
@@ -48,7 +48,7 @@ SHOWN_METRICS = ("accuracy", "ece", "kse", "nll", "brier")
 
 
 def train(
-    file: File | None = None,
+    file: SmallFile | None = None,
     *,
     output: Output | None = None,
     settings: Annotated[Flags, Parameter(name="*")] = {},  # noqa: B006  (only read)

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._digests import dump_record, parse_record
 from calibrant._files import as_path, atomic_write, check_folder, make_folder, read_error
 from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
@@ -95,7 +95,7 @@ def corrupt_folder(
 
 def check_jobs(jobs: int | None) -> int:
     """The number of threads; by default one for each processor."""
-    return os.cpu_count() or 1 if jobs is None else check_integer("jobs", jobs, 1)
+    return os.cpu_count() or 1 if jobs is None else check_integer("jobs", jobs, 1, MAX_JOBS)
 
 
 def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._files import make_folder
 from calibrant._signals import blocked_signals
 from calibrant.errors import CalibrantError, InterruptedRunError
@@ -33,7 +33,7 @@ class ProcessBackend:
     gpus: int = 0
 
     def __post_init__(self) -> None:
-        check_integer("jobs", self.jobs, 1)
+        check_integer("jobs", self.jobs, 1, MAX_JOBS)
         check_integer("threads", self.threads, 1)
 
     def __call__(self, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from calibrant._checks import check_integer
+from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._files import as_path, check_folder, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
@@ -27,7 +27,7 @@ from calibrant.training.folder import check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings
 
-MAX_JOBS = 8  # processes by default
+DEFAULT_JOBS = 8  # processes by default
 
 RunState = Literal["done", "started", "to do"]
 RunTables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
@@ -185,14 +185,14 @@ def choose_backend(
     from calibrant.experiments.processes import ProcessBackend
 
     if jobs is not None:
-        check_integer("jobs", jobs, 1)
+        check_integer("jobs", jobs, 1, MAX_JOBS)
     if ray is not None:
         from calibrant.experiments.cluster import RayBackend
 
         resources = plan.experiment.resources
         return RayBackend(ray, cpus=resources.cpus, gpus=resources.gpus)
     n_cores, n_gpus = os.cpu_count() or 1, torch.cuda.device_count()
-    n_jobs = min(jobs or n_gpus or min(n_cores, MAX_JOBS), len(plan.remaining(redo=redo)))
+    n_jobs = min(jobs or n_gpus or min(n_cores, DEFAULT_JOBS), len(plan.remaining(redo=redo)))
     return ProcessBackend(n_jobs, max(1, n_cores // n_jobs), n_gpus) if n_jobs > 1 else in_this_process
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from calibrant._files import as_path, read_bytes
+from calibrant._files import as_path, read_small
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior
@@ -35,7 +35,7 @@ def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[l
 
 def _read_classes(path: Path) -> tuple[list[str], list[float]]:
     try:
-        content = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=tuple)
+        content = json.loads(read_small(path).decode("utf-8-sig"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(content, list | tuple):

@@ -39,7 +39,7 @@ def new_fabric(
     world, local = _launched("WORLD_SIZE"), _launched("LOCAL_WORLD_SIZE")
     if world % local:
         raise InvalidInputError(f"WORLD_SIZE must be a multiple of LOCAL_WORLD_SIZE, got {world} and {local}")
-    for name in ("RANK", "LOCAL_RANK"):
+    for name in ("RANK", "LOCAL_RANK", "MASTER_PORT"):
         _launched(name, 0)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # hides a line for every process that joins
     with warnings.catch_warnings():
@@ -55,7 +55,9 @@ def new_fabric(
                 loggers=loggers,
             )
             fabric.launch()
-        except (ValueError, RuntimeError) as error:  # variables of SLURM, MASTER_PORT
+        except (ValueError, RuntimeError) as error:
+            if "SLURM" not in str(error):
+                raise
             raise InvalidInputError(f"the environment asks for impossible processes: {first_line(error)}") from None
     return fabric
 
