@@ -223,7 +223,7 @@ def test_no_cluster_and_dead_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     silent, rude = (f"127.0.0.1:{listening(answer)}" for answer in (b"", b"HTTP/1.1 400 Bad Request"))
     for module, address, error, message in (
         (None, "local", MissingExtraError, r"^running on Ray needs the extra ray: pip install 'calibrant\[ray\]'$"),
-        (ray, "auto", ResourceError, r"^there is no Ray cluster at auto: Could not find any running Ray instance\.$"),
+        (ray, "auto", ResourceError, r"^there is no Ray cluster at auto: Could not find any running Ray instance\."),
         (ray, "127.0.0.1:1", ResourceError, r"^there is no Ray cluster at 127\.0\.0\.1:1: .*refused"),
         (ray, "ray://127.0.0.1:1", ResourceError, r"^there is no Ray cluster at ray://127\.0\.0\.1:1: .*refused"),
         (ray, "head:abc", ResourceError, r"^there is no Ray cluster at head:abc: .*abc"),

@@ -34,8 +34,9 @@ def read_prior(path: str | os.PathLike[str], *, counts: bool = False) -> tuple[l
 
 
 def _read_classes(path: Path) -> tuple[list[str], list[float]]:
+    text = read_small(path)
     try:
-        content = json.loads(read_small(path).decode("utf-8-sig"), object_pairs_hook=tuple)
+        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(content, list | tuple):
