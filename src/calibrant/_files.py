@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
+from zlib import crc32
 
 import fsspec
 from filelock import FileLock, Timeout
@@ -33,13 +34,14 @@ CONNECT_SECONDS, READ_SECONDS = 10, 30  # to wait for a web server, and for more
 MAX_SMALL_BYTES = 2**25  # of settings and priors; /dev/zero has no end
 MAX_TEMPORARIES = 4  # processes that write the same file at the same time, each with a temporary file
 
+HEAD = 200  # bytes of a file that tell its kind
 # How files begin that are written where a user says: a file that begins otherwise is not replaced.
 KINDS = {
     "a Parquet file": rb"PAR1",
     "a calibrator": rb'\{\s*"calibrant_calibrator"',
-    "an HTML page": rb"(?i)\s*<!doctype html",
+    "an HTML page of calibrant": rb'<!DOCTYPE html>[^{}]{0,60}<meta name="generator" content="calibrant">',
     "an SVG image": rb"<svg|<\?xml",
-    "a PNG image": rb"\x89PNG\r\n",
+    "a PNG image of calibrant": rb"(?s)\x89PNG\r\n.{31}tEXtSoftware\0calibrant",
     "a PDF file": rb"%PDF-",
     "a Vega-Lite specification": rb'\{\s*"\$schema": "https://vega',
     "a JSON schema": rb'\{\s*"\$defs"',
@@ -220,7 +222,7 @@ def _state_to_replace(path: str, kind: str | None) -> os.stat_result | None:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR) if folder else "Not a regular file")
         if kind is not None:
             with open(path, "rb") as file:
-                _check_kind(path, file.read(100), kind)
+                _check_kind(path, file.read(HEAD), kind)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -247,7 +249,7 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
     if not isinstance(filesystem, LocalFileSystem):
         if set(path) & set("*?[") and not path.startswith("http"):  # nothing can be written there
             raise InvalidInputError(f"{os.fspath(url)} cannot be written: *, ? and [ stand for other files there")
-        _check_kind(os.fspath(url), filesystem.cat_file(path, 0, 100) if filesystem.isfile(path) else b"", kind)
+        _check_kind(os.fspath(url), filesystem.cat_file(path, 0, HEAD) if filesystem.isfile(path) else b"", kind)
         temporary = f"{path}.{uuid4().hex}.tmp"
         try:
             with filesystem.open(temporary, "wb") as file:
@@ -371,6 +373,13 @@ def hold_lock(lock: Path, busy: str) -> Iterator[None]:
         yield
     finally:
         held.release()
+
+
+def mark_png(content: bytes) -> bytes:
+    """A PNG image with a text that says who wrote it."""
+    chunk, end_of_header = b"tEXtSoftware\0calibrant", 33
+    marked = (len(chunk) - 4).to_bytes(4, "big") + chunk + crc32(chunk).to_bytes(4, "big")
+    return content[:end_of_header] + marked + content[end_of_header:]
 
 
 def write_error(path: str | os.PathLike[str], error: OSError) -> ResourceError:

@@ -185,10 +185,13 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     assert "'202?/a=1/*'" in page.section('<section id="provenance"')
 
 
+BEFORE = '<!DOCTYPE html><meta name="generator" content="calibrant"> before'
+
+
 def test_check_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.html").mkdir()
     old = tmp_path / "old.html"
-    old.write_text("<!DOCTYPE html> before")
+    old.write_text(BEFORE)
     for name, error, message in (
         ("audit.parquet", InvalidInputError, "report must be a file ending in .html or .htm, got"),
         ("audit", InvalidInputError, "report must be a file ending in"),
@@ -198,7 +201,7 @@ def test_check_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(error, match=message):
             check_report(tmp_path / name)
     check_report(old)
-    assert old.read_text() == "<!DOCTYPE html> before"
+    assert old.read_text() == BEFORE
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.html", "old.html"]
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'calibrant\[report\]'"):

@@ -1,11 +1,12 @@
 """The contact sheet: one image under all corruptions at all severities."""
 
+import io
 import os
 from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._files import as_path, atomic_write, check_output, check_path
+from calibrant._files import as_path, atomic_write, check_output, check_path, mark_png
 from calibrant._signatures import checked
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image
@@ -43,10 +44,12 @@ def save_sheet(
     image = decode_image(path)
     if isinstance(image, str):
         raise CorruptFileError(f"{path} cannot be drawn: {image}")
-    check_output(check_path("target", target), "a PNG image", [os.fspath(path)])
+    check_output(check_path("target", target), "a PNG image of calibrant", [os.fspath(path)])
     sheet = contact_sheet(to_pillow(image), **options)
-    with atomic_write(target, "a PNG image") as file:
-        sheet.save(file, "PNG")
+    content = io.BytesIO()
+    sheet.save(content, "PNG")
+    with atomic_write(target, "a PNG image of calibrant") as file:
+        file.write(mark_png(content.getvalue()))
     return sheet
 
 

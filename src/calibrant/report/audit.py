@@ -44,7 +44,7 @@ def check_report(path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"report must be a file ending in {' or '.join(HTML_SUFFIXES)}, got {name}")
     if not all(map(find_spec, REPORT_MODULES)):
         raise MissingExtraError("writing a page", "report")
-    check_output(name, "an HTML page")
+    check_output(name, "an HTML page of calibrant")
 
 
 def write_audit(

@@ -48,7 +48,7 @@ class SvgFigure:
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
     """Render a template and write the page atomically. Raises: MissingExtraError."""
     page = page_html(template, **content)
-    with atomic_write(path, "an HTML page") as file:
+    with atomic_write(path, "an HTML page of calibrant") as file:
         file.write(page.encode())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-from calibrant._files import atomic_write
+from calibrant._files import atomic_write, mark_png
 from calibrant.errors import InvalidInputError, MissingExtraError, printable
 from calibrant.report.charts import Chart
 from calibrant.report.page import XML_TAG, script_hash
@@ -81,6 +81,7 @@ def _html(spec: dict[str, Any]) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="calibrant">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
 script-src 'unsafe-eval' {hashes}; base-uri 'none'; form-action 'none'">
 <title>calibrant</title>
@@ -96,7 +97,7 @@ script-src 'unsafe-eval' {hashes}; base-uri 'none'; form-action 'none'">
 
 FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     ".svg": _svg,
-    ".png": lambda spec: vlc.vegalite_to_png(spec, scale=SCALE),
+    ".png": lambda spec: mark_png(vlc.vegalite_to_png(spec, scale=SCALE)),
     ".pdf": vlc.vegalite_to_pdf,
     ".html": _html,
     ".json": lambda spec: json.dumps(spec, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
@@ -104,9 +105,9 @@ FIGURE_FORMATS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 
 FIGURE_KINDS = {
     ".svg": "an SVG image",
-    ".png": "a PNG image",
+    ".png": "a PNG image of calibrant",
     ".pdf": "a PDF file",
-    ".html": "an HTML page",
+    ".html": "an HTML page of calibrant",
     ".json": "a Vega-Lite specification",
 }
 
