@@ -365,3 +365,13 @@ def test_a_header_that_cannot_be_read(tmp_path: Path) -> None:
     names = b'{"class_names": ["a", "b"]}'
     pq.write_table(table.replace_schema_metadata({b"calibrant": names}), tmp_path / "x.parquet")
     assert_refused(tmp_path / "x.parquet", "x.parquet: class_names must have one name for each of 3 classes, got 2")
+
+
+def test_a_scan_is_shown_without_secrets() -> None:
+    predictions = Predictions.from_logits([[0.0, 1.0]], [1])
+    try:
+        predictions.save("memory://key:SECRET@made/x.parquet")
+        shown = repr(Predictions.scan("memory://key:SECRET@made/x.parquet"))
+    finally:
+        fsspec.filesystem("memory").rm("/", recursive=True)
+    assert re.fullmatch(r"Scan\(1 rows in memory://…@made/x\.parquet\)", shown)

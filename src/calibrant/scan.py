@@ -23,11 +23,11 @@ from calibrant._checks import (
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart, ParquetFile, read_part
 from calibrant._signatures import checked
-from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
+from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, without_secrets
 from calibrant.predictions import METADATA_KEY, PREDICTION_COLUMNS, RESERVED, Predictions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scan:
     """Predictions in files: an iterable of batches of at most ``batch_rows`` rows, made by `Predictions.scan`."""
 
@@ -35,6 +35,9 @@ class Scan:
     batch_rows: int | None = None
     reorder: bool = False  # the classes of files with the same names in another order
     class_names: tuple[str, ...] | None = None  # by default those of the first file that has names
+
+    def __repr__(self) -> str:
+        return f"Scan({self.n_rows:,} rows in {without_secrets(', '.join(self.files))})"
 
     def __post_init__(self) -> None:
         sizes = {footer.url: _file_classes(footer) for footer in self.footers}
