@@ -126,6 +126,14 @@ def test_a_file_is_replaced_by_one_of_its_kind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_is_that_of_a_run_by_what_its_settings_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    check_folder(tmp_path, "an experiment")
+    (tmp_path / "config.json").write_text('{"test_sample": null}')
+    with pytest.raises(InvalidInputError, match=r"is the folder of a run, as its config\.json says"):
+        check_folder(tmp_path, "an experiment")
+
+
 def test_an_input_is_no_output(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     path.write_bytes(b"PAR1")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from calibrant.__main__ import _must_not_raise
+
 PROGRAM = """
 import os, signal, sys, time
 from importlib.util import spec_from_loader
@@ -81,3 +83,15 @@ def test_signals(case: str) -> None:
     end, code, line = CASES[case]
     found = subprocess.run([sys.executable, "-c", PROGRAM + end], capture_output=True, text=True, timeout=50)
     assert (found.returncode, found.stderr) == (code, f"calibrant: {line}\n" if line else "")
+
+
+def test_no_worker_is_left_half_started() -> None:
+    """Where the parent is interrupted before it has sent its orders, a worker would print a traceback."""
+    from multiprocessing import popen_spawn_posix
+
+    seen = {}
+    for file in (popen_spawn_posix.__file__, __file__):
+        code = compile("frame = sys._getframe()", file, "exec")
+        exec(code, namespace := {"sys": sys})
+        seen[file] = _must_not_raise(namespace["frame"])
+    assert seen == {popen_spawn_posix.__file__: True, __file__: False}

@@ -118,3 +118,9 @@ def test_no_verb_shows_a_secret(host: str, tmp_path: Path, calibrant: Run) -> No
         assert found.code == code, (command, found)
         assert "SECRET" not in found.out + found.err, command
         assert "Traceback" not in found.err
+
+
+def test_a_url_with_a_space_is_not_shown() -> None:
+    """No one can tell where its password ends."""
+    with pytest.raises(InvalidInputError, match=r"^a URL must not have spaces: write %20$"):
+        Predictions.scan("https://user:SEC RET@127.0.0.1:1/x.parquet?sig=SECRET")

@@ -107,6 +107,8 @@ def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> N
         "schema -o schema.json": "a JSON schema",
         "figure gibbs -o new.svg": "an SVG image",
         "figure gibbs -o vega.json": "a Vega-Lite specification",
+        "figure gibbs -o new.png": "a PNG image of calibrant",
+        "corrupt --sheet image.png -o sheet.png": "a PNG image of calibrant",
         **{f"table experiment -o new.{suffix}": "a table" for suffix in ("csv", "md", "tex", "txt", "json")},
     }
     for line, kind in kinds.items():

@@ -370,6 +370,19 @@ def test_damaged_weights_and_checkpoints_reach_no_row(shifted: Path, copy: Path)
     check_same(copy, shifted)
 
 
+def test_damaged_predictions_of_a_finished_run_are_named(shifted: Path, copy: Path) -> None:
+    """Though no byte more or less is there, and no number of them is needed."""
+    path = copy / NAMES[0] / "predictions" / "test.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match=r"test\.parquet is damaged: .*; remove it, and .* --redo\)") as refused:
+        again(copy)
+    one_line(refused.value)
+    assert again(copy, redo=True).failures == ()
+    check_same(copy, shifted)
+
+
 def damaged_inside(path: Path) -> None:
     """The end of the file, which tells of the rest, is whole."""
     content = bytearray(path.read_bytes())

@@ -23,7 +23,7 @@ from calibrant.experiments.folder import ExperimentFolder, RunOutcome
 from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
 from calibrant.runs import CURVES, ROWS, RunKey, remedy
-from calibrant.training.folder import check_same_settings
+from calibrant.training.folder import check_files, check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings
 
@@ -222,7 +222,9 @@ def run_plan(
         tasks = plan.tasks(redo=redo)
         keys, failures = {task.name: task.key for task in tasks}, list[RunOutcome]()
         tables: RunTables = {}
-        for key in plan.states:  # a damaged file that is not made again raises before hours of training
+        for key, state in plan.states.items():  # a damaged file that is not made again raises before hours of training
+            if state == "done" and key.name not in keys:
+                check_files(folder.run(key.name))
             with suppress(CorruptFileError) if key.name in keys else nullcontext():
                 _add(plan, tables, key)
         with handle_signals(interrupt):
@@ -240,8 +242,8 @@ def run_plan(
             except (KeyboardInterrupt, InterruptedRunError):
                 outcomes.close()
                 n_done = _finish(plan, tables, failures).n_done
-                state = f"stopped with {n_done} of {len(plan.states)} runs done"
-                raise InterruptedRunError(f"{state}; the same command resumes {folder.path}") from None
+                stopped = f"stopped with {n_done} of {len(plan.states)} runs done"
+                raise InterruptedRunError(f"{stopped}; the same command resumes {folder.path}") from None
             finally:
                 outcomes.close()
         return _finish(plan, tables, failures)

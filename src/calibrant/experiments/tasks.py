@@ -16,7 +16,6 @@ from calibrant.models import read_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey, remedy
 from calibrant.training.callback import TrainingCallback
-from calibrant.training.folder import check_files
 from calibrant.training.run import train
 from calibrant.training.settings import Settings
 
@@ -80,7 +79,6 @@ def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
     if task.redo:
         remove_damaged(task.folder)
     elif task.folder.is_done and is_evaluated(task.key, task.folder, task.config):
-        check_files(task.folder)
         return ()
     callback = None if progress is None else RunProgressCallback(task.name, progress)
     train(task.settings, task.folder.path, scored=False, callback=callback)
