@@ -228,6 +228,19 @@ def test_what_a_killed_process_left_for_a_read_only_file_is_removed(tmp_path: Pa
     assert path.stat().st_mode & 0o777 == 0o444
 
 
+def test_an_interrupt_when_the_temporary_file_has_just_been_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(temporary: str) -> None:
+        open(temporary, "xb").close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrant._files._open_locked", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "x", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_planted_link_has_no_victim(tmp_path: Path) -> None:
     temporary, file = _open_temporary(str(tmp_path / "x"))
     file.close()

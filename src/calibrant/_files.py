@@ -266,6 +266,10 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         temporary, file = _open_temporary(path)
     except OSError as error:
         raise write_error(path, error) from None
+    except BaseException:  # an interrupt, when the file has just been made
+        with suppress(OSError):
+            _remove_abandoned(path)
+        raise
     try:
         with file:
             if old is not None:
@@ -308,17 +312,21 @@ def _open_temporary(path: str) -> tuple[str, BinaryIO]:
     all of them, or files cannot be locked, as on Windows, the name is random, and a killed process leaves the file
     behind.
     """
-    folder, name = os.path.split(path)
-    digest = blake2b(os.fsencode(name), digest_size=4).hexdigest()
-    names = [os.path.join(folder, f".{name[:40]}.{digest}-{number}.tmp") for number in range(MAX_TEMPORARIES)]
     with suppress(OSError):  # files cannot be locked here
-        for temporary in [] if ON_WINDOWS else names:
-            _remove_abandoned(temporary)
-        for temporary in [] if ON_WINDOWS else names:
+        _remove_abandoned(path)
+        for temporary in _temporary_names(path):
             if (file := _open_locked(temporary)) is not None:
                 return temporary, file
+    folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name[:40]}.{uuid4().hex}.tmp")
     return temporary, open(temporary, "xb")
+
+
+def _temporary_names(path: str) -> list[str]:
+    folder, name = os.path.split(path)
+    digest = blake2b(os.fsencode(name), digest_size=4).hexdigest()
+    numbers = range(0 if ON_WINDOWS else MAX_TEMPORARIES)
+    return [os.path.join(folder, f".{name[:40]}.{digest}-{number}.tmp") for number in numbers]
 
 
 def _open_locked(temporary: str) -> BinaryIO | None:
@@ -330,7 +338,7 @@ def _open_locked(temporary: str) -> BinaryIO | None:
     try:
         if _lock(file.fileno(), temporary):
             return file
-    except OSError:
+    except BaseException:
         os.unlink(temporary)
         file.close()
         raise
@@ -338,16 +346,18 @@ def _open_locked(temporary: str) -> BinaryIO | None:
     return None
 
 
-def _remove_abandoned(temporary: str) -> None:
-    try:
-        file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # there is none, or it is not ours
-        return
-    try:
-        if _lock(file, temporary):
-            os.unlink(temporary)
-    finally:
-        os.close(file)
+def _remove_abandoned(path: str) -> None:
+    """Remove the temporary files for this path that no process has locked. Raises: OSError where none can be."""
+    for temporary in _temporary_names(path):
+        try:
+            file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # there is none, or it is not ours, as a planted link
+            continue
+        try:
+            if _lock(file, temporary):
+                os.unlink(temporary)
+        finally:
+            os.close(file)
 
 
 def _lock(file: int, path: str) -> bool:

@@ -102,7 +102,7 @@ def _attempt(verb: str, number: signal.Signals, to_group: bool, moment: float, f
             return f"it does not end within {MAX_SECONDS} s"
         if orphans := command.orphans():
             return f"orphans: {orphans}"
-        lines = command.err.read_text().splitlines()
+        lines = [line for line in command.err.read_text().splitlines() if not line.startswith("open ")]  # the page
         unlike = _unlike(expected, _results(folder, command.out)) if code == 0 else []
     killed = number == signal.SIGKILL
     if code not in (0, -number if killed else 128 + number):
