@@ -11,6 +11,7 @@ from calibrant.errors import CorruptFileError
 
 DIGEST = "digest"  # the key in a record of JSON
 UNSEALED = b"blake2b:" + b"0" * 32  # stands in bytes until they are sealed
+SEALED_LINE = b"# To edit this copy, remove this line, its digest: "  # how the seal of a TOML file begins
 SEAL = re.compile(rb"blake2b:[0-9a-f]{32}")
 
 

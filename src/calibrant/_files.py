@@ -21,7 +21,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 
-from calibrant._digests import is_sealed
+from calibrant._digests import SEALED_LINE, is_sealed
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 ON_WINDOWS = os.name == "nt"
@@ -450,7 +450,7 @@ def read_small(path: str | os.PathLike[str]) -> bytes:
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
     content = read_small(path)
-    is_sealed(content.rstrip(), path)  # refuses a damaged copy of an experiment file
+    is_sealed(content, path, len(SEALED_LINE))  # refuses a damaged copy of an experiment file
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

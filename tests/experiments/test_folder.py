@@ -117,17 +117,18 @@ def test_title_figures_and_data_root(tmp_path: Path) -> None:
 
 
 def test_a_changed_copy_of_the_experiment_file_is_refused(tmp_path: Path) -> None:
-    """Its last line says how to edit it; copied onto itself it stays as it is. Digests elsewhere are none of it."""
+    """Its first line says how to edit it; copied onto itself it stays as it is. Digests elsewhere are none of it."""
     folder, source = ExperimentFolder(tmp_path), tmp_path / "sweep.toml"
     source.write_text(f"# blake2b:{'0' * 32}\ntitle = 'A'")
     folder.copy_experiment(source)
     copy = folder.experiment_file.read_text()
     folder.copy_experiment(folder.experiment_file)
     assert folder.experiment_file.read_text() == copy
-    folder.experiment_file.write_text(copy.replace("'A'", "'B'"))
-    with pytest.raises(CorruptFileError, match=r"experiment\.toml is damaged"):
-        folder.read_title()
-    folder.experiment_file.write_text(copy.replace("'A'", "'B'").rpartition("#")[0])
+    for damaged in (copy.replace("'A'", "'B'"), *(copy[:end] for end in (0, 20, 80, len(copy) - 4))):
+        folder.experiment_file.write_text(damaged)
+        with pytest.raises(CorruptFileError, match=r"experiment\.toml is damaged"):
+            folder.read_title()
+    folder.experiment_file.write_text(copy.replace("'A'", "'B'").partition("\n")[2])
     assert folder.read_title() == "B"
 
 

@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from calibrant._digests import is_sealed, with_seal
+from calibrant._digests import SEALED_LINE, UNSEALED, is_sealed, seal
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
-from calibrant.errors import InvalidInputError, MissingExtraError, NoDataError
+from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
 from calibrant.runs import (
     CURVES,
     RAW,
@@ -219,20 +219,23 @@ class ExperimentFolder:
         return root if isinstance(root, str | None) else self._refuse("root must be a string", root)
 
     def _read_file(self) -> dict[str, Any]:
-        return read_toml(self.experiment_file) if self.has_plan else {}
+        found = read_toml(self.experiment_file) if self.has_plan else {}
+        if self.has_plan and not found:
+            raise CorruptFileError(f"{self.experiment_file} is damaged: it has no runs")
+        return found
 
     def _refuse(self, rule: str, got: object) -> NoReturn:
         raise InvalidInputError(f"{self.experiment_file}: {rule}, got {got!r}")
 
     def copy_experiment(self, file: Path) -> None:
-        """Copy an experiment file into the folder, with its digest in a last line.
+        """Copy an experiment file into the folder, with its digest in a first line.
 
         Args:
             file: The file.
         """
         content = file.read_bytes()
-        if not is_sealed(content.rstrip(), file):  # as the copy itself is
-            content = b"".join(with_seal([content, b"\n# To edit this copy, remove this line, its digest: "])) + b"\n"
+        if not is_sealed(content, file, len(SEALED_LINE)):  # as the copy itself is
+            content = seal(SEALED_LINE + UNSEALED + b"\n" + content, len(SEALED_LINE))
         with atomic_write(self.experiment_file) as copy:
             copy.write(content)
 
