@@ -39,7 +39,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _stop_once(number: int, frame: FrameType | None) -> None:
     remember(number)
     set_handlers(_end)
-    if CAN_RETRY and _must_not_raise(frame):
+    # An extension module that is being imported may ignore an exception, and continue with half of a library.
+    if CAN_RETRY and _is_importing(frame):
         _retry(number)
     else:
         interrupt(number, frame)
@@ -57,13 +58,9 @@ def _print_stopped(number: int) -> None:
             os.write(2, f"calibrant: stopped by {signal.Signals(number).name}\n".encode())  # a handler must not print
 
 
-def _must_not_raise(frame: FrameType | None) -> bool:
-    """Whether a module is being imported or a worker started.
-
-    Extension modules may ignore an exception and continue with half of a library; half a worker prints a traceback.
-    """
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename.endswith(("<frozen importlib._bootstrap>", "popen_spawn_posix.py")):
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
         frame = frame.f_back
     return False

@@ -137,12 +137,9 @@ def absolute_url(url: str) -> str:
 
 def _expand(name: str) -> list[str]:
     filesystem, path = filesystem_of(name)
-    try:
-        if filesystem.isfile(path):  # also where its name has the characters of a glob
-            return [name]
-        folder = filesystem.isdir(path)
-    except TimeoutError as error:
-        raise read_error(name, error) from None
+    if filesystem.isfile(path):  # also where its name has the characters of a glob
+        return [name]
+    folder = filesystem.isdir(path)
     pattern = f"{glob.escape(path.rstrip('/'))}/**/*.parquet" if folder else path
     if isinstance(filesystem, LocalFileSystem):
         found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))

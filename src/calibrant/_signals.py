@@ -15,6 +15,8 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 REPEAT_SECONDS = 1.0  # closed terminals and batch systems send several signals at once, which are one request
 _received: int = signal.SIGINT  # the last one that was handled here
 _received_at = -REPEAT_SECONDS
+_n_blocked = 0  # how many `blocked_signals` the main thread is in
+_is_waiting = False  # whether a signal came there
 
 
 def exit_code() -> int:
@@ -37,9 +39,12 @@ def remember(number: int) -> None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """The handler that raises KeyboardInterrupt, as that of Python for SIGINT."""
+    """The handler that raises KeyboardInterrupt, as that of Python for SIGINT, or at the end of `blocked_signals`."""
+    global _is_waiting
     remember(number)
-    raise _SignalInterrupt
+    if not _n_blocked:
+        raise _SignalInterrupt
+    _is_waiting = True
 
 
 class StopRequest:
@@ -88,13 +93,20 @@ def set_handlers(handler: Handler) -> dict[int, Handler]:
 def blocked_signals() -> Iterator[None]:
     """Block the signals: processes that start here have them blocked until they decide otherwise.
 
-    A signal to all processes of a command would otherwise end its workers before the command can stop them.
+    A signal to all processes of a command would otherwise end its workers before the command can stop them, and one to
+    another thread of this process would leave a worker half started, which then prints a traceback.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    global _n_blocked, _is_waiting
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    _n_blocked += 1
     try:
         yield
     finally:
+        _n_blocked -= 1
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if _is_waiting and not _n_blocked:
+            _is_waiting = False
+            raise _SignalInterrupt
