@@ -19,12 +19,11 @@ from calibrant._files import (
     check_folder,
     check_output,
     data_folder,
-    filesystem_of,
-    first_line,
     hold_lock,
     make_folder,
     mark_png,
 )
+from calibrant._paths import filesystem_of, first_line
 from calibrant.calibrators import load_calibrator
 from calibrant.errors import CorruptFileError, InvalidInputError, ResourceError
 from calibrant.maxent import read_prior

@@ -19,7 +19,7 @@ from calibrant._checks import (
     check_probabilities,
     check_tensor,
 )
-from calibrant._files import first_line
+from calibrant._paths import first_line
 from calibrant.errors import InvalidInputError
 
 ArrayLike: TypeAlias = Any  # torch.Tensor, pyarrow.Array, or an argument of numpy.asarray

@@ -9,7 +9,8 @@ from typing import IO
 
 from PIL import Image
 
-from calibrant._files import first_line, open_at_once, read_error
+from calibrant._files import open_at_once, read_error
+from calibrant._paths import first_line
 from calibrant.errors import CalibrantError, CorruptFileError
 
 Image.init()

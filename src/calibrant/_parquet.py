@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._block_sums import BlockWriter, with_block_sums
-from calibrant._files import atomic_write, check_path, filesystem_of, first_line, read_error
+from calibrant._files import atomic_write, read_error
+from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32

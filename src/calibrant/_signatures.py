@@ -57,7 +57,7 @@ def _check(name: str, value: object, kind: Any) -> None:
         got = repr(value) if isinstance(value, SHOWN) else type(value).__name__
         raise InvalidInputError(f"{name} must be {wanted}, got {got}")
     if isinstance(value, str | PathLike) and any(get_origin(each) is PathLike for each in get_args(kind)):
-        from calibrant._files import check_path
+        from calibrant._paths import check_path
 
         check_path(name, value)
     if _from("torch", value) and hasattr(value, "layout"):

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from calibrant._arrays import list_matrix, load_npy
 from calibrant._checks import check_features16
-from calibrant._files import filesystem_of, first_line, read_error
+from calibrant._files import read_error
 from calibrant._parquet import open_parquet
+from calibrant._paths import filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 
 

@@ -27,8 +27,8 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from calibrant._checks import MAX_JOBS, check_integer
-from calibrant._files import first_line
 from calibrant._parquet import FilePart
+from calibrant._paths import first_line
 from calibrant._signals import STOP_SIGNALS, blocked_signals
 from calibrant.errors import CalibrantError, InvalidInputError, MissingExtraError, ResourceError
 

@@ -46,9 +46,9 @@ from calibrant._checks import (
     check_same_class_names,
     in_order,
 )
-from calibrant._files import filesystem_of
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
+from calibrant._paths import filesystem_of
 from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
 from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_instance, check_integer
-from calibrant._files import first_line
+from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
     check_feature_count,

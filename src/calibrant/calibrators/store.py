@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import atomic_write, check_path, read_bytes
+from calibrant._files import atomic_write, read_bytes
+from calibrant._paths import check_path
 from calibrant.errors import CorruptFileError, InvalidInputError
 
 VERSION_KEY, VERSION = "calibrant_calibrator", 1

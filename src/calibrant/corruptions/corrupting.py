@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 
 from calibrant._arrays import blocks
 from calibrant._checks import check_integer, check_tensor
-from calibrant._files import check_path
 from calibrant._names import check_choice
+from calibrant._paths import check_path
 from calibrant.corruptions.checks import check_images, check_keys
 from calibrant.corruptions.digital import jpeg_compression
 from calibrant.corruptions.draws import Draws

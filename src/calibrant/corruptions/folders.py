@@ -16,8 +16,9 @@ from torch import Tensor
 from calibrant._arrays import blocks
 from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._digests import dump_record, parse_record
-from calibrant._files import as_path, atomic_write, check_folder, make_folder, read_error
+from calibrant._files import atomic_write, check_folder, make_folder, read_error
 from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
+from calibrant._paths import as_path
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images

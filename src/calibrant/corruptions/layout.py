@@ -16,7 +16,8 @@ from torch import Tensor
 
 from calibrant._arrays import blocks
 from calibrant._digests import with_seal
-from calibrant._files import as_path, atomic_write, first_line, read_error
+from calibrant._files import atomic_write, read_error
+from calibrant._paths import as_path, first_line
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images

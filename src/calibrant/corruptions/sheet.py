@@ -6,7 +6,8 @@ from typing import Unpack
 
 from PIL import Image, ImageDraw, ImageFont
 
-from calibrant._files import as_path, atomic_write, check_output, check_path, mark_png
+from calibrant._files import atomic_write, check_output, mark_png
+from calibrant._paths import as_path, check_path
 from calibrant._signatures import checked
 from calibrant.corruptions.corrupting import CorruptOptions, corrupt, to_pillow
 from calibrant.corruptions.folders import decode_image

@@ -12,7 +12,8 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
-from calibrant._files import first_line, make_folder
+from calibrant._files import make_folder
+from calibrant._paths import first_line
 from calibrant._progress import Advance
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError, ResourceError
 

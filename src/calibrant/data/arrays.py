@@ -17,7 +17,8 @@ import calibrant
 from calibrant._arrays import load_npy
 from calibrant._checks import check_integer, check_label_range
 from calibrant._digests import is_sealed, with_seal
-from calibrant._files import atomic_write, first_line
+from calibrant._files import atomic_write
+from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.corruptions import corrupt
 from calibrant.data.base import SHIFT_SEED, DataSet, Split

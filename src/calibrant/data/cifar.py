@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import as_path, read_error
+from calibrant._files import read_error
 from calibrant._names import check_choice
+from calibrant._paths import as_path
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, NoDataError
 

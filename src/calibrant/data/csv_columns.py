@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import ConvertOptions, ParseOptions, read_csv
 
-from calibrant._files import first_line, read_error
+from calibrant._files import read_error
+from calibrant._paths import first_line
 from calibrant.errors import CorruptFileError
 
 INTEGER = r"^-?[0-9]{1,15}(\.0*)?$"  # pandas writes integers as 3.0 where one of them was missing

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import (
-    CONNECT_SECONDS,
-    READ_SECONDS,
-    atomic_write,
-    data_folder,
-    first_line,
-    hold_lock,
-    make_folder,
-    write_error,
-)
+from calibrant._files import atomic_write, data_folder, hold_lock, make_folder, write_error
+from calibrant._paths import CONNECT_SECONDS, READ_SECONDS, first_line
 from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.data.archives import unpack

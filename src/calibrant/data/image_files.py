@@ -13,8 +13,9 @@ from PIL import Image
 from torch import Tensor
 
 from calibrant._checks import MAX_IMAGE_SIZE, check_fits_int64, check_integer, check_label_range, check_tensor
-from calibrant._files import first_line, read_error
+from calibrant._files import read_error
 from calibrant._images import open_image
+from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.corruptions import Corrupt
 from calibrant.errors import InvalidInputError, NoDataError

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import data_folder, first_line
+from calibrant._files import data_folder
+from calibrant._paths import first_line
 from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.corruptions.severities import PARAMETERS

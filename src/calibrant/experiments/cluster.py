@@ -12,7 +12,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from calibrant._checks import check_integer, check_number, check_positive
-from calibrant._files import data_folder, first_line, make_folder, write_error
+from calibrant._files import data_folder, make_folder, write_error
+from calibrant._paths import first_line
 from calibrant.errors import CalibrantError, InterruptedRunError, InvalidInputError, ResourceError
 from calibrant.experiments.folder import RunOutcome
 from calibrant.experiments.tasks import STOP_SECONDS, RunProgress, RunTask, run_task

@@ -10,9 +10,10 @@ from typing import Literal
 import pyarrow as pa
 
 from calibrant._checks import MAX_JOBS, check_integer
-from calibrant._files import as_path, check_folder, hold_lock, make_folder
+from calibrant._files import check_folder, hold_lock, make_folder
 from calibrant._names import check_choice
 from calibrant._parquet import read_table
+from calibrant._paths import as_path
 from calibrant._signals import handle_signals, interrupt
 from calibrant._signatures import checked
 from calibrant.data import open_dataset

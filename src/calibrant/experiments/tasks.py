@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from calibrant._files import first_line, make_folder
+from calibrant._files import make_folder
+from calibrant._paths import first_line
 from calibrant._signals import StopRequest, handle_signals
 from calibrant.errors import CalibrantError, InterruptedRunError, NoDataError
 from calibrant.experiments.evaluate import EvaluationConfig, evaluate, is_evaluated

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from calibrant._checks import check_n_bins, check_tensor
-from calibrant._files import check_path, filesystem_of, first_line
 from calibrant._names import check_choice
+from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.integrations.transformers import LOGGED_METRICS, defined_scores  # which does not import transformers

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from calibrant._files import first_line
+from calibrant._paths import first_line
 from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions

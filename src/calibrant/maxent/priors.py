@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from calibrant._files import as_path, read_small
+from calibrant._files import read_small
+from calibrant._paths import as_path
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError
 from calibrant.maxent.checks import check_counts, check_prior

@@ -9,7 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 import calibrant
-from calibrant._files import check_output, check_path
+from calibrant._files import check_output
+from calibrant._paths import check_path
 from calibrant.audits import Audit, curves
 from calibrant.audits.advice import NEGLIGIBLE_ECE
 from calibrant.audits.temperature import TEMPERATURE_FOLDS

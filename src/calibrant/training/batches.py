@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from calibrant._files import first_line
+from calibrant._paths import first_line
 from calibrant._signals import STOP_SIGNALS, blocked_signals
 from calibrant.data import ImageFiles
 from calibrant.errors import CalibrantError, ResourceError

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from calibrant._files import first_line
+from calibrant._paths import first_line
 from calibrant.errors import CorruptFileError
 from calibrant.models import read_tensors, write_tensors
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from calibrant._files import first_line, make_folder
+from calibrant._files import make_folder
 from calibrant._names import check_choice
+from calibrant._paths import first_line
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 
 if TYPE_CHECKING:  # importing it takes seconds, which a plan or an evaluation need not wait

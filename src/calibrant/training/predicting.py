@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from calibrant._checks import check_instance
-from calibrant._files import as_path, check_folder, make_folder
+from calibrant._files import check_folder, make_folder
 from calibrant._names import check_choice
+from calibrant._paths import as_path
 from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import as_path
+from calibrant._paths import as_path
 from calibrant._signals import StopRequest, handle_signals
 from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset

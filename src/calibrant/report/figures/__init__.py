@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant._files import as_path
 from calibrant._names import check_choice
+from calibrant._paths import as_path
 from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW, ExperimentFolder
