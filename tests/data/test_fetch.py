@@ -288,7 +288,7 @@ def test_other_bytes_of_the_right_size_are_not_already_there(
 
 
 def test_a_silent_server_is_not_waited_for(listed: List, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("calibrant._files", "calibrant.data.fetch"):
+    for module in ("calibrant._paths", "calibrant.data.fetch"):
         monkeypatch.setattr(f"{module}.READ_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"

@@ -32,6 +32,15 @@ def test_a_head_of_other_classes_stays_random(tmp_path: Path) -> None:
     assert torch.equal(three.embed(images), ten.embed(images))
 
 
+def test_counts_of_batches_may_be_missing(tmp_path: Path) -> None:
+    model = build_model("small_convnet", 3, image_size=8)
+    weights = {name: tensor for name, tensor in model.state_dict().items() if "num_batches" not in name}
+    write_tensors(tmp_path / "old.safetensors", weights, {})
+    other = build_model("small_convnet", 3, image_size=8)
+    load_weights(other, tmp_path / "old.safetensors")
+    assert torch.equal(other.fc.weight, model.fc.weight)  # type: ignore[arg-type]
+
+
 def test_weights_of_another_model_and_damaged_files_are_refused(tmp_path: Path) -> None:
     model = build_model("mlp", 10, image_size=8, channels=1)
     path, weights = tmp_path / "w.safetensors", dict(model.state_dict())

@@ -253,7 +253,7 @@ def test_the_last_line_of_the_log_is_of_the_weights_that_are_kept(plain: Path) -
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"precision": "bf16"}, {"crop_padding": 0}, {"flip": True}],
+    [{"seed": 1}, {"precision": "bf16"}, {"crop_padding": 0}, {"flip": True}, {"train_sample": 500}],
     ids=lambda change: next(iter(change)),
 )
 def test_every_setting_does_something(tmp_path: Path, plain: Path, change: dict[str, Any]) -> None:

@@ -69,6 +69,7 @@ DEFAULTS = {
     "ema": None,
     "keep": "last",
     "patience": None,
+    "train_sample": None,
     "shifts": ("all",),
     "test_sample": None,
     "features": False,

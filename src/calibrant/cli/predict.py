@@ -24,8 +24,8 @@ def predict(
     Parameters
     ----------
     source
-        The folder of a trained run; or module:name of your own model: a torch module, a function that returns one,
-        or a function from images (float, n x c x h x w, normalised with mean and std 0.5) to logits.
+        The folder of a trained run; or file.py:name or module:name of your own model: a torch module, a function that
+        returns one, or a function from images (float, n x c x h x w, normalised with mean and std 0.5) to logits.
     splits
         What to predict: test, fog-3, fog for all of its severities, val+fog for the validation split under them; by
         default every split but the training one, and every shifted test.

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
+from torch import nn
+
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.models.base import Classifier, n_parameters
 from calibrant.models.densenet import DenseNet
-from calibrant.models.own import import_model
+from calibrant.models.own import build_own, find_builder, import_model
 from calibrant.models.resnet import BasicBlock, Bottleneck, ResNet
 from calibrant.models.small import MLP, SmallConvNet, SmallResNet
 from calibrant.models.timm import PREFIX, TimmClassifier
@@ -46,23 +48,31 @@ def check_model(name: str) -> str:
     """Check the name of a model.
 
     Args:
-        name: A name in `MODELS`, or timm: and the name of a model of timm.
+        name: A name in `MODELS`, timm: and the name of a model of timm, or file.py:name of a model of your own.
 
     Returns:
         The name.
 
     Raises:
         UnknownNameError: The name is not in `MODELS`.
+        NoDataError: Your own file cannot be imported, or has no such name.
+        InvalidInputError: Your own model cannot be built from n_classes, image_size and channels.
     """
-    return name if isinstance(name, str) and name.startswith(PREFIX) else check_choice("model", name, MODELS)
+    if name.startswith(PREFIX):
+        return name
+    if ":" not in name:
+        return check_choice("model", name, MODELS)
+    find_builder(name)
+    return name
 
 
 @checked
-def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> Classifier:
+def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3) -> nn.Module:
     """Build a model; its weights are drawn from torch's generator.
 
     Args:
-        name: A name in `MODELS`, or timm:NAME where timm is installed.
+        name: A name in `MODELS`, timm:NAME where timm is installed, or file.py:name of a class or function of your own
+            that is called with n_classes, image_size and channels and returns a module from images to logits.
         n_classes: The number of classes.
         image_size: The side of the images in pixels.
         channels: The channels of the images.
@@ -72,6 +82,7 @@ def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3
 
     Raises:
         UnknownNameError: there is no model of this name.
+        NoDataError: your own file cannot be imported, or has no such name.
         InvalidInputError: another argument breaks its rule.
         MissingExtraError: timm is not installed.
 
@@ -82,4 +93,6 @@ def build_model(name: str, n_classes: int, *, image_size: int, channels: int = 3
     """
     if check_model(name).startswith(PREFIX):
         return TimmClassifier(name.removeprefix(PREFIX), n_classes, image_size=image_size, channels=channels)
+    if ":" in name:
+        return build_own(name, n_classes, image_size=image_size, channels=channels)
     return MODELS[name](n_classes, image_size=image_size, channels=channels)

@@ -1,15 +1,19 @@
-"""A user's model, by its name in a Python module."""
+"""A user's model, by its name in a Python file or module: a trained one to predict with, or one to train."""
 
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.models.base import check_sizes
 
 
 @checked
@@ -17,29 +21,17 @@ def import_model(source: str) -> nn.Module | Callable[[Tensor], Tensor]:
     """Import a model from a Python module.
 
     Args:
-        source: module:name of a torch module, of a function without arguments that returns a model, or of a function
-            from images to logits. The current folder is searched first.
+        source: file.py:name or module:name of a torch module, of a function without arguments that returns a model, or
+            of a function from images to logits. The current folder is searched first.
 
     Returns:
         The model.
 
     Raises:
-        InvalidInputError: the source is not module:name, or names something else.
-        NoDataError: there is no such module, or no such name in it.
+        InvalidInputError: the source is not file.py:name or module:name, or names something else.
+        NoDataError: there is no such file or module, or no such name in it.
     """
-    module, _, name = source.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise InvalidInputError(f"a model of your own must be module:name, got {source}")
-    sys.path.insert(0, "")
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        raise NoDataError(f"{module} cannot be imported: {error}") from None
-    finally:
-        sys.path.remove("")
-    if not hasattr(found, name):
-        raise NoDataError(f"{module} has no {name}")
-    model: Any = getattr(found, name)
+    model = _find(source)
     if not isinstance(model, nn.Module) and callable(model):
         needy = _needs_arguments(model)
         if isinstance(model, type) and needy:
@@ -49,6 +41,70 @@ def import_model(source: str) -> nn.Module | Callable[[Tensor], Tensor]:
         raise InvalidInputError(f"{source} must be a model or a function, got {type(model).__name__}")
     checked: nn.Module | Callable[[Tensor], Tensor] = model
     return checked
+
+
+def find_builder(source: str) -> Callable[..., Any]:
+    """The class or function of a model to train, by file.py:name or module:name.
+
+    Raises:
+        InvalidInputError: it cannot be called with n_classes, image_size and channels.
+        NoDataError: there is no such file or module, or no such name in it.
+    """
+    build = _find(source)
+    try:
+        if isinstance(build, nn.Module):  # which can be called, with images
+            raise TypeError
+        signature(build).bind(2, image_size=32, channels=3)
+    except (TypeError, ValueError):
+        call = "(n_classes, image_size=..., channels=...)"
+        raise InvalidInputError(f"{source} must be a class or function to call with {call}") from None
+    builder: Callable[..., Any] = build
+    return builder
+
+
+def build_own(source: str, n_classes: int, *, image_size: int, channels: int = 3) -> nn.Module:
+    """A user's model to train, built by `find_builder`."""
+    check_sizes(n_classes, image_size, channels)
+    model = find_builder(source)(n_classes, image_size=image_size, channels=channels)
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"{source} must return a torch module, got {type(model).__name__}")
+    return model
+
+
+def _find(source: str) -> Any:
+    """What file.py:name or module:name stands for."""
+    where, _, name = source.rpartition(":")
+    is_file = where.endswith(".py")
+    if not all(part.isidentifier() for part in (*([] if is_file else where.split(".")), name)):
+        raise InvalidInputError(f"a model of your own must be file.py:name or module:name, got {source}")
+    found = _import_file(Path(where)) if is_file else _import_module(where)
+    if not hasattr(found, name):
+        raise NoDataError(f"{where} has no {name}")
+    return getattr(found, name)
+
+
+def _import_module(name: str) -> ModuleType:
+    sys.path.insert(0, "")
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise NoDataError(f"{name} cannot be imported: {error}") from None
+    finally:
+        sys.path.remove("")
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NoDataError(f"{path} is not there")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None  # of a name that ends in .py
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise NoDataError(f"{path} cannot be imported: {error}") from None
+    return module
 
 
 def _needs_arguments(function: Callable[..., Any]) -> bool:

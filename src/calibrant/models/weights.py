@@ -18,6 +18,7 @@ from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.models.base import Classifier
 
 TENSORS_METADATA_KEY = "calibrant"  # of our record in the header of a file
+COUNTER = ".num_batches_tracked"  # of batch normalisation, which training does not need; old files lack it
 SEAL_KEY = "seal"  # of the digest of the file, first in our record
 # The header is JSON after 8 bytes of its length, and begins with our record, as text.
 SEAL_START = 8 + len(rf'{{"__metadata__":{{"{TENSORS_METADATA_KEY}":"{{\"{SEAL_KEY}\": \"')
@@ -99,6 +100,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, An
     if others:
         tensors |= {name: own[name] for name in last}
     for name, tensor in own.items():
+        if name not in tensors and name.endswith(COUNTER):
+            tensors[name] = tensor
         if name not in tensors:
             raise InvalidInputError(f"{path} has no weight {name!r} of the model")
         if tensors[name].shape != tensor.shape:

@@ -55,6 +55,8 @@ class TrainingLoop:
         for name, split in (("train", self.train), (data.validation, self.validation)):
             if len(split) == 0:
                 raise NoDataError(f"{data.name} in {data.root} has no rows in {name}")
+        if settings.train_sample is not None:
+            self.train = self.train.sample(settings.train_sample)
         self.n_steps = steps_per_epoch(len(self.train), settings, fabric.world_size)
         self.criterion = build_criterion(settings, class_prior(self.train.labels, data.n_classes)).to(fabric.device)
         self.images = self.train.images

@@ -18,7 +18,7 @@ from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.data import DataSet, corruption_shifts, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
-from calibrant.models import Classifier, build_model, import_model, load_weights
+from calibrant.models import build_model, import_model, load_weights
 from calibrant.predictions import Predictions, check_replaceable
 from calibrant.runs import RunFolder, remedy
 from calibrant.shifts import Shift
@@ -261,7 +261,7 @@ def predict_model(
     """Write the predictions of your own model on splits and shifted tests of a data set.
 
     Args:
-        model: A model, or module:name of one; see :func:`calibrant.models.import_model`.
+        model: A model, or file.py:name or module:name of one; see :func:`calibrant.models.import_model`.
         data: The name of the data set.
         names: As in :func:`predict_run`.
         output: The folder to write to.
@@ -327,7 +327,7 @@ def _corruption(name: str) -> str:
     return Shift.parse(name).corruption if name in corruption_shifts() else name
 
 
-def new_model(settings: Settings, data: DataSet) -> Classifier:
+def new_model(settings: Settings, data: DataSet) -> nn.Module:
     model = build_model(settings.model, data.n_classes, image_size=data.image_size, channels=data.channels)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model

@@ -37,7 +37,7 @@ class Settings(BaseModel):
     image_size: Annotated[int, Field(ge=8)] | None = None
     """The side in pixels to which image files are resized."""
     model: str = "small_resnet"
-    """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, or timm:NAME."""
+    """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, timm:NAME, or your file.py:NAME."""
     weights: str | None = None
     """A safetensors file to start from; a last layer for other classes is ignored."""
     loss: str = "cross_entropy"
@@ -80,6 +80,8 @@ class Settings(BaseModel):
     """Which weights are saved: of the last epoch, or of the one with the best validation accuracy or NLL."""
     patience: PositiveInt | None = None
     """Stop after this many epochs without a better validation NLL."""
+    train_sample: PositiveInt | None = None
+    """Train on only this many of the training images: each class in proportion, the same ones for every seed."""
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
     test_sample: PositiveInt | None = None
