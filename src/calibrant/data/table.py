@@ -1,10 +1,10 @@
 """The table `DATASETS`, with an entry for each data set; `open_dataset` opens one."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from calibrant._names import check_choice
 from calibrant._signatures import checked
@@ -13,6 +13,7 @@ from calibrant.data import cifar, tiny_imagenet, wilds
 from calibrant.data.arrays import ArrayData
 from calibrant.data.base import DataSet
 from calibrant.data.embedded import FASHION_CLASSES, read_digits, read_fashion_mnist_mini
+from calibrant.data.extended import ExtendedData
 from calibrant.data.folder import ImageFolder
 from calibrant.data.idx import MNIST_FILES, read_mnist_files
 from calibrant.data.sources import DatasetInfo, Download, archive, cifar_c, plain_files, zenodo
@@ -214,22 +215,35 @@ def find_info(name: str) -> DatasetInfo:
 
 
 @checked
-def open_dataset(name: str, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> DataSet:
+def open_dataset(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    image_size: int | None = None,
+    hold_out: Literal["train", "test"] = "train",
+    test_folders: Sequence[str] = (),
+) -> DataSet:
     """Open a data set; nothing is read before a split is.
 
     Args:
         name: A name in `DATASETS`.
         root: The folder of the data sets; by default the environment variable CALIBRANT_DATA, or data.
         image_size: The side to which images in files are resized, if not that of the data set.
+        hold_out: Where validation images come from: "train" for the data set's own split, "test" for half of its test,
+            if a model was trained on all training images elsewhere.
+        test_folders: Folders below root with images in folders of the classes' names, each a further shifted test.
 
     Returns:
         The data set.
 
     Raises:
         UnknownNameError: there is no data set of this name.
+        InvalidInputError: two tests would have one name, or there is no test to halve.
 
     >>> digits = open_dataset("digits")
     >>> digits.n_classes, len(digits.split("test")), digits.split("fog-3").images.shape
     (10, 600, torch.Size([600, 1, 8, 8]))
     """
-    return DATASETS[check_choice("data", name, DATASETS)].opens(root, image_size=image_size)
+    base = DATASETS[check_choice("data", name, DATASETS)].opens(root, image_size=image_size)
+    halve_test = check_choice("hold_out", hold_out, ("train", "test")) == "test"
+    return ExtendedData(base, test_folders, halve_test=halve_test) if halve_test or test_folders else base

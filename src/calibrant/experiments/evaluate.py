@@ -12,7 +12,7 @@ import torch
 import calibrant
 from calibrant._parquet import open_parquet
 from calibrant.calibrators import CALIBRATORS, LeaveOneShiftOut
-from calibrant.data import DataSet, corruption_shifts, open_dataset
+from calibrant.data import DataSet, corruption_shifts
 from calibrant.errors import CalibrantError
 from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import reliability_bins
@@ -22,7 +22,7 @@ from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
 from calibrant.shifts import Shift
 from calibrant.training.predicting import Predictor, select_splits
 from calibrant.training.results import score_rows, split_columns, write_rows
-from calibrant.training.settings import Settings
+from calibrant.training.settings import Settings, open_data
 
 RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
@@ -78,7 +78,7 @@ def evaluate(key: RunKey, settings: Settings, run: RunFolder, config: Evaluation
     The rows of a calibrator that cannot be fitted, as a temperature where every validation row is correct, have no
     values. Raises: CorruptFileError where a file of predictions is damaged.
     """
-    data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+    data = open_data(settings)
     validation = [data.validation, *(f"{data.validation}+{shift}" for shift in config.corrupted_validation)]
     tests = evaluated_tests(data, settings)
     if not all(run.prediction(name).is_file() for name in (*validation, *tests)):

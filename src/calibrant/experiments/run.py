@@ -16,7 +16,6 @@ from calibrant._parquet import read_table
 from calibrant._paths import as_path
 from calibrant._signals import handle_signals, interrupt
 from calibrant._signatures import checked
-from calibrant.data import open_dataset
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
 from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
@@ -26,9 +25,17 @@ from calibrant.metrics.table import check_metrics
 from calibrant.runs import CURVES, ROWS, RunKey, remedy
 from calibrant.training.folder import check_files, check_same_settings
 from calibrant.training.predicting import select_splits
-from calibrant.training.settings import Settings
+from calibrant.training.settings import Settings, open_data
 
 DEFAULT_JOBS = 8  # processes by default
+SPLIT_SETTINGS = (
+    "data",
+    "root",
+    "image_size",
+    "hold_out",
+    "test_folders",
+    "shifts",
+)  # they decide which tests there are
 
 RunState = Literal["done", "started", "to do"]
 RunTables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done
@@ -138,7 +145,7 @@ def plan_experiment(
     begun = {path.name for path in folder.path.glob("*")}  # of 100,000 runs, few need a look at their files
     seen: set[tuple[object, ...]] = set()
     for key, settings in experiment.runs.items():
-        source = settings.data, settings.root, settings.image_size, settings.shifts
+        source = tuple(getattr(settings, name) for name in SPLIT_SETTINGS)
         if source not in seen:
             _check_data(key, settings, experiment)
             seen.add(source)
@@ -153,7 +160,7 @@ def plan_experiment(
 def _check_data(key: RunKey, settings: Settings, experiment: Experiment) -> None:
     """Check shifts and metrics against the data set, unless its files are missing."""
     with suppress(NoDataError):
-        data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+        data = open_data(settings)
         select_splits(data, settings.shifts or ("none",), f"shift of {key.name}")
         check_metrics(experiment.metrics, data.n_classes)
 

@@ -19,6 +19,7 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2)),
     "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3)),
     "densenet121": DenseNet,
+    "narrow_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), widths=(16, 32, 64, 128)),
     "small_resnet": SmallResNet,
     "small_convnet": SmallConvNet,
     "mlp": MLP,

@@ -26,7 +26,7 @@ from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
 from calibrant.training.folder import read_run_settings
 from calibrant.training.outputs import ModelLike, model_outputs
-from calibrant.training.settings import Settings
+from calibrant.training.settings import Settings, open_data
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -80,7 +80,7 @@ class Predictor:
         settings = read_run_settings(run)
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
-        data = open_dataset(settings.data, root or settings.root, image_size=settings.image_size)
+        data = open_data(settings, root)
         model = new_model(settings, data)
         with remedy("remove it, and calibrant train or run with the same settings makes it again"):
             record = load_weights(model, run.weights)

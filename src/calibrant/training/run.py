@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from calibrant._paths import as_path
 from calibrant._signals import StopRequest, handle_signals
 from calibrant._signatures import checked
-from calibrant.data import DataSet, corruption_shifts, open_dataset
+from calibrant.data import DataSet, corruption_shifts
 from calibrant.errors import CalibrantError, InterruptedRunError
 from calibrant.models import load_weights
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
@@ -20,7 +20,7 @@ from calibrant.training.folder import open_run_folder
 from calibrant.training.loop import TrainingLoop
 from calibrant.training.predicting import Predictor, PredictProgress, model_metadata, new_model, select_splits
 from calibrant.training.results import write_metrics
-from calibrant.training.settings import Settings, check_settings, run_key
+from calibrant.training.settings import Settings, check_settings, open_data, run_key
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -56,7 +56,7 @@ def train(
     run, callback = RunFolder(as_path("folder", folder)), callback or TrainingCallback()
     try:
         check_settings(settings)
-        data = open_dataset(settings.data, settings.root, image_size=settings.image_size)
+        data = open_data(settings)
         shifts = select_splits(data, settings.shifts, "shift") if settings.shifts else []
         names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)

@@ -12,6 +12,9 @@ from calibrant.runs import RunKey
 from calibrant.training.recipes import RECIPES, SMALL_RECIPE
 from calibrant.training.toml import as_calibrant_error
 
+if TYPE_CHECKING:
+    from calibrant.data import DataSet
+
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]  # float32 ends at 3.4e38
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
@@ -37,7 +40,8 @@ class Settings(BaseModel):
     image_size: Annotated[int, Field(ge=8)] | None = None
     """The side in pixels to which image files are resized."""
     model: str = "small_resnet"
-    """The model: resnet18, resnet50, densenet121, small_resnet, small_convnet, mlp, timm:NAME, or your file.py:NAME."""
+    """The model: resnet18, resnet50, densenet121, narrow_resnet, small_resnet, small_convnet, mlp, timm:NAME, or NAME
+    of a model of your own as file.py:NAME."""
     weights: str | None = None
     """A safetensors file to start from; a last layer for other classes is ignored."""
     loss: str = "cross_entropy"
@@ -82,8 +86,12 @@ class Settings(BaseModel):
     """Stop after this many epochs without a better validation NLL."""
     train_sample: PositiveInt | None = None
     """Train on only this many of the training images: each class in proportion, the same ones for every seed."""
+    hold_out: Literal["train", "test"] = "train"
+    """Where validation images come from: the data set's split, or half of its test, for weights that saw all others."""
     shifts: Annotated[tuple[str, ...], Field(strict=False)] = ("all",)
     """The shifted tests to predict: all, none, or names as fog-3, or fog for its five severities."""
+    test_folders: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Folders below root with images in folders of the classes' names: each is a further shifted test."""
     test_sample: PositiveInt | None = None
     """Predict only this many images of each test and of corrupted validation images: the same ones in each."""
     features: bool = False
@@ -161,6 +169,19 @@ def validate_settings(values: dict[str, Any], prefix: str) -> Settings:
         return Settings(**values)
     except (InvalidInputError, UnknownNameError) as error:
         raise type(error)(f"{prefix}{error}") from None
+
+
+def open_data(settings: Settings, root: str | None = None) -> "DataSet":
+    """The data set of the settings; root overrides theirs."""
+    from calibrant.data import open_dataset
+
+    return open_dataset(
+        settings.data,
+        root or settings.root,
+        image_size=settings.image_size,
+        hold_out=settings.hold_out,
+        test_folders=settings.test_folders,
+    )
 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:
