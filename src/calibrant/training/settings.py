@@ -185,10 +185,11 @@ def open_data(settings: Settings, root: str | None = None) -> "DataSet":
 
 
 def run_key(settings: Settings, variant: str = "") -> RunKey:
-    """The key of the run with these settings."""
+    """The key of the run with these settings; a model of your own has its name there, without the file."""
+    file, _, name = settings.model.rpartition(":")
     return RunKey(
         data=settings.data,
-        model=settings.model,
+        model=settings.model if file == "timm" else name,
         loss=settings.loss,
         variant=variant,
         label_smoothing=settings.label_smoothing,
