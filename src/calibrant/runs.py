@@ -1,5 +1,6 @@
 """A run in files: its key, its folder, and the columns of its rows and curves; without torch."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,19 @@ from calibrant.errors import CorruptFileError, InvalidInputError
 RAW = "none"  # the calibrator of predictions that are not calibrated
 UNSHIFTED = "none"  # the shift of the unshifted test
 REMOVE_IT = "remove it, and the same command makes it again (so does run --redo)"  # a remedy
+
+
+ENSEMBLE = re.compile(r"(?:^|_)ensemble(\d+)$")  # the end of the variant of an ensemble: ensemble3, or global_ensemble3
+
+
+def split_variant(variant: str) -> tuple[str, int]:
+    """The variant of the members of an ensemble, and their number; 0 if it is that of a run.
+
+    >>> split_variant("global_ensemble3"), split_variant("global")
+    (('global', 3), ('global', 0))
+    """
+    found = ENSEMBLE.search(variant)
+    return (variant[: found.start()], int(found[1])) if found else (variant, 0)
 
 
 class RunKey(NamedTuple):
@@ -49,6 +63,10 @@ class RunKey(NamedTuple):
     def kind(self) -> tuple[str, str, str, str, float]:
         """The key without the seed."""
         return self[:5]
+
+    def ensemble(self, n_members: int) -> "RunKey":
+        """The key of the ensemble over the seeds of runs of this kind."""
+        return self._replace(variant=f"{self.variant}_ensemble{n_members}".removeprefix("_"), seed=0)
 
     def columns(self) -> dict[str, Any]:
         """The columns of its rows: its name, then the key."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from filelock import FileLock
 
+from calibrant import Predictions, score
 from calibrant._files import _open_temporary
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError, UnknownNameError
@@ -449,3 +450,36 @@ def test_a_stop_between_two_runs_stops_the_sweep(tmp_path: Path, name: str) -> N
     assert not (folder / NAMES[1]).exists()
     done = name == "evaluate"  # what is done can be looked at
     assert (runs_in(folder), (folder / NAMES[0] / "DONE").exists()) == ([NAMES[0]] if done else [], done)
+
+
+# Ensembles
+
+
+def test_an_ensemble_is_the_mean_of_its_members(tmp_path: Path) -> None:
+    grid, asked = {"loss": ["focal", "poly"], "seed": [3, 5]}, {"ensembles": True, "settings": SHORT}
+    folder, names = tmp_path / "sweep", ("digits-mlp-focal-3", "digits-mlp-focal-5")
+    assert sweep(folder, grid, **asked).failures == ()
+    rows = {(row["run"], row["split"], row["calibrator"], row["metric"]): row for row in read_rows(folder).to_pylist()}
+    ensemble = "digits-mlp-focal-ensemble2-0"
+    for name in ("test", "fog-3"):
+        members = [Predictions.load(folder / member / "predictions" / f"{name}.parquet") for member in names]
+        mean = Predictions.from_probs(sum(one.logits.double().softmax(1) for one in members) / 2, members[0].labels)
+        assert rows[ensemble, name, "none", "nll"]["value"] == pytest.approx(score(mean).nll, rel=1e-5)
+    assert rows[ensemble, "test", "temperature", "ece"]["value"] is not None
+    assert {key.name for key in ExperimentFolder(folder).read_plan()} == {run for run, *_ in rows}
+    # an ensemble is made again where a member was
+    plan = plan_of(folder, grid, **asked)
+    assert plan.remaining() == []
+    shutil.rmtree(folder / names[1])
+    left = [key.name for key in plan_of(folder, grid, **asked).remaining()]
+    assert left == [names[1], ensemble]
+    before = (folder / ensemble / "metrics.parquet").read_bytes()
+    assert sweep(folder, grid, **asked).n_done == 6
+    assert (folder / ensemble / "metrics.parquet").read_bytes() == before
+
+
+def test_an_ensemble_waits_for_all_its_members(tmp_path: Path) -> None:
+    grid, asked = {"loss": "focal", "seed": [0, 1]}, {"ensembles": True, "settings": SHORT}
+    plan = plan_of(tmp_path / "sweep", grid, only={"seed": "0"}, **asked)
+    result = run_plan(plan, write_sweep(tmp_path / "sweep.toml", grid, **asked))
+    assert (result.n_done, result.missing) == (1, ("digits-mlp-focal-1", "digits-mlp-focal-ensemble2-0"))

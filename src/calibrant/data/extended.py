@@ -1,6 +1,7 @@
 """A data set with further tests in folders of images, or with validation images out of its test."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from calibrant.data.base import DataSet, Split, corruption_shifts
@@ -67,4 +68,4 @@ class ExtendedData(DataSet):
             hint=f"put files {', '.join(IMAGE_SUFFIXES)} there",
             every_class=False,
         )
-        return Split(images, labels, {"file": images.names})
+        return Split(replace(images, channels=self.channels), labels, {"file": images.names})

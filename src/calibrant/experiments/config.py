@@ -88,6 +88,8 @@ class Experiment(StrictModel):
     calibration_shifts: Names = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
     """Corruptions of validation images for calibrators that are fitted to shifted rows; for a test under one of them
     the calibrator is fitted without it."""
+    ensembles: bool = False
+    """Whether each loss also has the ensemble over its seeds, with the mean of their probabilities."""
     metrics: Names = PAPER_METRICS
     """The metrics of every test."""
     intervals: Names = ("accuracy", "ece")
@@ -110,6 +112,14 @@ class Experiment(StrictModel):
             UnknownNameError: There is no such data set, model or loss.
         """
         return _expand_grids(self)
+
+    @cached_property
+    def members(self) -> dict[RunKey, tuple[RunKey, ...]]:
+        """The runs of each ensemble, which differ in their seeds; none if the experiment has no ensembles."""
+        kinds: dict[tuple[object, ...], list[RunKey]] = {}
+        for key in self.runs if self.ensembles else ():
+            kinds.setdefault(key.kind, []).append(key)
+        return {keys[0].ensemble(len(keys)): tuple(keys) for keys in kinds.values() if len(keys) > 1}
 
 
 KNOWN_KEYS = {

@@ -1,6 +1,8 @@
 """Evaluation of a trained run: rows and curves of every test, uncalibrated and with each calibrator."""
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from json import dumps
 from typing import Any
@@ -13,7 +15,7 @@ import calibrant
 from calibrant._parquet import open_parquet
 from calibrant.calibrators import CALIBRATORS, LeaveOneShiftOut
 from calibrant.data import DataSet, corruption_shifts
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import reliability_bins
 from calibrant.metrics.ranking import risk_coverage_curve
@@ -27,6 +29,7 @@ from calibrant.training.settings import Settings, open_data
 RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
 FORMAT = 5  # of the files: raise it when their content changes
+NORMS = ("feature_norm", "logit_norm")
 DIGEST = b"evaluation"  # the key of the digest in the metadata of the files
 
 
@@ -44,10 +47,15 @@ class EvaluationConfig:
         intervals = tuple(name for name in experiment.intervals if name in experiment.metrics)
         return cls(experiment.calibrators, experiment.calibration_shifts, experiment.metrics, intervals)
 
-    def digest(self, key: RunKey) -> bytes:
-        """A hash of run, configuration and version: files with another one are evaluated again."""
-        content = dumps([calibrant.__version__, FORMAT, asdict(self), key]).encode()
-        return blake2b(content, digest_size=8).hexdigest().encode()
+    def digest(self, key: RunKey, members: Sequence[RunFolder] = ()) -> bytes:
+        """A hash of run, configuration and version, and of the rows of the members of an ensemble.
+
+        Files with another one are evaluated again.
+        """
+        found = blake2b(dumps([calibrant.__version__, FORMAT, asdict(self), key]).encode(), digest_size=8)
+        for member in members:
+            found.update(member.metrics.read_bytes())
+        return found.hexdigest().encode()
 
     @property
     def corrupted_validation(self) -> list[str]:
@@ -57,8 +65,10 @@ class EvaluationConfig:
         return [shift for shift in corruption_shifts() if Shift.parse(shift).corruption in wanted]
 
 
-def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig) -> bool:
-    """Whether the run has rows and curves of this configuration."""
+def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig, members: Sequence[RunFolder] = ()) -> bool:
+    """Whether the run, or the ensemble of members, has rows and curves of this configuration."""
+    if not all(member.metrics.is_file() for member in members):
+        return False
     for path in (run.metrics, run.curves):
         if not path.is_file():
             return False
@@ -67,39 +77,59 @@ def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig) -> bool:
                 metadata = file.schema_arrow.metadata or {}
         except CalibrantError:
             return False
-        if metadata.get(DIGEST) != config.digest(key):
+        if metadata.get(DIGEST) != config.digest(key, members):
             return False
     return True
 
 
-def evaluate(key: RunKey, settings: Settings, run: RunFolder, config: EvaluationConfig) -> tuple[str, ...]:
+def evaluate(
+    key: RunKey, settings: Settings, run: RunFolder, config: EvaluationConfig, members: Sequence[RunFolder] = ()
+) -> tuple[str, ...]:
     """Score every test of a trained run, and write its rows and curves; returns why calibrators could not be fitted.
 
     The rows of a calibrator that cannot be fitted, as a temperature where every validation row is correct, have no
-    values. Raises: CorruptFileError where a file of predictions is damaged.
+    values. The predictions of an ensemble are the mean of its members'. Raises: CorruptFileError where a file of
+    predictions is damaged.
     """
     data = open_data(settings)
     validation = [data.validation, *(f"{data.validation}+{shift}" for shift in config.corrupted_validation)]
     tests = evaluated_tests(data, settings)
-    if not all(run.prediction(name).is_file() for name in (*validation, *tests)):
+    if not members and not all(run.prediction(name).is_file() for name in (*validation, *tests)):
         predictor = Predictor.of_run(run.path, root=settings.root, device=settings.device)
         predictor.write([*validation, *tests], run.predictions, skip=True)
         run.mark_done()
-    fits = LeaveOneShiftOut(Predictions.concat(Predictions.load(run.prediction(name)) for name in validation))
+
+    def load(name: str) -> Predictions:
+        return average([Predictions.load(source.prediction(name)) for source in members or (run,)])
+
+    fits = LeaveOneShiftOut(Predictions.concat(map(load, validation)))
     failures: dict[str, None] = {}  # an ordered set
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for name in tests:
-        test = Predictions.load(run.prediction(name))
+        test = load(name)
         for calibrator in (RAW, *config.calibrators):
             calibrated = test if calibrator == RAW else _calibrate(fits, calibrator, test, failures)
             shared = key.columns() | split_columns(name, test, data) | {"calibrator": calibrator}
             rows += [shared | found for found in _values(calibrated, config, raw=calibrator == RAW)]
             curves += [] if calibrated is None else [shared | point for point in _points(calibrated)]
-    metadata = {DIGEST: config.digest(key)}
+    metadata = {DIGEST: config.digest(key, members)}
     write_rows(run.metrics, rows, ROWS, metadata)
     write_rows(run.curves, curves, CURVES, metadata)
     return tuple(failures)
+
+
+def average(members: Sequence[Predictions]) -> Predictions:
+    """Predictions with the mean of the members' probabilities; the norms of one member are left out."""
+    first, *others = members
+    if not others:
+        return first
+    if any(not torch.equal(member.labels, first.labels) for member in others):
+        raise InvalidInputError("the members of an ensemble must have the same rows, got others")
+    log_probs = torch.stack([member.logits.double().log_softmax(1) for member in members])
+    mean = log_probs.logsumexp(0) - math.log(len(members))
+    kept = [name for name in first.columns.column_names if name not in NORMS]
+    return replace(first, logits=mean.to(first.logits.dtype), columns=first.columns.select(kept), features=None)
 
 
 def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:
@@ -123,7 +153,7 @@ def _values(test: Predictions | None, config: EvaluationConfig, *, raw: bool) ->
     metrics = dict.fromkeys((*config.metrics, "accuracy", "confidence"))
     if test is None:
         return [{"metric": name, "value": None} for name in metrics]
-    norms = [name for name in ("feature_norm", "logit_norm") if raw and name in test.columns.column_names]
+    norms = [name for name in NORMS if raw and name in test.columns.column_names]
     means = [{"metric": name, "value": pc.mean(test.column(name)).as_py()} for name in norms]
     return score_rows(test, metrics, config.intervals) + means
 

@@ -181,7 +181,7 @@ class ExperimentFolder:
         """Read the runs of the experiment file.
 
         Returns:
-            The keys of the runs, in the order of the file.
+            The keys of the runs, in the order of the file, then those of the ensembles.
 
         Raises:
             NoDataError: There is no experiment file.
@@ -196,7 +196,8 @@ class ExperimentFolder:
             from calibrant.experiments.config import read_experiment
         except ImportError:
             raise MissingExtraError(f"reading {self.experiment_file}", "train") from None
-        return list(read_experiment(self.experiment_file).runs)
+        experiment = read_experiment(self.experiment_file)
+        return [*experiment.runs, *experiment.members]
 
     def read_title(self) -> str:
         """The title of the experiment file; empty where it has none or there is no file."""

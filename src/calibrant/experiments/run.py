@@ -1,7 +1,7 @@
 """Experiments: the plan of the runs, the runs, and one table of their rows."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
 from calibrant.experiments.folder import ExperimentFolder, RunOutcome
 from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
-from calibrant.runs import CURVES, ROWS, RunKey, remedy
+from calibrant.runs import CURVES, ROWS, RunFolder, RunKey, remedy
 from calibrant.training.folder import check_files, check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings, open_data
@@ -51,15 +51,26 @@ class ExperimentPlan:
     chosen: tuple[RunKey, ...]
 
     def tasks(self, *, redo: bool = False) -> list[RunTask]:
-        """The runs to do: started ones first, then seed by seed, which makes half a sweep comparable.
+        """The runs to do: started ones first, then seed by seed, which makes half a sweep comparable; then ensembles.
 
         redo: also finished runs, whose files may be damaged.
         """
         keys = self.remaining(redo=redo)
         keys.sort(key=lambda key: (self.states[key] != "started", key.seed))
         folder = ExperimentFolder(Path(os.path.abspath(self.folder.path)))
-        runs, config = self.experiment.runs, EvaluationConfig.of(self.experiment)
-        return [RunTask(key, runs[key], folder.run(key.name), config, redo) for key in keys]
+        config = EvaluationConfig.of(self.experiment)
+        return [
+            RunTask(key, self.settings_of(key), folder.run(key.name), config, redo, self.members_of(key, folder))
+            for key in keys
+        ]
+
+    def settings_of(self, key: RunKey) -> Settings:
+        """The settings of a run, or of the first member of an ensemble."""
+        return self.experiment.runs[self.experiment.members.get(key, (key,))[0]]
+
+    def members_of(self, key: RunKey, folder: ExperimentFolder) -> tuple[RunFolder, ...]:
+        """The folders of the members of an ensemble; none of a run."""
+        return tuple(folder.run(member.name) for member in self.experiment.members.get(key, ()))
 
     def remaining(self, *, redo: bool = False) -> list[RunKey]:
         """The keys of the runs to do."""
@@ -154,6 +165,10 @@ def plan_experiment(
             check_same_settings(run, settings)
             done = run.is_done and is_evaluated(key, run, config)
             states[key] = "done" if done else "started" if run.config.exists() else "to do"
+    for key, members in experiment.members.items():
+        known = all(states[member] == "done" for member in members)
+        runs = [folder.run(member.name) for member in members]
+        states[key] = "done" if known and is_evaluated(key, folder.run(key.name), config, runs) else "to do"
     return ExperimentPlan(experiment, folder, states, _select_runs(states, only or {}))
 
 
@@ -236,7 +251,7 @@ def run_plan(
             with suppress(CorruptFileError) if key.name in keys else nullcontext():
                 _add(plan, tables, key)
         with handle_signals(interrupt):
-            outcomes = backend(tasks, progress)
+            outcomes = _in_order(backend, tasks, progress)
             try:
                 for outcome in outcomes:
                     folder.append_log(outcome)
@@ -257,6 +272,15 @@ def run_plan(
         return _finish(plan, tables, failures)
 
 
+def _in_order(backend: Backend, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:
+    """The outcomes of the runs, then of the ensembles whose members are all done by now."""
+    yield from backend([task for task in tasks if not task.members], progress)
+    ensembles = [task for task in tasks if task.members]
+    ready = [task for task in ensembles if all(member.is_done and member.metrics.is_file() for member in task.members)]
+    if ready:
+        yield from backend(ready, progress)
+
+
 def _finish(plan: ExperimentPlan, tables: RunTables, failures: list[RunOutcome]) -> ExperimentResult:
     """Gather the rows, also of runs whose outcome was not awaited."""
     failed = {outcome.run for outcome in failures}
@@ -271,7 +295,7 @@ def _finish(plan: ExperimentPlan, tables: RunTables, failures: list[RunOutcome])
 def _add(plan: ExperimentPlan, tables: RunTables, key: RunKey) -> None:
     """Read rows and curves of a run, if it is done. Raises: CorruptFileError."""
     run = plan.folder.run(key.name)
-    if is_evaluated(key, run, EvaluationConfig.of(plan.experiment)):
+    if is_evaluated(key, run, EvaluationConfig.of(plan.experiment), plan.members_of(key, plan.folder)):
         tables[key] = _read(run.metrics, ROWS), _read(run.curves, CURVES)
 
 

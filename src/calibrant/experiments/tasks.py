@@ -35,6 +35,7 @@ class RunTask:
     folder: RunFolder  # its path is absolute
     config: EvaluationConfig
     redo: bool = False  # make damaged files again
+    members: tuple[RunFolder, ...] = ()  # of an ensemble, which is evaluated only
 
     @property
     def name(self) -> str:
@@ -77,6 +78,9 @@ def run_task(task: RunTask, progress: RunProgress | None = None) -> RunOutcome:
 
 
 def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
+    if task.members:
+        make_folder(task.folder.path)
+        return evaluate(task.key, task.settings, task.folder, task.config, task.members)
     if task.redo:
         remove_damaged(task.folder)
     elif task.folder.is_done and is_evaluated(task.key, task.folder, task.config):

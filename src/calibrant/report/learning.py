@@ -24,6 +24,7 @@ from calibrant.report.style import (
     loss_label,
     loss_sort_key,
 )
+from calibrant.runs import split_variant
 
 MAX_CONSTRAINTS = 2  # of a loss whose moments are drawn: those that end farthest from their targets
 CONSTRAINT_NAMES = {
@@ -83,8 +84,8 @@ def read_learning_curves(
     broken: list[str] = []
     without: list[str] = []
     undefined: list[str] = []
-    unsmoothed = [(name, run) for name, run in runs.items() if run.label_smoothing == 0]
-    for name, run in sorted(unsmoothed, key=lambda item: run_sort_key(item[1])):
+    trained = [item for item in runs.items() if item[1].label_smoothing == 0 and not split_variant(item[1].variant)[1]]
+    for name, run in sorted(trained, key=lambda item: run_sort_key(item[1])):
         records, n_broken = folder.run(name).read_log()
         epochs = [_epoch(record) for record in records]
         # of an epoch that was repeated after an interruption, the last record counts

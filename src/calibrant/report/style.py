@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from calibrant.metrics.table import METRICS, Quantity
+from calibrant.runs import split_variant
 
 Dash = tuple[float, ...]  # lengths of line and gap in pixels, in turn
 
@@ -57,12 +58,13 @@ LOSS_ORDER: tuple[str, ...] = tuple(STYLES)
 def loss_label(loss: str, variant: str = "", label_smoothing: float = 0.0) -> str:
     """The label of a loss in tables and legends; an unknown loss keeps its name.
 
-    >>> loss_label("maxent_mean", "global"), loss_label("focal", label_smoothing=0.01)
-    ('MaxEnt M (global)', 'Focal + LS 0.01')
+    >>> loss_label("maxent_mean", "global"), loss_label("focal", label_smoothing=0.01), loss_label("focal", "ensemble3")
+    ('MaxEnt M (global)', 'Focal + LS 0.01', 'Focal × 3')
     """
     name = STYLES[loss].label if loss in STYLES else loss
+    own, n_members = split_variant(variant)
     smoothed = f" + LS {label_smoothing:g}" if label_smoothing else ""
-    return f"{name} ({variant}){smoothed}" if variant else f"{name}{smoothed}"
+    return f"{name}{f' ({own})' if own else ''}{smoothed}{f' × {n_members}' if n_members else ''}"
 
 
 def line_style(loss: str, variant: str = "") -> Style:
