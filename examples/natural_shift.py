@@ -11,17 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from public_resnet import load
-from public_resnet_shift import (
-    BEST,
-    MAIN,
-    NO_FEATURES,
-    SAME_PRIOR,
-    add_options,
-    predict,
-    with_best_temperature,
-    without_features,
-)
+from public_resnet import CifarResNet
+from public_resnet_shift import add_options, load_all, predict, with_best_temperature, without_features
 from rich.progress import track
 
 import calibrant as cb
@@ -71,11 +62,11 @@ def convert(folder: Path, output: Path) -> None:
             small.save(output / name / f"{file.stem}.png")
 
 
-def predict_photographs(weights: Path, data: DataSet, folder: Path) -> cb.Predictions:
+def predict_photographs(model: CifarResNet, data: DataSet, folder: Path) -> cb.Predictions:
     files = sorted(folder.glob("*/*.png"))
     labels = torch.tensor([data.class_names.index(file.parent.name) for file in files])
     split = Split(torch.stack([read_image(file, SIZE) for file in files]), labels)
-    logits, _, features = model_outputs(new_fabric(), load(weights), split, data, workers=0, features=True)
+    logits, _, features = model_outputs(new_fabric(), model, split, data, workers=0, features=True)
     names = [file.stem for file in files]
     return cb.Predictions.from_logits(
         logits, labels, features=features, columns={"photograph": names}, class_names=data.class_names
@@ -83,14 +74,16 @@ def predict_photographs(weights: Path, data: DataSet, folder: Path) -> cb.Predic
 
 
 def methods(validation: cb.Predictions) -> dict[str, Method]:
-    """Fits to clean and corrupted images of CIFAR-10; they see the photographs, but no label of them."""
+    """Of fits to clean and corrupted images of CIFAR-10; all but the last see no label of a photograph."""
+    no_features = without_features(validation)
     return {
-        "identity": lambda rows: rows,
-        "temperature": cb.TemperatureScaling.fit(validation.where(corruption="none")).calibrate,
-        "set_temperature": SetTemperature.fit(validation).calibrate,
-        NO_FEATURES: SetTemperature.fit(without_features(validation)).calibrate,
-        SAME_PRIOR: SetTemperature.fit(validation, same_prior=True).calibrate,
-        BEST: with_best_temperature,
+        "as trained": lambda rows: rows,
+        "temperature scaling": cb.TemperatureScaling.fit(validation.where(corruption="none")).calibrate,
+        "set temperature": SetTemperature.fit(validation).calibrate,
+        "set temperature, no features": SetTemperature.fit(no_features).calibrate,
+        "set temperature, same_prior": SetTemperature.fit(validation, same_prior=True).calibrate,
+        "set temperature, same_prior, no features": SetTemperature.fit(no_features, same_prior=True).calibrate,
+        "best temperature, with labels": with_best_temperature,
     }
 
 
@@ -102,14 +95,14 @@ def tables(network: str, fitted: dict[str, Method], photographs: cb.Predictions)
         if (photographs.labels == label).any()
     }
     rows = [
-        [Cell(name), Cell(MAIN[method]), *_cells(calibrate(part))]
+        [Cell(name), Cell(method), *_cells(calibrate(part))]
         for name, part in {f"all {len(photographs):,}": photographs, **of_class}.items()
         for method, calibrate in fitted.items()
     ]
     columns = [Column("photographs", numeric=False), Column("", numeric=False), *map(Column, METRICS.values())]
     yield Table(f"{network}: photographs, with 95 % intervals", columns, rows)
     rows = [
-        [Cell(f"{n} of them"), Cell(MAIN[method]), *_sample_cells(calibrate, photographs, n)]
+        [Cell(f"{n} of them"), Cell(method), *_sample_cells(calibrate, photographs, n)]
         for n in SAMPLES
         if n < len(photographs)
         for method, calibrate in fitted.items()
@@ -129,7 +122,7 @@ def _sample_cells(calibrate: Method, photographs: cb.Predictions, n_rows: int) -
     cards = [cb.score(calibrate(rows), metrics=tuple(METRICS)) for rows in draws]
     for metric in METRICS:
         values = [card[metric] for card in cards]
-        yield _cell(np.mean(values), *np.quantile(values, [0.025, 0.975]))
+        yield _cell(float(np.mean(values)), *np.quantile(values, [0.025, 0.975]))
 
 
 def _cell(value: float, low: float, high: float) -> Cell:
@@ -146,13 +139,13 @@ def main() -> None:
     photographs = arguments.output / "photographs"
     convert(arguments.folder, photographs)
     written = []
-    for weights in arguments.weights:
+    for weights, model in load_all(arguments.weights).items():
         data = open_dataset("cifar10", arguments.root)
-        folder = arguments.output / weights.stem
-        validation, _ = predict(weights, data, folder, arguments.sample)
-        rows = predict_photographs(weights, data, photographs)
+        folder = arguments.output / model.name
+        validation, _ = predict(weights, model, data, folder, arguments.sample)
+        rows = predict_photographs(model, data, photographs)
         rows.save(folder / "photographs.parquet")
-        written += [as_markdown(table) for table in tables(weights.stem, methods(validation), rows)]
+        written += [as_markdown(table) for table in tables(model.name, methods(validation), rows)]
     if written:
         (arguments.output / "photographs.md").write_text("\n\n".join(written) + "\n")
         print(*written, sep="\n\n")

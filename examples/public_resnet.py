@@ -34,6 +34,7 @@ class CifarResNet(nn.Module):
 
     def __init__(self, n_blocks: int, n_classes: int = 10) -> None:
         super().__init__()
+        self.name = f"ResNet-{6 * n_blocks + 2}"
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = stage(16, 16, n_blocks)

@@ -6,7 +6,7 @@ row for each network, method and test set; tables.md and severity.svg.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from public_resnet import load
+from public_resnet import CifarResNet, load
 from rich.progress import track
 
 import calibrant as cb
@@ -36,7 +36,13 @@ from calibrant.training.predicting import Predictor
 
 N_CALIBRATION = 5000  # of the 10,000 test images
 NO_FEATURES, SAME_PRIOR = "set_temperature, no features", "set_temperature, same_prior"
-BEST = "best temperature (uses labels)"
+FAMILY, BEST = "set_temperature, family left out", "best temperature (uses labels)"
+FAMILIES = (
+    "gaussian_noise shot_noise impulse_noise speckle_noise",
+    "defocus_blur glass_blur motion_blur zoom_blur gaussian_blur",
+    "snow frost fog brightness spatter",
+    "contrast elastic_transform pixelate jpeg_compression saturate",
+)
 MAIN = {  # the methods of the figure and of the detailed tables
     "identity": "as trained",
     "temperature": "temperature scaling",
@@ -49,16 +55,27 @@ SEVERITIES = range(6)  # 0: clean
 Score = dict[str, Any]
 
 
-def predict(weights: Path, data: DataSet, folder: Path, sample: int) -> tuple[cb.Predictions, cb.Predictions]:
+def load_all(files: list[Path]) -> dict[Path, CifarResNet]:
+    """The networks of published weights, of which each has a name of its own."""
+    models = {file: load(file) for file in files}
+    names = [model.name for model in models.values()]
+    if len(set(names)) < len(files):
+        raise InvalidInputError(f"weights must be of networks of different depths, got {', '.join(names)}")
+    return models
+
+
+def predict(
+    weights: Path, model: CifarResNet, data: DataSet, folder: Path, sample: int
+) -> tuple[cb.Predictions, cb.Predictions]:
     """Predictions of the clean and corrupted test images: those for calibration, and those for testing.
 
     All clean images are predicted, and the same ``sample`` of every corrupted set.
     """
     record = {"weights": blake2b(weights.read_bytes(), digest_size=8).hexdigest(), "sample": sample}
-    corrupted = Predictor(load(weights), data, new_fabric(), features=True, metadata=record, sample=sample)
+    corrupted = Predictor(model, data, new_fabric(), features=True, metadata=record, sample=sample)
     clean = replace(corrupted, sample=None)
     names = ["test", *data.shifts]
-    for name in track(names, description=f"{weights.stem}: predicting", transient=True):
+    for name in track(names, description=f"{model.name}: predicting", transient=True):
         (clean if name == "test" else corrupted).write([name], folder, skip=True)
     parts = [cb.Predictions.load(folder / f"{name}.parquet") for name in names]
     if any(part.metadata.get(key) != value for part in parts for key, value in record.items()):
@@ -76,19 +93,22 @@ def methods(validation: cb.Predictions) -> dict[str, Callable[[cb.Predictions], 
         "domain_temperature": _leave_out(validation, partial(DomainTemperature.fit, domain="split")),
         NO_FEATURES: _leave_out(without_features(validation), SetTemperature.fit),
         SAME_PRIOR: _leave_out(validation, partial(SetTemperature.fit, same_prior=True)),
+        FAMILY: _leave_out(validation, SetTemperature.fit, FAMILIES),
         BEST: with_best_temperature,
     }
 
 
 def _leave_out(
-    validation: cb.Predictions, fit: Callable[[cb.Predictions], Calibrator]
+    validation: cb.Predictions, fit: Callable[[cb.Predictions], Calibrator], families: Sequence[str] = ()
 ) -> Callable[[cb.Predictions], cb.Predictions]:
-    """What `LeaveOneShiftOut` does, for fits with options."""
+    """What `LeaveOneShiftOut` does, for fits with options, or without all types of the family."""
     types = np.array(validation.column("corruption").to_pylist())
+    family_of = {kind: family.split() for family in families for kind in family.split()}
 
     @cache
     def fit_without(corruption: str) -> Calibrator:
-        return fit(validation[torch.from_numpy((types == "none") | (types != corruption))])
+        unseen = family_of.get(corruption, [corruption])
+        return fit(validation[torch.from_numpy((types == "none") | ~np.isin(types, unseen))])
 
     return lambda rows: fit_without(rows.column("corruption")[0].as_py()).calibrate(rows)
 
@@ -158,7 +178,7 @@ def tables(network: str, scores: list[Score]) -> Iterator[Table]:
     headings = ["clean", *map(str, SEVERITIES[1:]), "1-5", "NLL clean", "NLL 1-5"]
     columns = [Column("calibrator", numeric=False), *map(Column, headings)]
     reasons = [f"{name} has no row: {reason}" for name, reason in failed.items()]
-    yield Table(f"{network}: ECE (%) by severity, mean over 19 types", columns, rows, reasons)
+    yield Table(f"{network}: ECE (%) of every calibrator by severity, mean over 19 types", columns, rows, reasons)
 
     note = ["ECE ± half of the 95 % interval (noise floor: the ECE of a perfectly calibrated network on these rows)."]
     columns = [Column("", numeric=False), *map(Column, MAIN.values())]
@@ -195,10 +215,10 @@ def main() -> None:
     torch.set_num_threads(1)
     data = open_dataset("cifar10", arguments.root)
     scores, written = [], []
-    for weights in arguments.weights:
-        validation, test = predict(weights, data, arguments.output / weights.stem, arguments.sample)
-        own = list(measure(weights.stem, validation, test))
-        written += [as_markdown(table) for table in tables(weights.stem, own)]
+    for weights, model in load_all(arguments.weights).items():
+        validation, test = predict(weights, model, data, arguments.output / model.name, arguments.sample)
+        own = list(measure(model.name, validation, test))
+        written += [as_markdown(table) for table in tables(model.name, own)]
         scores += own
     pq.write_table(pa.Table.from_pylist(scores), arguments.output / "scores.parquet")
     (arguments.output / "tables.md").write_text("\n\n".join(written) + "\n")
