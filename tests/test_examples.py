@@ -93,9 +93,12 @@ def made_predictions(n_rows: int, seed: int) -> cb.Predictions:
     """Three types of corruption, the more overconfident the more severe, and clean rows."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for kind, severity in [("none", 0), *((kind, s) for kind in ("fog", "contrast", "shot_noise") for s in (1, 3))]:
+    for kind, severity in [
+        ("none", 0),
+        *((kind, s) for kind in ("fog", "contrast", "shot_noise") for s in range(1, 6)),
+    ]:
         labels = torch.randint(0, 10, (n_rows,), generator=generator)
-        logits = 3 * nn.functional.one_hot(labels, 10) / (1 + 0.5 * severity)
+        logits = 3 * nn.functional.one_hot(labels, 10) / (1 + 0.3 * severity)
         logits = 3 * (logits + torch.randn(n_rows, 10, generator=generator))
         columns = {
             "corruption": [kind] * n_rows,
@@ -106,9 +109,13 @@ def made_predictions(n_rows: int, seed: int) -> cb.Predictions:
     return cb.Predictions.concat(parts)
 
 
-def test_fits_have_not_seen_the_type_they_are_measured_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_have_not_seen_the_type_and_tables_show_their_means(monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("public_resnet_shift")
-    monkeypatch.setattr(cb, "CALIBRATORS", {name: cb.CALIBRATORS[name] for name in ("identity", "platt")})
+    monkeypatch.setattr(
+        cb,
+        "CALIBRATORS",
+        {name: cb.CALIBRATORS[name] for name in ("identity", "temperature", "platt", "set_temperature")},
+    )
     seen = []
 
     def fit(rows: cb.Predictions) -> cb.TemperatureScaling:
@@ -132,6 +139,12 @@ def test_fits_have_not_seen_the_type_they_are_measured_on(monkeypatch: pytest.Mo
         name: [s["nll"] for s in scores if s["method"] == name] for name in (module.BEST, "identity", module.SAME_PRIOR)
     }
     assert all(best <= other for name in nll for best, other in zip(nll[module.BEST], nll[name], strict=True))
+    every, by_severity, by_type = module.tables("made", scores)
+    assert every.notes == ["platt has no row: platt is for two classes, validation has 10"]
+    mean = np.mean([score["ece"] for score in scores if score["method"] == "identity" and score["severity"]])
+    assert by_severity.rows[-1][1].text.startswith(f"{100 * mean:.1f} ± ")
+    assert [row[0].text for row in by_type.rows] == ["contrast", "fog", "shot_noise"]
+    assert module.figure(scores).to_dict(validate=True)["vconcat"]
 
 
 def made_tiny_imagenet(folder: Path, synsets: dict[str, str], n: int) -> None:
@@ -157,6 +170,12 @@ def test_photographs_of_each_synset_in_turn(tmp_path: Path, monkeypatch: pytest.
     with Image.open(tmp_path / "out" / "photographs" / "cat" / "n1_1.png") as image:
         assert image.size == (32, 32)
         assert np.abs(np.asarray(image).astype(int) - 30).max() <= 3
+    model, data = published(tmp_path, "resnet20")[1], made_cifar(tmp_path, monkeypatch)
+    rows = module.predict_photographs(model, data, tmp_path / "out" / "photographs")
+    assert rows.labels.tolist() == [3] * 4 + [6] * 4
+    table, _ = module.tables("made", {"as trained": lambda rows: rows}, rows)
+    assert [row[0].text for row in table.rows] == ["all 8", "cat alone", "frog alone"]
+    assert table.rows[1][-1].text.startswith(f"{cb.score(rows[:4]).accuracy:.3f} (")
     monkeypatch.setattr(module, "SYNSETS", {"cat": "n5"})
     with pytest.raises(NoDataError, match="n5/images has no photographs"):
         module.main()
