@@ -1,7 +1,12 @@
-"""The CIFAR ResNets of He et al. (2015): shortcuts have no parameters, as in the weights that many people published."""
+"""The CIFAR ResNets of He et al. (2015), with the weights published at github.com/akamaster/pytorch_resnet_cifar10."""
 
+from pathlib import Path
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from calibrant.models import read_tensors
 
 # The published weights expect the normalisation of ImageNet; calibrant normalises by 0.5 and 0.5.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -29,6 +34,7 @@ class CifarResNet(nn.Module):
 
     def __init__(self, n_blocks: int, n_classes: int = 10) -> None:
         super().__init__()
+        self.name = f"ResNet-{6 * n_blocks + 2}"
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = stage(16, 16, n_blocks)
@@ -54,3 +60,16 @@ def resnet20(n_classes: int = 10, *, image_size: int = 32, channels: int = 3) ->
 
 def resnet44(n_classes: int = 10, *, image_size: int = 32, channels: int = 3) -> CifarResNet:
     return CifarResNet(7, n_classes)
+
+
+def load(path: Path) -> CifarResNet:
+    """The network of published weights: a .th file of the repository above, or the same tensors as safetensors."""
+    if path.suffix == ".safetensors":
+        tensors, _ = read_tensors(path)
+    else:
+        saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        tensors = {name.removeprefix("module."): tensor for name, tensor in saved.items()}
+    n_blocks = sum(name.startswith("layer1.") and name.endswith(".conv1.weight") for name in tensors)
+    model = CifarResNet(n_blocks, len(tensors["linear.bias"]))
+    model.load_state_dict(tensors)
+    return model.eval()
