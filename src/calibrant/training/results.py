@@ -75,7 +75,7 @@ def chance_warning(run: RunFolder, keep: str) -> str | None:
     same = ", and all predictions are the same class" if line["val_constant"] else ""
     return (
         f"the validation accuracy of {line['val_accuracy']:.4f} is at chance: always predicting the most frequent "
-        f"class has {line['val_majority']:.4f}{same}; try a smaller lr, or a longer lr_warmup"
+        f"class has {line['val_majority']:.4f}{same}; try another lr, or a longer lr_warmup"
     )
 
 
