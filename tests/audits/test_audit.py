@@ -13,6 +13,7 @@ import calibrant as cb
 from calibrant.audits import Audit, Gate, audit
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.predictions import Predictions
+from calibrant.report.audit import verdict_css_class
 from calibrant.report.audit_words import ADVICE_SENTENCES, advice_sentence, summary
 from made.audits import make_groups, make_rows, save_parts
 
@@ -221,7 +222,25 @@ def test_advice() -> None:
     overconfident, groups = audit(make_rows(n=900)), audit(make_groups(("a", 900, 0.6), ("b", 900, 0.95)), by="site")
     actions = [[advice.action for advice in found.advice] for found in (overconfident, groups)]
     assert actions[0] == ["temperature_scaling", "avoid_threshold", "wide_interval"]
-    assert actions[1] == ["no_single_calibrator", "recalibrate_per_group"]
+    assert actions[1] == ["retrain", "recalibrate_per_group"]  # all rows have one class and one confidence
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_constant_predictions_are_named(spread: float) -> None:
+    """A dead network of ten classes: calibrated, and worth nothing; with other confidences it may be a weak one."""
+    logits = torch.zeros(400, 10)
+    logits[:, 3] = 0.01 + spread * torch.linspace(0, 1, 400)
+    labels = torch.arange(400) % 10
+    found = audit(Predictions.from_logits(logits, labels))
+    assert found.to_dict()["constant_class"] == "3"
+    assert verdict_css_class(found) == "bad"
+    sentence = summary(found, ["ece"])[2]
+    assert sentence.startswith("All 400 rows have the same predicted class, 3")
+    assert ("and the same confidence, 10.1 %" in sentence) == (spread == 0)
+    assert (found.advice[0].action == "retrain") == (spread == 0)
+    assert spread or "400 rows have the same prediction" in advice_sentence(found.advice[0])
+    for alive in (make_rows(n=60), Predictions.from_logits(logits, torch.full((400,), 3))):  # one class of images
+        assert audit(alive).constant_class is None
 
 
 # Errors

@@ -23,7 +23,7 @@ def test_tables_json_and_counts(calibrant: Run, tmp_path: Path) -> None:
     prior.write_text('{"cat": 0.5, "dog": 0.3, "[red]fox": 0.2}')
     counts.write_text("[5, 3, 2]")
     out = calibrant("solve", "--prior", prior, "--form", "mean", "prior").done()
-    for text in ("[red]fox", "form mean, gibbs paper", "form prior, gibbs paper"):
+    for text in ("[red]fox", "form mean, gibbs paper", "form prior, gibbs normalized"):
         assert text in out
     options = ("--form", "mean_variance", "--gibbs", "normalized", "--json")
     record = calibrant("solve", "--prior", prior, *options).record["mean_variance"]

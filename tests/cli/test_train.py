@@ -30,6 +30,7 @@ FLAGS: dict[str, tuple[list[str], Any]] = {
     "momentum": (["--momentum", "0.5"], 0.5),
     "weight_decay": (["--weight-decay", "0"], 0.0),
     "schedule": (["--schedule", "constant"], "constant"),
+    "lr_warmup": (["--lr-warmup", "0.5"], 0.5),
     "crop_padding": (["--crop-padding", "0"], 0),
     "flip": (["--flip"], True),
     "accumulate": (["--accumulate", "2"], 2),

@@ -126,6 +126,19 @@ def test_prior_form_does_not_see_the_order_of_the_classes(penalty: str) -> None:
     assert (by_order[0] - by_order[1]).abs() > 1e-3  # row 7: the other forms do
 
 
+@pytest.mark.parametrize("k", [10, 100, 1000])
+def test_the_prior_form_leaves_the_prior_on_weak_evidence(k: int) -> None:
+    """An image twice as likely of class 0 as by chance: a prediction that says a little of it has the lower loss."""
+    posterior = torch.full((k,), (1 - 2 / k) / (k - 1), dtype=torch.float64)
+    posterior[0] = 2 / k
+    criterion = MaxEntLoss([1 / k] * k, "prior", reduction="none")
+    at_prior = torch.zeros(k, k, dtype=torch.float64)
+    towards = at_prior.clone()
+    towards[:, 0] = 0.05
+    assert posterior @ (criterion(towards, torch.arange(k)) - criterion(at_prior, torch.arange(k))) < 0
+    assert criterion.multipliers.sum(1).abs().max() < 1e-3  # no common constant, which would hold it at the prior
+
+
 @pytest.mark.parametrize("form", ["mean", "variance", "mean_variance"])
 @pytest.mark.parametrize("first", [0.0, 20.0, 2000.0])
 def test_class_values_far_from_zero_keep_float32_accurate(first: float, form: str) -> None:

@@ -415,3 +415,21 @@ def test_the_missing_extra_is_named(module: str, missing: str, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, f"calibrant.report.{module}")
     with pytest.raises(MissingExtraError, match=r"drawing needs the extra report: pip install 'calibrant\[report\]'"):
         import_module(f"calibrant.report.{module}")
+
+
+def test_a_loss_at_chance_is_named_above_the_figure(tmp_path: Path) -> None:
+    """A constant prediction can have the lowest ECE: the figures say which loss it is."""
+    rows = [
+        {
+            **row,
+            "majority": 0.5,
+            "value": 0.5 if (row["loss"], row["metric"]) == ("focal", "accuracy") else row["value"],
+        }
+        for row in MADE.rows
+        if row["data"] == "digits"
+    ]
+    folder = write(tmp_path, rows_table(rows), CURVES)
+    note = "digits: a run is at chance, so not to be compared: Focal."
+    for name in ("severity", "heat_map"):
+        assert note in figures.make_figure(name, folder).spec["title"]["text"], name
+    assert "title" not in figures.make_figure("severity", folder, losses=["cross_entropy"]).spec

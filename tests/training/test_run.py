@@ -21,7 +21,9 @@ from calibrant.data import open_dataset
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.losses import LOSSES
 from calibrant.models import build_model
+from calibrant.runs import RunFolder
 from calibrant.training import train
+from calibrant.training.results import chance_warning
 from made.training import log_of, quick, results_of, timeless, times_of, weights_of
 
 N_TRAIN, N_VAL, N_TEST = 997, 200, 600
@@ -54,6 +56,7 @@ def descent(
     optimizer: Callable[..., torch.optim.Optimizer],
     criteria: list[Callable[[Tensor, Tensor], Tensor]],
     cosine: bool,
+    warmup: int = 0,
     clip: float | None = None,
 ) -> tuple[list[dict[str, Tensor]], list[float]]:
     """The weights after every step, and the loss before it."""
@@ -67,7 +70,7 @@ def descent(
     weights, losses = [], []
     for epoch in range(epochs):
         rate = 0.5 * highest * (1 + math.cos(math.pi * epoch / epochs)) if cosine else highest
-        steps.param_groups[0]["lr"] = rate
+        steps.param_groups[0]["lr"] = rate * min(1, epoch / warmup) if warmup else rate
         loss = criteria[min(epoch, len(criteria) - 1)](model(images), split.labels)
         steps.zero_grad()
         loss.backward()
@@ -128,6 +131,10 @@ ORACLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**SGD, "schedule": "constant", "loss": "focal", "loss_options": {"gamma": 2.0}, "loss_warmup": 2},
         {"optimizer": sgd, "cosine": False, "criteria": [cross_entropy, cross_entropy, focal]},
     ),
+    "lr_warmup": (
+        {**SGD, "schedule": "cosine", "lr_warmup": 2.0},
+        {"optimizer": sgd, "cosine": True, "warmup": 2},
+    ),
 }
 AT_ONCE: dict[str, Any] = {"epochs": 3, "batch_size": N_TRAIN, "crop_padding": 0, "flip": False}
 
@@ -143,6 +150,8 @@ def test_agrees_with_a_plain_loop(tmp_path: Path, start: Path, name: str) -> Non
     assert [line["train_loss"] for line in log] == pytest.approx(losses, rel=1e-9)
     lr, is_cosine = settings["lr"], settings["schedule"] == "cosine"
     cosine = [lr * 0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(3)]
+    if "lr_warmup" in settings:
+        cosine = [0, cosine[1] / 2, cosine[2]]
     assert [line["lr"] for line in log] == pytest.approx(cosine if is_cosine else [lr] * 3)
 
 
@@ -291,6 +300,20 @@ def test_accumulating_changes_nothing(tmp_path: Path, loss: str) -> None:
         assert_same_weights(parts, weights_of(whole))
     for name in ("train_loss", "val_nll"):
         assert log_of(parts)[-1][name] == pytest.approx(log_of(whole)[-1][name], rel=1e-6 if loss[0] == "c" else 0.05)
+
+
+def test_a_network_that_dies_is_named(tmp_path: Path) -> None:
+    """Weights of 0 have no gradient but that of the last bias: the features are 0, and all predictions the same."""
+    save_file({name: torch.zeros_like(tensor) for name, tensor in weights_of(train(quick(), tmp_path / "a")).items()},
+              tmp_path / "dead.safetensors")  # fmt: skip
+    run = RunFolder(train(quick(weights=str(tmp_path / "dead.safetensors")), tmp_path / "dead"))
+    last = log_of(run.path)[-1]
+    assert (last["val_at_chance"], last["val_constant"]) == (True, True)
+    warning = chance_warning(run, "last")
+    assert warning is not None
+    assert f"accuracy of {last['val_accuracy']:.4f} is at chance" in warning
+    assert "all predictions are the same class" in warning
+    assert chance_warning(RunFolder(tmp_path / "a"), "nll") is None
 
 
 # Which epoch is kept

@@ -19,6 +19,7 @@ RECIPE_FIELDS = (
     "momentum",
     "weight_decay",
     "schedule",
+    "lr_warmup",
     "crop_padding",
     "flip",
 )
@@ -29,6 +30,7 @@ CIFAR = {
     "momentum": 0.9,
     "weight_decay": 5e-4,
     "schedule": "cosine",
+    "lr_warmup": 0.0,
     "epochs": 100,
     "batch_size": 512,
     "crop_padding": 4,
@@ -39,6 +41,7 @@ WILDS = {
     "lr": 2.5e-4,
     "weight_decay": 0.0,
     "schedule": "constant",
+    "lr_warmup": 0.0,
     "epochs": 50,
     "batch_size": 256,
     "crop_padding": 0,

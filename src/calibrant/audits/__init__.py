@@ -98,6 +98,12 @@ class Audit:
         return self.statistics.n_rows - self.scorecard.n_rows
 
     @property
+    def constant_class(self) -> str | None:
+        """The class that is predicted for every row, where the labels have several; else None."""
+        index = self.statistics.constant_class
+        return None if index is None else self.statistics.class_name(index)
+
+    @property
     def id_columns(self) -> tuple[str, ...]:
         """The columns that identify a row, judged by their names."""
         return id_columns(self.columns, self.weights)
@@ -291,7 +297,9 @@ def audit(
         groups=groups,
         classes=classes,
         temperature=effect,
-        advice=advise(verdict, effect, list(groups.values()), classes, high_confidence, cluster),
+        advice=advise(
+            verdict, effect, list(groups.values()), classes, high_confidence, cluster, constant=statistics.constant
+        ),
         comparison=comparison,
         gates=parsed_gates,
         failed=tuple(gate for gate in parsed_gates if gate.fails(statistics.card)),

@@ -18,10 +18,10 @@ class Advice:
     """One recommendation.
 
     Args:
-        action: "too_few_rows" alone, where there are too few. Otherwise first one for all rows: "no_action",
-            "no_evidence", "negligible", "temperature_scaling", "flexible_calibrator", "recalibrate" or
-            "no_single_calibrator"; then any of "recalibrate_per_group", "recalibrate_per_class", "avoid_threshold" and
-            "wide_interval". `docs/audit.md` explains each.
+        action: "too_few_rows" alone, where there are too few. Otherwise first one for all rows: "retrain", where all
+            predictions are the same, "no_action", "no_evidence", "negligible", "temperature_scaling",
+            "flexible_calibrator", "recalibrate" or "no_single_calibrator"; then any of "recalibrate_per_group",
+            "recalibrate_per_class", "avoid_threshold" and "wide_interval". `docs/audit.md` explains each.
         facts: The numbers behind it, and the recommended ``calibrator`` for `calibrant fit`.
     """
 
@@ -36,6 +36,8 @@ def advise(
     classes: Sequence[ClassRow] = (),
     high_confidence: dict[str, Any] | None = None,
     cluster: str | None = None,
+    *,
+    constant: bool = False,
 ) -> tuple[Advice, ...]:
     """The recommendations, the most important first; at least one."""
     low, high = verdict.decision_interval
@@ -46,6 +48,8 @@ def advise(
         return (Advice("too_few_rows", {**rows, "n_effective": verdict.n_effective}),)
     different = [found for found in groups if found.most_different is not None]
     advice = [_overall(verdict, temperature, [found.by for found in different])]
+    if constant:
+        advice = [Advice("retrain", {"n_rows": verdict.n_rows, "accuracy": verdict.accuracy})]
     advice += [_per_group(found) for found in different]
     if opposite := opposite_classes(classes, verdict.level):
         over, under = ({"class": row.name, "gap": row.gap} for row in opposite)

@@ -32,6 +32,7 @@ def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
             "cluster": audit.cluster,
             "repeated_ids": [{"column": name, "n_values": n} for name, n in audit.repeated_ids.items()],
             "n_zero_weight": audit.n_zero_weight,
+            "constant_class": audit.constant_class,
             "fingerprint": statistics.fingerprint,
             "reliability": curves.reliability_records(audit.scorecard.effective_bins(audit.level), audit.level),
             "risk": curves.risk_records(audit.scorecard.effective_histogram(audit.level), audit.level),

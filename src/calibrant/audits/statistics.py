@@ -98,6 +98,17 @@ class RowStatistics:
         low, high = self.hashes.tolist()
         return f"{self.n_rows:010x}{low:016x}{high:016x}"
 
+    @property
+    def constant_class(self) -> int | None:
+        """The class that is predicted for every row, where the labels have several; else None."""
+        predicted, labelled = (sums.count.sum(1).nonzero() for sums in (self.predicted, self.labelled))
+        return int(predicted) if len(predicted) == 1 < len(labelled) else None
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows have the same predicted class, unlike their labels, and the same confidence."""
+        return self.constant_class is not None and len(self.card.top_histogram.count) == 1
+
     def effective_histogram(self, level: float) -> BinSums:
         """The histogram with the number of independent rows, for intervals of this level."""
         ratio = sum_of(self.card.effective_histogram(level).squared) / sum_of(self.card.top_histogram.squared)

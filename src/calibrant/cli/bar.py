@@ -40,8 +40,10 @@ class TrainingBar(TrainingCallback):
         training = f"loss {record['train_loss']:.4f}  accuracy {record['train_accuracy']:.4f}"
         validation = f"val accuracy {record['val_accuracy']:.4f}  ece {self.ece}  nll {record['val_nll']:.4f}"
         pace = f"{record['images_per_second']:,.0f} images/s"
+        warning = "  at chance" if record["val_at_chance"] else ""
+        warning += ", all predictions the same class" if record["val_constant"] else ""
         self.console.print(
-            f"epoch {record['epoch']}/{self.n_epochs}  {training}  {validation}  {pace}",
+            f"epoch {record['epoch']}/{self.n_epochs}  {training}  {validation}  {pace}{warning}",
             highlight=False,
             soft_wrap=True,
         )

@@ -20,7 +20,7 @@ def solve(
     prior: SmallFile | None = None,
     counts: SmallFile | None = None,
     form: Annotated[tuple[Form, ...], Parameter(consume_multiple=True, negative=())] = ("mean",),
-    gibbs: Literal["paper", "normalized"] = "paper",
+    gibbs: Literal["paper", "normalized"] | None = None,
     local: bool = True,
     label_smoothing: float = 0.0,
     as_json: Json = False,
@@ -36,7 +36,8 @@ def solve(
     form
         Which moments are constrained; several forms give several tables.
     gibbs
-        The Gibbs distribution: as in the paper's appendix A.3, or normalized to sum to 1.
+        The Gibbs distribution: as in the paper's appendix A.3, or normalized to sum to 1; by default as the loss has
+        it, normalized for the form prior and as in the paper for the others.
     local
         Whether the local moments (of the label) count beside the global ones (of the prior).
     label_smoothing
@@ -51,6 +52,7 @@ def solve(
         raise InvalidInputError("give either --prior or --counts, a JSON file with one number per class")
     from calibrant.maxent import read_prior
     from calibrant.maxent import solve as solved
+    from calibrant.maxent.solver import choose_gibbs
 
     names, probabilities = read_prior(path, counts=prior is None)
     solutions = {
@@ -60,7 +62,12 @@ def solve(
         print_json({name: _record(names, solution) for name, solution in solutions.items()})
         return
     prior_of_class = probabilities.tolist()
-    print_tables(*(_table(name, gibbs, names, prior_of_class, found) for name, found in solutions.items()))
+    print_tables(
+        *(
+            _table(name, choose_gibbs(gibbs, name, None), names, prior_of_class, found)
+            for name, found in solutions.items()
+        )
+    )
 
 
 def _record(names: list[str], solution: "Solution") -> dict[str, object]:

@@ -75,7 +75,7 @@ def train(
     from calibrant.cli.bar import TrainingBar
     from calibrant.training.callback import TrainingCallback
     from calibrant.training.engine import is_main_process
-    from calibrant.training.results import mean_scores
+    from calibrant.training.results import chance_warning, mean_scores
     from calibrant.training.run import train as train_run
 
     console = Console(stderr=as_json)
@@ -85,8 +85,9 @@ def train(
         return
     with remedy(REMOVE_IT):
         scores = mean_scores(run)
+    warning = chance_warning(run, checked.keep)
     if as_json:
-        print_json({"folder": str(run.path), "scores": scores})
+        print_json({"folder": str(run.path), "scores": scores, "warning": warning})
         return
     columns = [Column("", numeric=False), *map(Column, ("tests", *SHOWN_METRICS))]
     rows = [
@@ -97,4 +98,4 @@ def train(
         ]
         for name, means in scores.items()
     ]
-    print_tables(Table(str(run.path), columns, rows))
+    print_tables(Table(str(run.path), columns, rows, [f"Warning: {warning}."] if warning else []))

@@ -36,7 +36,7 @@ class RunOutcome:
     run: str
     failure: str | None = None  # one line
     seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # why calibrators could not be fitted
+    notes: tuple[str, ...] = ()  # a run at chance, and why calibrators could not be fitted
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from calibrant.models import read_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, RunKey, remedy
 from calibrant.training.callback import TrainingCallback
+from calibrant.training.results import chance_warning
 from calibrant.training.run import train
 from calibrant.training.settings import Settings
 
@@ -87,8 +88,9 @@ def _do(task: RunTask, progress: RunProgress | None) -> tuple[str, ...]:
         return ()
     callback = None if progress is None else RunProgressCallback(task.name, progress)
     train(task.settings, task.folder.path, scored=False, callback=callback)
+    warning = chance_warning(task.folder, task.settings.keep)
     with remedy("--redo makes it again"):
-        return evaluate(task.key, task.settings, task.folder, task.config)
+        return (*([warning] if warning else []), *evaluate(task.key, task.settings, task.folder, task.config))
 
 
 def _write_error_log(folder: RunFolder, text: str) -> None:

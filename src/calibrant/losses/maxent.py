@@ -18,9 +18,9 @@ from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
 from calibrant.losses.modules import IGNORE_INDEX, Batch, CurveLoss, LossOptions
 from calibrant.losses.penalties import PENALTIES, MomentPenalty, OneHotPenalty, Penalty
-from calibrant.maxent import FORMS, GIBBS, constraints
+from calibrant.maxent import constraints
 from calibrant.maxent.checks import check_counts, check_no_class_values, check_prior
-from calibrant.maxent.solver import one_hot_multipliers, solve_constraints
+from calibrant.maxent.solver import choose_gibbs, one_hot_multipliers, solve_constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class MaxEntLoss(CurveLoss):
         gamma: That of the focal loss.
         penalty: The cost of a gap: "absolute" as in the published code, weighted by :math:`|\lambda|`; "signed" as in
             the equations; "squared", :math:`(\lambda\,gap)^2`, without a dead zone (not in the paper).
-        gibbs: The Gibbs distribution of the multipliers, see :func:`calibrant.solve`.
+        gibbs: The Gibbs distribution of the multipliers, see :func:`calibrant.solve`: by default "paper", and
+            "normalized" for the form "prior", which hardly trains with the other.
         local: False leaves the local terms out, as the paper's ablation does.
         class_values: The values of ordinal classes, by default 0, 1, …
         features: A matrix (n_classes, n_features) in place of the features of the form.
@@ -80,15 +81,14 @@ class MaxEntLoss(CurveLoss):
         *,
         gamma: float = FOCAL_GAMMA,
         penalty: str = "absolute",
-        gibbs: str = "paper",
+        gibbs: str | None = None,
         local: bool = True,
         class_values: Sequence[float] | Tensor | None = None,
         features: Tensor | None = None,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(make_curve(focal, gamma=gamma), **options)
-        check_choice("form", form, FORMS)
-        check_choice("gibbs", gibbs, GIBBS)
+        gibbs = choose_gibbs(gibbs, form, features)
         check_choice("penalty", penalty, PENALTIES)
         if penalty == "signed" and gibbs == "paper":
             raise InvalidInputError(

@@ -16,6 +16,20 @@ from calibrant.maxent.dual import CenteredProblem, LinearProblem, MomentProblem,
 GIBBS = ("paper", "normalized")
 
 
+def choose_gibbs(gibbs: str | None, form: str, features: Tensor | None) -> str:
+    r"""The Gibbs distribution: the given one, or by default "normalized" for the form "prior" and "paper" for others.
+
+    The moments of the prior form are probabilities, so its Gibbs distribution is the same in both, and λ differs by a
+    constant. Signed terms do not depend on it, as :math:`\sum_j (p_j - c_j) = 0`. The other penalties make of it a cost
+    of every probability that rises above the prior: with :math:`e^{-1-\lambda}` a network stays at the prior where it
+    starts. "normalized" has the shortest λ, whose sum is 0.
+    """
+    check_choice("form", form, FORMS)
+    if gibbs is not None:
+        return check_choice("gibbs", gibbs, GIBBS)
+    return "normalized" if form == "prior" and features is None else "paper"
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """Multipliers with the evidence that they solve the problem.
@@ -65,7 +79,7 @@ def solve(
     *,
     class_values: Sequence[float] | Tensor | None = None,
     features: Tensor | None = None,
-    gibbs: str = "paper",
+    gibbs: str | None = None,
     local: bool = True,
     label_smoothing: float = 0.0,
 ) -> Solution:
@@ -81,7 +95,8 @@ def solve(
         form: "mean", "variance", "mean_variance" or "prior".
         class_values: The value of each class, by default 0, 1, …
         features: A matrix (n_classes, n_features) in place of the features of the form.
-        gibbs: "paper" for :math:`e^{-1-\lambda\cdot f}`, "normalized" for the same divided by its sum.
+        gibbs: "paper" for :math:`e^{-1-\lambda\cdot f}`, "normalized" for the same divided by its sum; by default
+            "normalized" for the form "prior", where λ is then the shortest, and "paper" for the others.
         local: False uses the global moments only.
         label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
 
@@ -97,8 +112,7 @@ def solve(
     >>> [round(float(x), 6) for x in solution.multipliers[[0, 4, 9], 0]]
     [0.315584, 0.03035, -0.315584]
     """
-    check_choice("gibbs", gibbs, GIBBS)
-    check_choice("form", form, FORMS)
+    gibbs = choose_gibbs(gibbs, form, features)
     check_flag("local", local)
     if form == "prior" and features is None:
         check_no_class_values(class_values)

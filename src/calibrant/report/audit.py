@@ -95,7 +95,11 @@ def title(files: Sequence[str]) -> str:
 
 def verdict_css_class(audit: Audit) -> str:
     """The CSS class of the verdict: "good" only if any miscalibration is negligible, in every group."""
-    if audit.verdict.miscalibrated or any(found.n_miscalibrated for found in audit.groups.values()):
+    if (
+        audit.constant_class is not None
+        or audit.verdict.miscalibrated
+        or any(found.n_miscalibrated for found in audit.groups.values())
+    ):
         return "bad"
     negligible = audit.verdict.decision_interval[1] <= NEGLIGIBLE_ECE
     return "good" if audit.verdict.kind == "no_evidence" and negligible else ""

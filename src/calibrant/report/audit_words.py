@@ -36,9 +36,11 @@ DIRECTIONS = ("overconfident", "underconfident")  # verdicts whose headline stat
 
 
 def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
-    """Headline, evidence, warnings of dependent rows, accuracy, groups, the comparison of these metrics, the gates."""
+    """Headline, evidence, warnings, accuracy, groups, the comparison of these metrics, the gates."""
     verdict = audit.verdict
     sentences = [headline(verdict), evidence(verdict)]
+    if audit.constant_class is not None:
+        sentences.append(constant_sentence(audit))
     sentences += [repeated_id_sentence(audit, column) for column in audit.repeated_ids]
     if audit.pooled_shifts and not audit.repeated_ids:
         sentences.append(POOLED_SHIFTS)
@@ -54,6 +56,19 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     if audit.failed:
         sentences.append(f"The audit fails {len(audit.failed)} of {len(audit.gates)} gates (--fail-if).")
     return sentences
+
+
+def constant_sentence(audit: Audit) -> str:
+    """The class of all predictions, and their confidence where that is the same too."""
+    n_labels = int((audit.statistics.labelled.count.sum(1) > 0).sum())
+    rows = f"All {count(audit.scorecard.n_rows, 'row')} have the same predicted class, {audit.constant_class}"
+    if not audit.statistics.constant:
+        return f"{rows}, although their labels have {n_labels:,} classes."
+    confidence = percent(audit.verdict.confidence)
+    return (
+        f"{rows}, and the same confidence, {confidence}, although their labels have {n_labels:,} classes: the model "
+        "does not use its input, and its calibration says nothing about the rows."
+    )
 
 
 def repeated_id_sentence(audit: Audit, column: str) -> str:
@@ -222,6 +237,8 @@ def temperature_sentence(effect: TemperatureEffect) -> str:
 ADVICE_SENTENCES = {  # a sentence that ends with a colon is followed by `advice_command`
     "too_few_rows": "Collect more labelled rows before drawing conclusions: with {rows}, the {level} CI of the ECE is "
     "{ece_interval} percentage points.",
+    "retrain": "Train the model again, for example with a smaller learning rate: {rows} have the same prediction, and "
+    "no calibrator can tell the correct ones ({accuracy}) from the errors.",
     "no_action": "No recalibration is needed overall: the {level} CI of the ECE ends at {ece_upper} percentage points.",
     "no_evidence": "Recalibration is not indicated overall: there is no evidence of miscalibration ({p_value}), "
     "although an ECE of up to {ece_upper} percentage points cannot be ruled out (upper limit of the {level} CI).",

@@ -21,6 +21,7 @@ from calibrant._checks import check_integer
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
+from calibrant.metrics.chance import chance_limit
 from calibrant.metrics.table import METRICS
 from calibrant.report.style import loss_sort_key
 
@@ -28,7 +29,6 @@ ChartRecord = dict[str, Any]
 
 ON_ERRORS = "_on_errors"  # the suffix of metrics that are undefined on a test set without errors, which is then skipped
 SIGNIFICANCE = 0.05
-CHANCE_MARGIN = 3  # standard errors above the share of the most frequent class
 MAX_SEVERITY = 5
 RUN_COLUMNS = (
     "loss",
@@ -248,16 +248,14 @@ def favours_constants(metric: str) -> bool:
 def chance_limits(rows: pa.Table) -> dict[tuple[str, str], float]:
     """By data set and model, the largest accuracy that a constant prediction may have by chance.
 
-    Of each test set this is p + 3 √(p (1 − p)/n), where p is the share of its most frequent class; the result is the
-    mean over test sets. Data without such shares are left out.
+    Mean over test sets of `chance_limit`. Data without the share of the most frequent class are left out.
     """
     columns = ["data", "model", "split", "majority", "n_rows"]
     tests = rows.select(columns).group_by(columns, use_threads=False).aggregate([]).to_pylist()
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for test in tests:
-        p, n = test["majority"], test["n_rows"]
-        if p is not None:
-            found[test["data"], test["model"]].append(p + CHANCE_MARGIN * math.sqrt(p * (1 - p) / n))
+        if test["majority"] is not None:
+            found[test["data"], test["model"]].append(chance_limit(test["majority"], test["n_rows"]))
     return {pair: fmean(limits) for pair, limits in found.items()}
 
 

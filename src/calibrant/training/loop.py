@@ -18,6 +18,7 @@ from calibrant.data import DataSet, class_prior
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
 from calibrant.metrics import score
+from calibrant.metrics.chance import chance_limit
 from calibrant.models import load_weights, read_tensors, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, remedy
@@ -235,19 +236,24 @@ class TrainingLoop:
         logits, _, _ = model_outputs(self.fabric, self.kept, self.validation, self.data, workers=self.workers)
         if not logits.isfinite().all():
             raise NotConvergedError(f"the logits are not finite after epoch {state.epoch + 1}: try a smaller lr")
-        card = score(Predictions.from_logits(logits, self.validation.labels), metrics=("accuracy", "ece", "nll"))
-        record = {
+        labels = self.validation.labels
+        card = score(Predictions.from_logits(logits, labels), metrics=("accuracy", "ece", "nll"))
+        majority = float(labels.bincount().max()) / len(labels)
+        record: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "lr": learning_rate(settings, state.epoch / settings.epochs),
             "train_loss": state.loss_sum / state.n_seen,
             "train_accuracy": state.n_correct / state.n_seen,
             **{f"val_{name}": value for name, value in card.values().items()},
+            "val_majority": majority,
+            "val_constant": len(logits.argmax(1).unique()) == 1,
             "seconds": state.seconds,
             "images_per_second": state.n_seen / state.seconds,
             "waiting": state.waiting / state.seconds,
         }
+        record["val_at_chance"] = record["val_accuracy"] <= chance_limit(majority, len(labels))
         if isinstance(self.criterion, MaxEntLoss):
-            telemetry = self.criterion.telemetry(*self.fabric.to_device((logits, self.validation.labels)))
+            telemetry = self.criterion.telemetry(*self.fabric.to_device((logits, labels)))
             record |= {f"constraint_{name}": value for name, value in asdict(telemetry).items()}
         return record
 
@@ -304,8 +310,10 @@ def check_batch_norm(n_images: int, model: nn.Module) -> None:
 
 
 def learning_rate(settings: Settings, done: float) -> float:
-    """The learning rate after this fraction of all steps."""
-    return settings.lr * (0.5 + 0.5 * math.cos(math.pi * done)) if settings.schedule == "cosine" else settings.lr
+    """The learning rate after this fraction of all steps: the schedule, times a linear rise over the warm-up."""
+    lr = settings.lr * (0.5 + 0.5 * math.cos(math.pi * done)) if settings.schedule == "cosine" else settings.lr
+    epoch = done * settings.epochs
+    return lr * epoch / settings.lr_warmup if epoch < settings.lr_warmup else lr
 
 
 def new_optimizer(model: nn.Module, settings: Settings) -> Optimizer:

@@ -65,6 +65,20 @@ def score_rows(
     return rows
 
 
+def chance_warning(run: RunFolder, keep: str) -> str | None:
+    """One line where the weights that a run keeps are no more accurate than a constant prediction, else None."""
+    log, _ = run.read_log()
+    key, sign = {"last": ("epoch", 1), "accuracy": ("val_accuracy", 1), "nll": ("val_nll", -1)}[keep]
+    line = max(log, key=lambda line: sign * line[key], default={})
+    if not line.get("val_at_chance"):
+        return None
+    same = ", and all predictions are the same class" if line["val_constant"] else ""
+    return (
+        f"the validation accuracy of {line['val_accuracy']:.4f} is at chance: always predicting the most frequent "
+        f"class has {line['val_majority']:.4f}{same}; try another lr, or a longer lr_warmup"
+    )
+
+
 def mean_scores(run: RunFolder) -> dict[str, dict[str, float | None]]:
     """Uncalibrated scores of a run: of each split, and means over the tests of each severity.
 

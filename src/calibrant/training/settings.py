@@ -68,6 +68,8 @@ class Settings(BaseModel):
     """By default as in the recipe."""
     schedule: Literal["cosine", "constant"] = SMALL_RECIPE["schedule"]
     """Cosine decay of the learning rate to 0, step by step, or a constant one."""
+    lr_warmup: NonNegativeFloat = SMALL_RECIPE["lr_warmup"]
+    """Epochs over which the learning rate rises linearly from 0; by default as in the recipe."""
     crop_padding: Annotated[int, Field(ge=0, le=MAX_PADDING)] = SMALL_RECIPE["crop_padding"]
     """Training images are padded by this many pixels and cropped at random."""
     flip: bool = SMALL_RECIPE["flip"]

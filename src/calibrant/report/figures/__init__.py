@@ -26,7 +26,9 @@ from calibrant.report.figures import (
     samples,
     severity,
 )
+from calibrant.report.paper import table_scores
 from calibrant.report.scores import shared_tests
+from calibrant.report.style import loss_label
 
 ALL = "all"
 
@@ -155,7 +157,18 @@ def make_figure(
         table = _filter_calibrator(folder.read_curves(), options.get("calibrator", RAW))
     shared, notes = shared_tests(table)
     chart = figure.module.draw(figure.module.prepare(shared, **options))
-    return with_notes(chart, notes)
+    return with_notes(chart, [*notes, *_chance_notes(folder, options)])
+
+
+def _chance_notes(folder: ExperimentFolder, options: Mapping[str, Any]) -> list[str]:
+    """A note per data set on the losses of a figure of which a run is at chance: a constant prediction can be good."""
+    rows, _ = shared_tests(folder.read_rows())
+    found: dict[str, list[str]] = {}
+    for key, score in table_scores(rows, ("ece",), shifted=bool(pc.any(rows["shifted"]).as_py())).items():
+        drawn = key.data in (options.get("data") or [key.data]) and key.loss in (options.get("losses") or [key.loss])
+        if score.at_chance and drawn and key.calibrator == RAW:
+            found.setdefault(key.data, []).append(loss_label(key.loss, key.variant, key.label_smoothing))
+    return [f"{data}: a run is at chance, so not to be compared: {', '.join(names)}." for data, names in found.items()]
 
 
 def _filter_calibrator(curves: pa.Table, name: str) -> pa.Table:
