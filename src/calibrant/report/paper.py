@@ -32,6 +32,7 @@ from calibrant.report.scores import (
     ON_ERRORS,
     Score,
     ScoreKey,
+    add_shifts,
     chance_limits,
     favours_constants,
     mark_best,
@@ -98,7 +99,7 @@ def published(key: ScoreKey) -> tuple[str, str] | None:
     """
     calibrator = TEMPERATURES[0] if key.calibrator in TEMPERATURES else key.calibrator
     row = (key.data, key.loss, key.metric, f"{key.label_smoothing:g}", calibrator)
-    return None if key.variant else _read_published().get(row)
+    return None if key.variant or key.shift else _read_published().get(row)
 
 
 @checked
@@ -158,7 +159,7 @@ def table_scores(
     rows: pa.Table, metrics: Sequence[str] | None = None, *, shifted: bool = True
 ) -> dict[ScoreKey, Score]:
     """The scores over the shifted test sets, or over the unshifted ones. rows: of the test sets that all runs have."""
-    rows = rows.filter(pc.equal(rows["shifted"], shifted))
+    rows = add_shifts(rows.filter(pc.equal(rows["shifted"], shifted)))
     limits = chance_limits(rows)
     if metrics is not None:
         rows = rows.filter(pc.is_in(rows["metric"], pa.array([*metrics, "accuracy"], pa.string())))
@@ -166,7 +167,7 @@ def table_scores(
 
     def at_chance(key: ScoreKey) -> bool:
         accuracies = found.get(key._replace(metric="accuracy"), NO_SCORE).per_seed.values()
-        return favours_constants(key.metric) and any(value <= limits.get(key[:2], 0.0) for value in accuracies)
+        return favours_constants(key.metric) and any(value <= limits.get(panel_of(key), 0.0) for value in accuracies)
 
     return {
         key: replace(score, at_chance=at_chance(key))
@@ -218,6 +219,11 @@ def _table_by_loss(found: Scores, **options: Any) -> Table:
     return _build_table(ALL_LOSSES, "Loss", rows, columns, found, best_of="row within a data set", **options)
 
 
+def panel_of(key: ScoreKey) -> tuple[str, str, str]:
+    """The data set, model and shift: only scores of the same are compared."""
+    return key.data, key.model, key.shift
+
+
 def is_baseline(key: ScoreKey) -> bool:
     """Whether the score is of a run without label smoothing, before any calibrator."""
     return key.calibrator == RAW and key.label_smoothing == 0
@@ -244,16 +250,16 @@ def calibrator_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
 
 
 def data_headings(keys: Iterable[ScoreKey], titles: Mapping[str, str] = DATA_TITLES) -> list[TableHeading]:
-    """Data sets and models, those of the paper first."""
+    """Data sets, models and natural shifts, data sets of the paper first. Titles of the paper are of corruptions."""
     order = {data: position for position, data in enumerate(DATA_TITLES)}
-    pairs = sorted({key[:2] for key in keys}, key=lambda pair: (order.get(pair[0], len(order)), pair))
-    names = [data for data, _ in pairs]
-    return [
-        TableHeading(
-            titles.get(data, data) + (f", {model}" if names.count(data) > 1 else ""), {"data": data, "model": model}
-        )
-        for data, model in pairs
-    ]
+    panels = sorted(set(map(panel_of, keys)), key=lambda panel: (order.get(panel[0], len(order)), panel))
+    names = [data for data, _ in {panel[:2] for panel in panels}]
+
+    def label(data: str, model: str, shift: str) -> str:
+        title = data if shift else titles.get(data, data)
+        return ", ".join(filter(None, (title, model * (names.count(data) > 1), shift)))
+
+    return [TableHeading(label(*panel), dict(zip(("data", "model", "shift"), panel, strict=True))) for panel in panels]
 
 
 def _build_table(
@@ -272,7 +278,7 @@ def _build_table(
     """The table of these rows and columns, with the best scores marked. Raises: NoDataError where it is empty."""
     keys = [[ScoreKey(**row.fields, **column.fields) for column in columns] for row in rows]
     every = list(chain.from_iterable(keys))
-    there = [found[key] for key in every if key in found]
+    there = [found[key] for key in every if key in found and not key.shift]
     if not there:
         raise NoDataError(f"no results for table {table} on {tests} test sets")
     marks = _mark_keys(keys, found, best_of)
@@ -290,7 +296,10 @@ def _build_table(
         caption,
         [Column(corner, numeric=False), *chain.from_iterable(map(_columns, columns, has_paper))],
         cells,
-        [*_notes(list(chain.from_iterable(cells)), there, tests, notes), *_paper_notes(list(paper))],
+        [
+            *_notes(list(chain.from_iterable(cells)), there, tests, [*notes, *_shift_notes(every)]),
+            *_paper_notes(list(paper)),
+        ],
         best=best_of if any(quantity_of(key.metric).better for key in every) else "",
     )
 
@@ -306,7 +315,7 @@ def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) 
     lines = zip(*keys, strict=True) if best_of == "column" else keys
     marks: dict[ScoreKey, tuple[bool, bool]] = {}
     for line in lines:
-        for _, group in groupby(line, key=lambda key: key[:2]):
+        for _, group in groupby(line, key=panel_of):
             compared = list(group)
             quantity = quantity_of(compared[0].metric)
             candidates = [found.get(key) if quantity.better else None for key in compared]
@@ -372,6 +381,11 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
         yield "(err.): over the errors of each run; runs of different accuracy are scored on different images."
     if any(cell.text == MISSING and cell.facts for cell in cells):
         yield f"{MISSING}: no such run, or the score is undefined."
+
+
+def _shift_notes(keys: Iterable[ScoreKey]) -> Iterator[str]:
+    for shift in sorted({key.shift for key in keys if key.shift}):
+        yield f"{shift}: a natural shift by itself, which is not in the mean over corruptions."
 
 
 def _paper_notes(keys: Sequence[ScoreKey]) -> Iterator[str]:
