@@ -12,7 +12,8 @@ from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
 from calibrant.losses import LOSSES
 from calibrant.metrics.table import METRICS
 from calibrant.report.formats import TABLE_FORMATS, render
-from calibrant.report.paper import DATA_TITLES, PUBLISHED, TABLES, make_table, published
+from calibrant.report.paper import DATA_TITLES, TABLES, make_table
+from calibrant.report.published import PUBLISHED, published
 from calibrant.report.scores import ScoreKey, filter_severity
 from calibrant.report.table import Cell, Table
 from made.rows import rows_table, run_rows
