@@ -17,6 +17,7 @@ def runs(level: float, *, growth: float = 0.0, metric: str = "ece", noise: float
     rows = []
     for seed in range(3):
         values = {test: level * (1 + noise * (seed - 1)) + growth * int(test[-1] == "5") for test in TESTS}
+        values["blur-1"] = 0.38 if growth else level  # it has no severity 5
         rows += run_rows(values, seed=seed, metric=metric, **about)
     return [row | {"majority": 0.1} for row in rows]
 
@@ -59,6 +60,8 @@ def test_verdicts() -> None:
     assert verdicts(lower)["MaxEnt M: no loss of accuracy"] == ("does not hold", "does not hold")
     at_chance = [row | {"value": 0.1} if row["metric"] == "accuracy" else row for row in rows]
     assert verdicts(at_chance)["MaxEnt M: lower ECE than CE"] == ("at chance", "at chance")
+    one = verdicts([row for row in rows if row["seed"] == 1])
+    assert one["MaxEnt M: lower ECE than CE"] == ("cannot be told", "cannot be told")
     with pytest.raises(NoDataError, match="no claim can be tested"):
         make_claims(rows_table(runs(0.3)))
 
@@ -85,3 +88,5 @@ def test_combinations_are_sorted_and_the_best_keeps_the_accuracy() -> None:
     assert [line[1].text for line in table.rows][2:] == ["0.33 (0.33–0.33)", "0.67 (0.67–0.67)", "1"]
     assert {column.group for column in table.columns[1:]} == {"CIFAR10-C", "cifar10, photos"}
     assert table.rows[1][2].facts["ratio"] == pytest.approx(0.7 / 0.8)
+    dead = [row | {"value": 0.1} if row["metric"] == "accuracy" else row for row in rows]
+    assert {cell.kind for line in make_combinations(rows_table(dead)).rows for cell in line} == {""}

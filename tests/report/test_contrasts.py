@@ -90,6 +90,10 @@ def test_pairs_and_what_is_undefined() -> None:
     assert (apart.value, apart.levels[SEEDS]) == (pytest.approx(0.3 / 0.65), 3)
     for other in (zero, undefined, {}):
         assert contrast([own], [other]) is None
+    unknown = [row | {"jackknife": None if row["loss"] == "poly" else [0.1, 0.3] * 10} for row in rows]
+    noisy = contrast([by_type(unknown)], [by_type(unknown, "poly")])  # of one mean alone, the noise is not known
+    assert noisy is not None
+    assert noisy[1:] == (None, None, {})
     difference = contrast([own], [zero], ratio=False)
     assert difference is not None
     assert difference.value == pytest.approx(0.2)
@@ -106,7 +110,9 @@ def test_tables_as_ratios_to_cross_entropy() -> None:
     assert [line[papers[1]].text for line in table.rows] == ["1", "0.60±0.02", "–"]
     facts = cells["MaxEnt M"]["ECE"].facts
     assert (facts["published_ratio"], facts["ratio_low"]) == pytest.approx((8.7 / 14.5, 0.59), abs=0.005)
-    assert cells["MaxEnt M (ensemble)"]["ECE"].kind == "best"
+    ensemble = cells["MaxEnt M (ensemble)"]["ECE"]
+    mean = np.mean([row["value"] for row in rows if row["loss"] == "cross_entropy" and row["shifted"]])
+    assert (ensemble.kind, ensemble.facts["ratio"]) == ("best", pytest.approx(0.1 / mean))
     assert table.caption == "Table 1: test scores under shift, relative to cross-entropy"
     notes = " ".join(table.notes)
     assert "with the noise of 3 seeds, 3 types of shift and 20 groups of images" in notes

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from calibrant._signatures import checked
 from calibrant.errors import NoDataError
 from calibrant.report.contrasts import (
+    SEEDS,
     Contrast,
     ScoresByType,
     contrast,
@@ -167,7 +168,7 @@ def _test(
 
 
 def _verdict(claim: Claim, tested: Contrast) -> str:
-    if tested.low is None or tested.high is None:
+    if tested.low is None or tested.high is None or SEEDS not in tested.levels:
         return OPEN
     is_lower, is_higher = tested.high < claim.limit, tested.low > claim.limit
     if not (is_lower or is_higher):
@@ -199,8 +200,8 @@ def _rules(verdicts: Sequence[str]) -> Iterator[str]:
     yield f"{count(len(verdicts), 'test')}, not adjusted for their number: {found}."
     yield (
         "The verdict: the whole 95 % interval lies on the claimed side of the limit (holds), on the other side (does "
-        f"not hold), or on both (cannot be told). The limit is a ratio of 1, of accuracies {1 - MAX_ACCURACY_LOSS:g}; "
-        "for the lead at severity 5 minus that at severity 1, it is 0 percentage points (pp)."
+        "not hold), or on both, or there is one seed (cannot be told). The limit is a ratio of 1, of accuracies "
+        f"{1 - MAX_ACCURACY_LOSS:g}; for the lead at severity 5 minus that at severity 1, 0 percentage points (pp)."
     )
     if AT_CHANCE in verdicts:
         yield CHANCE_NOTE.replace("§", AT_CHANCE)

@@ -49,12 +49,12 @@ def make_combinations(rows: pa.Table, *, data: Sequence[str] | None = None) -> T
 
     found = sorted({key._replace(data="", model="", shift="", metric="") for key in ratios})
     found.sort(key=lambda combination: ece(panels[0], combination))
-    best = {
-        min((one for one in found if is_eligible(panel, one)), key=lambda one: ece(panel, one))._replace(
-            **panel.fields, metric="ece"
-        )
-        for panel in panels
-    }
+    best = set()
+    for panel in panels:
+        eligible = [one for one in found if is_eligible(panel, one)]
+        if eligible:
+            lowest = min(eligible, key=lambda one: ece(panel, one))
+            best.add(lowest._replace(**panel.fields, metric="ece"))
     lines = []
     for one in found:
         calibrator = f" + {one.calibrator}" if one.calibrator != RAW else ""

@@ -37,7 +37,7 @@ class Contrast(NamedTuple):
     """A ratio or a difference of mean scores, with its 95 % interval."""
 
     value: float
-    low: float | None  # None where no factor has two levels
+    low: float | None  # None where it is unknown
     high: float | None
     levels: dict[str, int]  # of each factor whose noise is in the interval
 
@@ -83,9 +83,11 @@ def contrast(
     value, margins, levels = float(signs @ _scale(values, ratio)), [], {}
     for factor in (SEEDS, TYPES, GROUPS):
         names = sorted({level for mean in means for level in mean.without[factor]}, key=str)
-        without = np.array([[mean.without[factor].get(name, mean.value) for name in names] for mean in means])
-        if not names or (ratio and without.min() <= 0):
+        if not names or (factor == GROUPS and len({len(mean.without[GROUPS]) for mean in means}) > 1):
             continue
+        without = np.array([[mean.without[factor].get(name, mean.value) for name in names] for mean in means])
+        if ratio and without.min() <= 0:
+            return Contrast(_unscale(value, ratio), None, None, {})
         levels[factor] = n = len(names)
         margins.append(
             stdtrit(n - 1, 1 - SIGNIFICANCE / 2) * math.sqrt((n - 1) * (signs @ _scale(without, ratio)).var())
@@ -128,12 +130,6 @@ def reference_of(key: ScoreKey) -> ScoreKey:
     return key._replace(loss="cross_entropy", variant="", label_smoothing=0.0, calibrator=RAW)
 
 
-def ratio_of(found: Mapping[ScoreKey, ScoresByType], above: ScoreKey, below: ScoreKey) -> Contrast | None:
-    """The ratio of two mean scores; None where one is absent or undefined. An ensemble is not paired by seed."""
-    paired = ENSEMBLE not in (above.variant, below.variant)
-    return contrast([found.get(above, {})], [found.get(below, {})], paired=paired)
-
-
 def ratios_to_cross_entropy(rows: pa.Table, metrics: Sequence[str]) -> dict[ScoreKey, Contrast]:
     """The mean scores over shifted test sets, each divided by that of cross-entropy.
 
@@ -143,7 +139,10 @@ def ratios_to_cross_entropy(rows: pa.Table, metrics: Sequence[str]) -> dict[Scor
     found = scores_by_type(rows.filter(rows["shifted"]), metrics)
     if not any(key == reference_of(key) for key in found):
         raise NoDataError("rows have no run of cross_entropy on shifted test sets, which scores are relative to")
-    ratios = {key: ratio_of(found, key, reference_of(key)) for key in found}
+    ratios = {
+        key: contrast([own], [found.get(reference_of(key), {})], paired=key.variant != ENSEMBLE)
+        for key, own in found.items()
+    }
     return {key: ratio for key, ratio in ratios.items() if ratio is not None}
 
 
