@@ -60,8 +60,10 @@ def test_verdicts() -> None:
     assert verdicts(lower)["MaxEnt M: no loss of accuracy"] == ("does not hold", "does not hold")
     at_chance = [row | {"value": 0.1} if row["metric"] == "accuracy" else row for row in rows]
     assert verdicts(at_chance)["MaxEnt M: lower ECE than CE"] == ("at chance", "at chance")
-    one = verdicts([row for row in rows if row["seed"] == 1])
-    assert one["MaxEnt M: lower ECE than CE"] == ("cannot be told", "cannot be told")
+    one = make_claims(rows_table(row for row in rows if row["seed"] == 1))
+    assert {cell.marks for line in one.rows for cell in line if cell.facts} == {"*"}
+    assert any(note.startswith("*: of one seed.") for note in one.notes)
+    assert not any(cell.marks for line in table.rows for cell in line)
     with pytest.raises(NoDataError, match="no claim can be tested"):
         make_claims(rows_table(runs(0.3)))
 

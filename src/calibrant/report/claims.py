@@ -139,8 +139,9 @@ def make_claims(rows: pa.Table, *, data: Sequence[str] | None = None) -> Table:
     headings = [Column("Claim", numeric=False)]
     for panel in panels:
         headings += [Column(name, group=panel.label) for name in ("here", "paper", "verdict")]
-    verdicts = [str(cell.facts["verdict"]) for line in lines for cell in line if cell.facts]
-    notes = [*_rules(verdicts), *interval_notes(contrasts), *notes, *shift_notes(compared), *paper_notes(compared)]
+    tests = [cell for line in lines for cell in line if cell.facts]
+    rules = _rules([cell.text for cell in tests], any(cell.marks for cell in tests))
+    notes = [*rules, *interval_notes(contrasts), *notes, *shift_notes(compared), *paper_notes(compared)]
     return Table("Claims of the paper under shift, tested here", headings, lines, notes)
 
 
@@ -168,7 +169,7 @@ def _test(
 
 
 def _verdict(claim: Claim, tested: Contrast) -> str:
-    if tested.low is None or tested.high is None or SEEDS not in tested.levels:
+    if tested.low is None or tested.high is None:
         return OPEN
     is_lower, is_higher = tested.high < claim.limit, tested.low > claim.limit
     if not (is_lower or is_higher):
@@ -190,18 +191,22 @@ def _cells(
     verdict = AT_CHANCE if at_chance else _verdict(claim, tested)
     facts: dict[str, object] = {name: getattr(key, name) for name in ("data", "model", "shift", "loss", "metric")}
     facts |= {"claim": claim.text, "source": claim.source, "is_ratio": claim.ratio, "limit": claim.limit}
-    facts |= {"value": tested.value, "low": tested.low, "high": tested.high}
+    n_seeds = tested.levels.get(SEEDS, 1)
+    facts |= {"value": tested.value, "low": tested.low, "high": tested.high, "n_seeds": n_seeds}
     facts |= {"published": None if paper is None else paper[0], "verdict": verdict}
-    return [Cell(text, tested.value), published, Cell(verdict, kind=KINDS.get(verdict, ""), facts=facts)]
+    kind = KINDS.get(verdict, "")
+    return [Cell(text, tested.value), published, Cell(verdict, kind=kind, marks="*" * (n_seeds == 1), facts=facts)]
 
 
-def _rules(verdicts: Sequence[str]) -> Iterator[str]:
+def _rules(verdicts: Sequence[str], one_seed: bool) -> Iterator[str]:
     found = ", ".join(f"{word} {verdicts.count(word)}" for word in (HOLDS, FAILS, OPEN, AT_CHANCE) if word in verdicts)
     yield f"{count(len(verdicts), 'test')}, not adjusted for their number: {found}."
     yield (
         "The verdict: the whole 95 % interval lies on the claimed side of the limit (holds), on the other side (does "
-        "not hold), or on both, or there is one seed (cannot be told). The limit is a ratio of 1, of accuracies "
-        f"{1 - MAX_ACCURACY_LOSS:g}; for the lead at severity 5 minus that at severity 1, 0 percentage points (pp)."
+        f"not hold), or on both (cannot be told). The limit is a ratio of 1, of accuracies {1 - MAX_ACCURACY_LOSS:g}; "
+        "for the lead at severity 5 minus that at severity 1, 0 percentage points (pp)."
     )
+    if one_seed:
+        yield "*: of one seed. Another seed may have another verdict: its noise is not in the interval."
     if AT_CHANCE in verdicts:
         yield CHANCE_NOTE.replace("§", AT_CHANCE)

@@ -3,9 +3,9 @@ r"""Ratios and differences of mean scores, with intervals over seeds, types of s
 The runs of two losses share their seeds, their test sets and the images of these. An interval is for other seeds, other
 types of shift and other images: each level of a factor is left out in turn, of all means of the contrast together.
 
-.. math:: m_f = t_{0.975,\,n - 1} \sqrt{\frac{n - 1}{n} \sum_i (\theta_{(i)} - \overline\theta)^2}
+.. math:: m_f = t_{0.975,\,n - 1} \sqrt{\frac{n - 1}{n} \sum_i (c_i - \overline{c})^2}
 
-is the margin of the factor f, where :math:`\theta_{(i)}` is the contrast without level i of n: a seed, a type of
+is the margin of the factor f, where :math:`c_i` is the contrast without level i of n: a seed, a type of
 corruption with all its severities, or one of 20 groups of images. The margin of the interval is
 :math:`\sqrt{\sum_f m_f^2}`. With three seeds a bootstrap is too narrow: benchmarks/contrast_coverage.py.
 """
