@@ -36,6 +36,11 @@ def test_options_choose_the_table(table: Run) -> None:
     assert "MaxEnt w/ TS" in wide
     assert "11.5±0.6•‡" in wide
     assert "raw" in table("--name", "2", "--all-losses", "--data", "cifar10").done()
+    relative = table("--relative", "--with-paper").done()
+    assert "0.52 (0.48–0.57)" in relative
+    assert "†" not in relative
+    assert "MaxEnt M: lower ECE than CE" in table("--name", "claims").done()
+    assert "MaxEnt M + temperature" in table("--name", "combinations").done()
 
 
 def test_the_name_of_the_output_says_the_format_unless_it_is_told(table: Run, folder: Path) -> None:
@@ -50,5 +55,7 @@ def test_the_name_of_the_output_says_the_format_unless_it_is_told(table: Run, fo
 def test_refusals(table: Run, calibrant: Run, folder: Path) -> None:
     table("--format", "html").refused("unknown format 'html'")
     table("--all-losses").refused("all_losses belongs to table 2")
+    table("--name", "claim").refused("unknown table 'claim'; did you mean 'claims'")
+    table("--name", "claims", "--relative").refused("relative belong to tables 1, 2, appendix, got table claims")
     table("-o", folder / "none" / "a.md").refused("cannot be written")
     calibrant("table", folder / "none").refused("has no rows.parquet")

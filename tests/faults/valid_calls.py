@@ -480,7 +480,7 @@ def _training() -> dict[str, ValidCall]:
 
 
 def _reports() -> dict[str, ValidCall]:
-    made = Experiment(data=("fashion_mnist_mini",), losses=("cross_entropy",), seeds=1)
+    made = Experiment(data=("fashion_mnist_mini",), losses=("cross_entropy", "maxent_mean"), seeds=1)
     rows, _ = made.tables
     folder = write_folder(_folder() / "experiment", made)
     file = write_sweep(_folder() / "experiment.toml", {"loss": ["cross_entropy"]})
@@ -490,6 +490,8 @@ def _reports() -> dict[str, ValidCall]:
         **_of("experiments.samples.sample_images", rows=rows),
         **_of("report.experiment.write_experiment", folder=folder.path, figures=["severity"]),
         **_of("report.figures.make_figure", name="gibbs"),
+        **_of("report.claims.make_claims", rows=rows),
+        **_of("report.combinations.make_combinations", rows=rows),
         **_of("report.paper.make_table", rows=rows, name="1"),
         **_of("report.formats.render", table=make_table(rows, "1"), format="markdown"),
     }

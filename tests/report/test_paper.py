@@ -12,8 +12,9 @@ from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
 from calibrant.losses import LOSSES
 from calibrant.metrics.table import METRICS
 from calibrant.report.formats import TABLE_FORMATS, render
-from calibrant.report.paper import DATA_TITLES, PUBLISHED, TABLES, make_table, published
-from calibrant.report.scores import ScoreKey
+from calibrant.report.paper import DATA_TITLES, TABLES, make_table
+from calibrant.report.published import PUBLISHED, published
+from calibrant.report.scores import ScoreKey, filter_severity
 from calibrant.report.table import Cell, Table
 from made.rows import rows_table, run_rows
 
@@ -111,6 +112,21 @@ def test_shared_tests_are_noted() -> None:
     assert whole.notes[0] == f"Mean ± standard error over 2 seeds; the value of a seed is its {mean}"
     assert make_table(table_of(runs([0.3])), "1").notes[0] == f"One seed: {mean}"
     assert not any(note.startswith(("†", "‡", "–", "cifar10")) for note in whole.notes)
+
+
+def test_a_natural_shift_is_not_averaged_with_corruptions() -> None:
+    values = {"test": 0.9, "fog-1": 0.1, "fog-5": 0.3, "photos": 0.7}
+    shown = [row for metric in SHOWN for row in run_rows(values, metric=metric, loss="maxent_mean")]
+    table = make_table(table_of(shown, runs([0.5], data="fmow", tests=("wild",))), "1", with_paper=True)
+    assert list(headings(table)) == ["CIFAR10-C", "cifar10, photos", "FMoW-Wilds"]
+    texts = [cell(table, "MaxEnt M", "ECE", group).text for group in ("CIFAR10-C", "cifar10, photos")]
+    assert (texts, cell(table, "Focal", "ECE", "FMoW-Wilds").text) == (["20.0", "70.0"], "50.0")
+    assert "paper" not in headings(table)["cifar10, photos"]
+    assert table.notes[0].startswith("One seed: mean over the 1 to 2 shifted test sets")
+    assert "photos: a natural shift by itself, which is not in the mean over corruptions." in table.notes
+    assert labels(make_table(table_of(shown), "2")) == ["CIFAR10-C", "cifar10, photos"]
+    panel = rows_table(shown).append_column("panel", pa.array(["cifar10"] * len(shown)))
+    assert set(filter_severity(panel, None)["split"].to_pylist()) == {"fog-1", "fog-5"}
 
 
 def test_table_2_has_a_row_for_each_data_set(rows: pa.Table) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path, PurePath
 
 from calibrant.cli.options import File, Output, Switch, Words
-from calibrant.errors import printable
+from calibrant.errors import InvalidInputError, printable
 
 TABLE_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 WIDTH = 100  # characters of text that is not printed to a terminal
@@ -17,19 +17,22 @@ def table(
     with_paper: bool = False,
     data: Words = (),
     all_losses: Switch = False,
+    relative: Switch = False,
     output: Output | None = None,
 ) -> None:
     """Print a table of the paper with the scores of an experiment.
 
-    Scores are means over the shifted tests, then over seeds, with the standard error. A missing score is –.
+    Scores are means over the corruptions, then over seeds, with the standard error; a natural shift is apart. A missing
+    score is –.
 
     Parameters
     ----------
     folder
         The folder of an experiment that has been run.
     name
-        1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing) or appendix (MCE, AdaECE, NLL and
-        Brier on errors).
+        1 (accuracy, ECE, CECE, KSE), 2 (ECE with calibrators and label smoothing), appendix (MCE, AdaECE, NLL and
+        Brier on errors), claims (those of the paper, tested on the runs) or combinations (every loss and calibrator
+        relative to cross-entropy, best first).
     format
         text, markdown, latex, csv or json (a record per score, in full precision and the units of the table); by
         default from the suffix of the output, else text.
@@ -39,20 +42,33 @@ def table(
         Data sets to show, by default all.
     all_losses
         Table 2 with a row for every loss, not only the three MaxEnt losses.
+    relative
+        Show ratios to cross-entropy without a calibrator, ours with 95 % intervals over seeds, corruptions and images.
     output
         The file to write instead of standard output.
     """
     from rich.console import Console
 
+    from calibrant._names import check_choice
     from calibrant.experiments.folder import ExperimentFolder
+    from calibrant.report.claims import make_claims
+    from calibrant.report.combinations import make_combinations
     from calibrant.report.formats import render
-    from calibrant.report.paper import make_table
+    from calibrant.report.paper import TABLES, make_table
 
     if format is None:
         format = TABLE_SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
-    made = make_table(
-        ExperimentFolder(Path(folder)).read_rows(), name, with_paper=with_paper, data=data, all_losses=all_losses
-    )
+    others = {"claims": make_claims, "combinations": make_combinations}
+    check_choice("table", name, [*TABLES, *others])
+    if name in others and (with_paper or all_losses or relative):
+        raise InvalidInputError(
+            f"with_paper, all_losses and relative belong to tables {', '.join(TABLES)}, got table {name}"
+        )
+    rows = ExperimentFolder(Path(folder)).read_rows()
+    if name in others:
+        made = others[name](rows, data=data)
+    else:
+        made = make_table(rows, name, with_paper=with_paper, data=data, all_losses=all_losses, relative=relative)
     console = Console()
     text = render(made, format, width=WIDTH if output or not console.is_terminal else console.width)
     if output is None:

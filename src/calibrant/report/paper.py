@@ -1,23 +1,8 @@
-"""The tables of the paper with the scores of an experiment, and the published numbers to compare with.
+"""The tables of the paper with the scores of an experiment, or with their ratios to cross-entropy."""
 
-The paper: Neo, Winkler and Chen, "MaxEnt Loss: Constrained Maximum Entropy for Calibration under Out-of-Distribution
-Shift", AAAI 2024, https://doi.org/10.1609/aaai.v38i19.30143.
-
-The published numbers are in the units of the paper: percent, except for NLL and Brier. Not all are comparable:
-
-- The AvUC rows are unreliable: the authors' code compares every prediction with the label of the batch's first sample.
-- The paper divides Brier on errors by the number of classes; here it is the sum over classes.
-- NLL on errors of Tiny ImageNet-C is 0.04 to 0.05, but the NLL of a misclassified sample is at least log 2 ≈ 0.69.
-- Temperature scaling takes the best of four temperatures, which is `temperature_grid` here; `temperature` is fitted
-  by maximum likelihood.
-"""
-
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import chain, groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,11 +12,14 @@ from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.experiments.folder import RAW
+from calibrant.report.contrasts import Contrast, interval_notes, ratio_text, ratios_to_cross_entropy, reference_of
 from calibrant.report.numbers import MISSING, format_range, mean_text, standard_error_text
+from calibrant.report.published import TEMPERATURES, paper_notes, published, published_ratio, published_text
 from calibrant.report.scores import (
     ON_ERRORS,
     Score,
     ScoreKey,
+    add_shifts,
     chance_limits,
     favours_constants,
     mark_best,
@@ -42,7 +30,6 @@ from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
 from calibrant.runs import check_rows
 
-PUBLISHED = Path(__file__).with_name("published.csv")
 TABLES = {  # title and metrics
     "1": ("Table 1: test scores (%) under shift", ("accuracy", "ece", "cece", "kse")),
     "2": ("Table 2: ECE (%) under shift, with calibrators and label smoothing (LS)", ("ece",)),
@@ -53,7 +40,6 @@ TABLES = {  # title and metrics
 }
 ALL_LOSSES = "Table 2 for every loss: ECE (%) under shift, with calibrators and label smoothing (LS)"
 MAXENT_COLUMNS = {"maxent_mean": "Mean", "maxent_variance": "Var", "maxent_mean_variance": "Mult"}
-TEMPERATURES = ("temperature_grid", "temperature")  # the paper's, and the one fitted by maximum likelihood
 DATA_TITLES = {
     "cifar10": "CIFAR10-C",
     "cifar100": "CIFAR100-C",
@@ -63,6 +49,10 @@ DATA_TITLES = {
     "fmow": "FMoW-Wilds",
 }
 BASELINE: dict[str, Any] = {"label_smoothing": 0.0, "calibrator": RAW}
+CHANCE_NOTE = (
+    "§: not compared, because the accuracy of a run is at chance, within three standard errors of that of always "
+    "predicting the most frequent class: such a prediction can be well calibrated."
+)
 NO_SCORE = Score(None, None, 0, 0, {})
 
 Scores = Mapping[ScoreKey, Score]
@@ -79,28 +69,6 @@ class TableHeading(NamedTuple):
     group: str = ""
 
 
-@lru_cache(maxsize=1)
-def _read_published() -> dict[tuple[str, ...], tuple[str, str]]:
-    with PUBLISHED.open(encoding="utf-8", newline="") as file:
-        found: dict[tuple[str, ...], tuple[str, str]] = {}
-        for row in csv.DictReader(file):
-            smoothing = f"{float(row['label_smoothing']):g}"
-            key = (row["data"], row["loss"], row["metric"], smoothing, row["calibrator"])
-            found[key] = (row["mean"], row["standard_error"])
-        return found
-
-
-def published(key: ScoreKey) -> tuple[str, str] | None:
-    """The published mean and standard error over three seeds, in the digits of the paper; None where it has none.
-
-    >>> published(ScoreKey("cifar10", "resnet18", "maxent_mean", "", 0.0, "none", "ece"))
-    ('8.70', '0.2')
-    """
-    calibrator = TEMPERATURES[0] if key.calibrator in TEMPERATURES else key.calibrator
-    row = (key.data, key.loss, key.metric, f"{key.label_smoothing:g}", calibrator)
-    return None if key.variant else _read_published().get(row)
-
-
 @checked
 def make_table(
     rows: pa.Table,
@@ -109,6 +77,7 @@ def make_table(
     with_paper: bool = False,
     data: Sequence[str] | None = None,
     all_losses: bool = False,
+    relative: bool = False,
 ) -> Table:
     """A table of the paper with the scores of an experiment.
 
@@ -118,26 +87,22 @@ def make_table(
         with_paper: Whether to add the published numbers.
         data: The data sets to show, by default all.
         all_losses: Whether Table 2 has a row for every loss instead of a column for each MaxEnt loss.
+        relative: Whether the scores are ratios to that of cross-entropy on the same data set and model, without a
+            calibrator, with 95 % intervals.
 
     Returns:
         The table; `render` formats it.
 
     Raises:
-        NoDataError: The rows have no score to show.
+        NoDataError: The rows have no score to show, or no run of cross-entropy to compare with.
         UnknownNameError: The table or a data set is unknown.
         InvalidInputError: all_losses is set for a table other than 2.
     """
     check_choice("table", name, TABLES)
-    check_rows(rows)
-    data = None if data is None else list(data)
     if all_losses and name != "2":
         raise InvalidInputError(f"all_losses belongs to table 2, got table {name}")
-    for wanted in data or ():
-        check_choice("data", wanted, sorted(pc.unique(rows["data"]).to_pylist()))
-    if data:
-        rows = rows.filter(pc.is_in(rows["data"], pa.array(data, pa.string())))
+    shared, notes = comparable_rows(rows, data)
     title, metrics = TABLES[name]
-    shared, notes = shared_tests(rows)
     found = table_scores(shared, metrics)
     if not found:
         raise NoDataError(
@@ -148,17 +113,32 @@ def make_table(
                 ]
             )
         )
-    options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": with_paper}
+    ratios = ratios_to_cross_entropy(shared, metrics) if relative else None
+    options: dict[str, Any] = {"table": name, "notes": notes, "with_paper": with_paper, "ratios": ratios}
     if name != "2":
         return _table_by_data(found, title, metrics, **options)
     return _table_by_loss(found, **options) if all_losses else _table_by_maxent(found, **options)
+
+
+def comparable_rows(rows: pa.Table, data: Sequence[str] | None = None) -> tuple[pa.Table, list[str]]:
+    """The rows of these data sets, by default all, on the test sets that all runs have; and notes on these.
+
+    Raises:
+        InvalidInputError: The rows lack a column of an experiment.
+        UnknownNameError: A data set is unknown.
+    """
+    check_rows(rows)
+    data = list(data or ())
+    for wanted in data:
+        check_choice("data", wanted, sorted(pc.unique(rows["data"]).to_pylist()))
+    return shared_tests(rows.filter(pc.is_in(rows["data"], pa.array(data, pa.string()))) if data else rows)
 
 
 def table_scores(
     rows: pa.Table, metrics: Sequence[str] | None = None, *, shifted: bool = True
 ) -> dict[ScoreKey, Score]:
     """The scores over the shifted test sets, or over the unshifted ones. rows: of the test sets that all runs have."""
-    rows = rows.filter(pc.equal(rows["shifted"], shifted))
+    rows = add_shifts(rows.filter(pc.equal(rows["shifted"], shifted)))
     limits = chance_limits(rows)
     if metrics is not None:
         rows = rows.filter(pc.is_in(rows["metric"], pa.array([*metrics, "accuracy"], pa.string())))
@@ -166,7 +146,7 @@ def table_scores(
 
     def at_chance(key: ScoreKey) -> bool:
         accuracies = found.get(key._replace(metric="accuracy"), NO_SCORE).per_seed.values()
-        return favours_constants(key.metric) and any(value <= limits.get(key[:2], 0.0) for value in accuracies)
+        return favours_constants(key.metric) and any(value <= limits.get(panel_of(key), 0.0) for value in accuracies)
 
     return {
         key: replace(score, at_chance=at_chance(key))
@@ -218,6 +198,11 @@ def _table_by_loss(found: Scores, **options: Any) -> Table:
     return _build_table(ALL_LOSSES, "Loss", rows, columns, found, best_of="row within a data set", **options)
 
 
+def panel_of(key: ScoreKey) -> tuple[str, str, str]:
+    """The data set, model and shift: only scores of the same are compared."""
+    return key.data, key.model, key.shift
+
+
 def is_baseline(key: ScoreKey) -> bool:
     """Whether the score is of a run without label smoothing, before any calibrator."""
     return key.calibrator == RAW and key.label_smoothing == 0
@@ -244,16 +229,16 @@ def calibrator_headings(keys: Iterable[ScoreKey]) -> list[TableHeading]:
 
 
 def data_headings(keys: Iterable[ScoreKey], titles: Mapping[str, str] = DATA_TITLES) -> list[TableHeading]:
-    """Data sets and models, those of the paper first."""
+    """Data sets, models and natural shifts, data sets of the paper first. Titles of the paper are of corruptions."""
     order = {data: position for position, data in enumerate(DATA_TITLES)}
-    pairs = sorted({key[:2] for key in keys}, key=lambda pair: (order.get(pair[0], len(order)), pair))
-    names = [data for data, _ in pairs]
-    return [
-        TableHeading(
-            titles.get(data, data) + (f", {model}" if names.count(data) > 1 else ""), {"data": data, "model": model}
-        )
-        for data, model in pairs
-    ]
+    panels = sorted(set(map(panel_of, keys)), key=lambda panel: (order.get(panel[0], len(order)), panel))
+    names = [data for data, _ in {panel[:2] for panel in panels}]
+
+    def label(data: str, model: str, shift: str) -> str:
+        title = data if shift else titles.get(data, data)
+        return ", ".join(filter(None, (title, model * (names.count(data) > 1), shift)))
+
+    return [TableHeading(label(*panel), dict(zip(("data", "model", "shift"), panel, strict=True))) for panel in panels]
 
 
 def _build_table(
@@ -268,29 +253,36 @@ def _build_table(
     with_paper: bool = False,
     best_of: str = "column",
     tests: str = "shifted",
+    ratios: Mapping[ScoreKey, Contrast] | None = None,
 ) -> Table:
     """The table of these rows and columns, with the best scores marked. Raises: NoDataError where it is empty."""
     keys = [[ScoreKey(**row.fields, **column.fields) for column in columns] for row in rows]
     every = list(chain.from_iterable(keys))
-    there = [found[key] for key in every if key in found]
+    there = [found[key] for key in every if key in found and not key.shift]
     if not there:
         raise NoDataError(f"no results for table {table} on {tests} test sets")
     marks = _mark_keys(keys, found, best_of)
-    paper = {key: digits for key in every if with_paper and (digits := published(key)) is not None}
+    paper = {key: cell for key in every if with_paper and (cell := _paper_cell(key, ratios is not None)) is not None}
     has_paper = [any(line[at] in paper for line in keys) for at in range(len(columns))]
     cells = []
     for row, line in zip(rows, keys, strict=True):
         cells.append([Cell(row.label)])
         for key, add_paper in zip(line, has_paper, strict=True):
-            cells[-1].append(_cell(key, found, marks[key], paper.get(key), table))
+            own = _cell(key, found, marks[key], published(key) if with_paper else None, table)
+            cells[-1].append(own if ratios is None else _ratio_cell(key, own, ratios.get(key), paper.get(key)))
             if add_paper:
-                digits = paper.get(key)
-                cells[-1].append(Cell("±".join(digits), float(digits[0]), "faint") if digits else Cell(MISSING))
+                cells[-1].append(paper.get(key, Cell(MISSING)))
+    every_cell = list(chain.from_iterable(cells))
+    first = (
+        _mean_note(there, tests)
+        if ratios is None
+        else interval_notes([ratios[key] for key in every if key in ratios], every)
+    )
     return Table(
-        caption,
+        caption if ratios is None else f"{caption.replace(' (%)', '')}, relative to cross-entropy",
         [Column(corner, numeric=False), *chain.from_iterable(map(_columns, columns, has_paper))],
         cells,
-        [*_notes(list(chain.from_iterable(cells)), there, tests, notes), *_paper_notes(list(paper))],
+        [*first, *notes, *shift_notes(every), *_cell_notes(every_cell), *paper_notes(list(paper))],
         best=best_of if any(quantity_of(key.metric).better for key in every) else "",
     )
 
@@ -306,13 +298,34 @@ def _mark_keys(keys: Sequence[Sequence[ScoreKey]], found: Scores, best_of: str) 
     lines = zip(*keys, strict=True) if best_of == "column" else keys
     marks: dict[ScoreKey, tuple[bool, bool]] = {}
     for line in lines:
-        for _, group in groupby(line, key=lambda key: key[:2]):
+        for _, group in groupby(line, key=panel_of):
             compared = list(group)
             quantity = quantity_of(compared[0].metric)
             candidates = [found.get(key) if quantity.better else None for key in compared]
             best = mark_best(candidates, higher_is_better=quantity.higher_is_better)
             marks |= dict(zip(compared, best, strict=True))
     return marks
+
+
+def _paper_cell(key: ScoreKey, relative: bool) -> Cell | None:
+    """The published number; None where the paper has none."""
+    if not relative:
+        digits = published(key)
+        return None if digits is None else Cell("±".join(digits), float(digits[0]), "faint")
+    ratio = published_ratio(key, reference_of(key))
+    if key == reference_of(key):
+        return ratio and Cell("1", 1.0, "faint")
+    return ratio and Cell(published_text(ratio, key.metric), ratio[0], "faint")
+
+
+def _ratio_cell(key: ScoreKey, absolute: Cell, ratio: Contrast | None, paper: Cell | None) -> Cell:
+    """The cell of a score as its ratio to that of cross-entropy."""
+    value, low, high = (None, None, None) if ratio is None else ratio[:3]
+    facts = {**absolute.facts, "ratio": value, "ratio_low": low, "ratio_high": high}
+    facts |= {"published_ratio": paper and paper.value}
+    marks = absolute.marks.replace("†", "")  # of the test of the scores themselves
+    text = MISSING if ratio is None else ratio_text(ratio, key.metric)
+    return replace(absolute, text=text, value=value, marks=marks, facts=facts)
 
 
 def _cell(key: ScoreKey, found: Scores, marks: tuple[bool, bool], paper: tuple[str, str] | None, table: str) -> Cell:
@@ -341,8 +354,7 @@ def score_text(score: Score, metric: str) -> str:
     return mean if score.standard_error is None else f"{mean}±{standard_error_text(scale * score.standard_error)}"
 
 
-def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Sequence[str]) -> Iterator[str]:
-    """The notes on the scores of a table."""
+def _mean_note(there: Sequence[Score], tests: str) -> Iterator[str]:
     n_seeds, n_tests = (format_range([getattr(s, name) for s in there]) for name in ("n_seeds", "n_tests"))
     over_seeds = "One seed" if n_seeds == "1" else f"Mean ± standard error over {n_seeds} seeds"
     over_tests = f"mean over the {n_tests} {tests} test sets that all runs of the data set and model have"
@@ -354,7 +366,10 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
             if n_seeds == "1"
             else f"{over_seeds}; the value of a seed is its {over_tests}."
         )
-    yield from shared
+
+
+def _cell_notes(cells: Sequence[Cell]) -> Iterator[str]:
+    """The meaning of the marks."""
     marks = "".join(cell.marks for cell in cells)
     if "‡" in marks:
         yield "‡: lower than for the same loss without a calibrator or label smoothing."
@@ -364,40 +379,17 @@ def _notes(cells: Sequence[Cell], there: Sequence[Score], tests: str, shared: Se
             "rows (5 % level for each comparison, unadjusted; training and validation images are taken as given)."
         )
     if "§" in marks:
-        yield (
-            "§: not compared, because the accuracy of a run is at chance, within three standard errors of that of "
-            "always predicting the most frequent class: such a prediction can be well calibrated."
-        )
+        yield CHANCE_NOTE
     if any(str(cell.facts.get("metric", "")).endswith(ON_ERRORS) for cell in cells):
         yield "(err.): over the errors of each run; runs of different accuracy are scored on different images."
     if any(cell.text == MISSING and cell.facts for cell in cells):
         yield f"{MISSING}: no such run, or the score is undefined."
 
 
-def _paper_notes(keys: Sequence[ScoreKey]) -> Iterator[str]:
-    """The notes on the published numbers of a table."""
-    if keys:
-        yield (
-            "paper: published values (Neo, Winkler and Chen, AAAI 2024); models and training may differ from this "
-            "experiment."
-        )
-    if any(key.loss == "avuc" for key in keys):
-        yield (
-            "The published AvUC values are unreliable: the authors' code compares every prediction with the label of "
-            "the first sample of the batch."
-        )
-    if any(key.metric == "brier_on_errors" for key in keys):
-        yield "The paper divides Brier on errors by the number of classes; here it is the sum over classes."
-    if any(key.metric == "nll_on_errors" and key.data == "tiny_imagenet" for key in keys):
-        yield (
-            "The published NLL on errors of Tiny ImageNet-C cannot be on this scale: the NLL of a misclassified sample "
-            "is at least log 2 ≈ 0.69."
-        )
-    if any(key.calibrator == "temperature" for key in keys):
-        yield (
-            "The paper's temperature scaling takes the best of four temperatures; here it is fitted by maximum "
-            "likelihood."
-        )
+def shift_notes(keys: Iterable[ScoreKey]) -> Iterator[str]:
+    """A note on each natural shift of a data set that has corruptions."""
+    for shift in sorted({key.shift for key in keys if key.shift}):
+        yield f"{shift}: a natural shift by itself, which is not in the mean over corruptions."
 
 
 def metric_tables(found: Scores, metrics: Sequence[str], notes: Sequence[str], *, shifted: bool) -> list[Table]:

@@ -1,8 +1,8 @@
 """Scores of an experiment: means over test sets and seeds with standard errors, and the best of them.
 
 As in the paper, a run has the mean over its test sets, and a score is the mean over seeds with the standard error
-std(ddof=1)/√n. Means are over the test sets that all runs of
-the same data set and model have, which makes them comparable.
+std(ddof=1)/√n. Means are over the test sets that all runs of the same data set and model have, which makes them
+comparable. A natural shift is never averaged with corruptions: where a data set has both, each has its own score.
 """
 
 import math
@@ -49,6 +49,7 @@ class ScoreKey(NamedTuple):
     label_smoothing: float
     calibrator: str
     metric: str
+    shift: str = ""  # a natural shift of a data set that also has corruptions; "" of the mean over these
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,15 @@ def shared_tests(table: pa.Table) -> tuple[pa.Table, list[str]]:
             n_shared = n_tests - n_lacking
             notes.append(f"{names[pair]}: means are over the {n_shared} of {n_tests} test sets that all runs have.")
     return table.filter(pc.invert(pc.is_in(own, keys))), notes
+
+
+def add_shifts(table: pa.Table) -> pa.Table:
+    """With the column `shift`, the field of `ScoreKey`."""
+    pair = pc.binary_join_element_wise(table["data"], table["model"], "\0")
+    corrupted = pc.unique(pair.filter(pc.greater(table["severity"], 0)))
+    natural = pc.and_(table["shifted"], pc.equal(table["severity"], 0))
+    beside = pc.fill_null(pc.and_(natural, pc.is_in(pair, corrupted)), False)
+    return table.append_column("shift", pc.if_else(beside, table["corruption"], ""))
 
 
 def scores(rows: pa.Table, *by: str) -> dict[tuple[Any, ...], Score]:
@@ -245,18 +255,19 @@ def favours_constants(metric: str) -> bool:
     return metric.endswith(ON_ERRORS) or (known is not None and known.floor is not None)
 
 
-def chance_limits(rows: pa.Table) -> dict[tuple[str, str], float]:
-    """By data set and model, the largest accuracy that a constant prediction may have by chance.
+def chance_limits(rows: pa.Table) -> dict[tuple[str, str, str], float]:
+    """By data set, model and shift, the largest accuracy that a constant prediction may have by chance.
 
     Mean over test sets of `chance_limit`. Data without the share of the most frequent class are left out.
     """
-    columns = ["data", "model", "split", "majority", "n_rows"]
+    columns = ["data", "model", "shift", "split", "majority", "n_rows"]
     tests = rows.select(columns).group_by(columns, use_threads=False).aggregate([]).to_pylist()
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for test in tests:
         if test["majority"] is not None:
-            found[test["data"], test["model"]].append(chance_limit(test["majority"], test["n_rows"]))
-    return {pair: fmean(limits) for pair, limits in found.items()}
+            limit = chance_limit(test["majority"], test["n_rows"])
+            found[test["data"], test["model"], test["shift"]].append(limit)
+    return {key: fmean(limits) for key, limits in found.items()}
 
 
 def panel_titles(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -314,9 +325,12 @@ def keep_paired_losses(table: pa.Table, column: str) -> pa.Table:
 
 
 def filter_severity(table: pa.Table, severity: int | None) -> pa.Table:
-    """The rows of the test sets of one severity, 0 for the unshifted one; of all shifted test sets where it is None."""
+    """The rows of the test sets of one severity, 0 for the unshifted one.
+
+    None is all shifted test sets, without the natural shifts of a data set that has corruptions.
+    """
     if severity is None:
-        return table.filter(table["shifted"])
+        return table.filter(pc.and_(table["shifted"], pc.equal(add_shifts(table)["shift"], "")))
     check_integer("severity", severity, 0, MAX_SEVERITY)
     return table.filter(pc.and_(pc.equal(table["severity"], severity), pc.equal(table["shifted"], severity > 0)))
 

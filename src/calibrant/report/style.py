@@ -118,6 +118,11 @@ def quantity_of(metric: str) -> Quantity:
     return METRICS.get(metric) or NORMS.get(metric, unknown)
 
 
+def ratio_decimals(metric: str) -> int:
+    """Of a ratio of means of this metric: accuracies are near each other, so that their ratios need three."""
+    return 3 if quantity_of(metric).higher_is_better else 2
+
+
 def sort_metrics(metrics: Iterable[str]) -> list[str]:
     """MAIN_METRICS first, then the others; metrics without a better direction behind these, unknown names last."""
     order = [*MAIN_METRICS, *METRICS, *NORMS]
