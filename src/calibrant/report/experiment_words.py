@@ -176,7 +176,8 @@ def _describe_costs(
     elsewhere = [(found, other, "" if unshifted is None else " under shift")]
     if unshifted is not None:
         elsewhere += [(unshifted, name, " on the unshifted test set") for name in (metric, other)]
-    costs, free = [], []
+    costs: list[str] = []
+    free: list[str] = []
     for source, name, where in elsewhere:
         first, second = (source.get(key._replace(metric=name), NO_SCORE) for key in pair)
         if first.mean is None or second.mean is None:
@@ -341,7 +342,7 @@ def describe_shift(rows: pa.Table, found: Scores) -> list[str]:
 def _describe_change(label: str, unshifted: pa.Table, shifted: pa.Table) -> str:
     """The sentence on one data set, from the rows of one loss."""
     before, after = ({key[0]: score for key, score in scores(part, "metric").items()} for part in (unshifted, shifted))
-    texts = []
+    texts: list[str] = []
     for metric in SUMMARY_METRICS:
         first, second = before.get(metric, NO_SCORE), after.get(metric, NO_SCORE)
         if first.mean is not None and second.mean is not None:
