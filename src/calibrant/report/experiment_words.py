@@ -171,13 +171,13 @@ def _describe_best_loss(metric: str, keys: Mapping[str, ScoreKey], found: Scores
 def _describe_costs(
     metric: str, pair: tuple[ScoreKey, ScoreKey], found: Scores, unshifted: Scores | None, reference: str
 ) -> str:
-    """What the best loss of a metric loses to the reference elsewhere, and where it loses nothing."""
+    """Where else the best loss of a metric is worse than the reference, and where not."""
     (other,) = {*SUMMARY_METRICS} - {metric}
     elsewhere = [(found, other, "" if unshifted is None else " under shift")]
     if unshifted is not None:
         elsewhere += [(unshifted, name, " on the unshifted test set") for name in (metric, other)]
-    costs: list[str] = []
-    free: list[str] = []
+    worse: list[str] = []
+    not_worse: list[str] = []
     for source, name, where in elsewhere:
         first, second = (source.get(key._replace(metric=name), NO_SCORE) for key in pair)
         if first.mean is None or second.mean is None:
@@ -187,12 +187,13 @@ def _describe_costs(
         result = ""
         if is_worse:
             is_significant = significantly_better(second, first, higher_is_better=higher)
-            result = "not tested" if why_untested(first, second) else "not " * (not is_significant) + "significant"
-        text = f"{_name(name)}{where} {_score(first, name)} instead of {_score(second, name)}"
-        (costs if is_worse else free).append(f"{text} ({result})" if result else text)
-    sentences = [f"The cost against {reference}: {join_words(costs)}."] if costs else []
-    sentences += [f"No cost against {reference} in {join_words(free)}."] if free else []
-    return " ".join(sentences)
+            untested = bool(why_untested(first, second))
+            result = ", not tested" if untested else ", significant" if is_significant else ", not significant"
+        text = f"{_name(name)}{where} ({_score(first, name)} instead of {_score(second, name)}{result})"
+        (worse if is_worse else not_worse).append(text)
+    results = [f"worse in {join_words(worse)}"] if worse else []
+    results += [f"not worse in {join_words(not_worse)}"] if not_worse else []
+    return f"Compared with {reference} it is {', and '.join(results)}." if results else ""
 
 
 def _mean_name(metric: str, score: Score) -> str:
