@@ -94,7 +94,7 @@ def test_run_without_a_file_runs_the_demo(calibrant: Run, tmp_path: Path, monkey
     from calibrant.experiments import read_experiment, run
 
     monkeypatch.chdir(tmp_path)
-    assert "24 runs in runs" in calibrant("run", "--dry-run").done()
+    assert "27 runs in runs" in calibrant("run", "--dry-run").done()
     assert run.demo_file() == ROOT / "experiments" / "demo.toml"
     assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
     installed = tmp_path / "calibrant" / "experiments" / "demo.toml"

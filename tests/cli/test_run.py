@@ -9,6 +9,7 @@ import pytest
 
 from calibrant.experiments import ExperimentFolder
 from calibrant.report import experiment
+from calibrant.report.experiment_words import headlines
 from made.cli import Run
 from made.sweeps import wait_for
 from made.training import command, start
@@ -115,6 +116,9 @@ def test_a_sweep_from_its_plan_to_its_rows(calibrant: Run, file: Path, tmp_path:
         f"digits-mlp-{loss}-{seed}" for loss in ("cross_entropy", "focal") for seed in (0, 1)
     }
     assert (folder / "report.html").is_file()
+    found = headlines(ExperimentFolder(folder).read_rows())
+    assert len(found) == 3
+    assert all(f"- {sentence}" in " ".join(second.out.split()) for sentence in found)
 
 
 def test_redo_is_passed_on(calibrant: Run, file: Path, tmp_path: Path) -> None:

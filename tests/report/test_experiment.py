@@ -112,7 +112,8 @@ def test_contents_link_to_every_section_and_charts_have_names(whole: tuple[Page,
     page, _ = whole
     ids = page.values("id")
     assert len(ids) == len(set(ids))
-    wanted = ["plan", "scores", "calibrators", "severity", "reliability", "heat_map", "figures", "epochs", "provenance"]
+    results = ["scores", "calibrators", "severity", "reliability", "heat_map", "figures", "epochs"]
+    wanted = [*results, "plan", "provenance"]
     assert [link["href"] for link in page.all("a")][1:] == [f"#{name}" for name in wanted]
     assert [section["id"] for section in page.all("section")] == wanted
     names = [attributes["aria-label"] for attributes in page.all("div", role="img")]
@@ -140,7 +141,7 @@ def test_each_list_has_its_panels(whole: tuple[Page, str]) -> None:
 def test_figures_that_cannot_be_drawn_are_listed(whole: tuple[Page, str], tmp_path: Path) -> None:
     page, _ = whole
     assert "Sample images: cannot draw samples: no images given" in page.text
-    assert "Calibrators under shift: cannot draw calibrated: the experiment has no calibrated rows" in page.text
+    assert "Calibrated: cannot draw calibrated: the experiment has no calibrated rows" in page.text
     folder = small(tmp_path)
     folder.curves_file.unlink()
     page = write_page(folder, ["risk_coverage"])
@@ -256,13 +257,24 @@ def test_without_shifted_tests_and_without_runs(tmp_path: Path) -> None:
     made.curves = [row for row in made.curves if not row["shifted"]]
     page = write_page(write_folder(tmp_path, made), ["severity", "reliability", "heat_map", "feature_norm"])
     assert "No test set is shifted" in page.text
-    assert [section["id"] for section in page.all("section")] == ["plan", "scores", "figures", "provenance"]
+    assert [section["id"] for section in page.all("section")] == ["scores", "figures", "plan", "provenance"]
     assert "Scores without shift" in page.text
     assert "Reliability: cannot draw reliability: the experiment has no shifted test sets" in page.text
     made.rows = made.curves = []
     page = write_page(write_folder(tmp_path, made))
     assert "No run is done yet" in page.text
     assert "The experiment has no runs." in page.text
+
+
+def test_the_page_begins_with_results(tmp_path: Path) -> None:
+    made = Experiment(
+        losses=("focal",), seeds=1, severities=(1,), calibrators=("none", "temperature"), metrics=("ece",)
+    )
+    toml = '[settings]\ndata = "digits"\nmodel = "mlp"\n[[grid]]\nloss = "focal"\nseed = [0, 1]\n'
+    page = write_page(write_folder(tmp_path, made, toml=toml), ["calibrated"])
+    assert [section["id"] for section in page.all("section")][:2] == ["calibrated", "scores"]
+    places = [page.text.index(text) for text in ("the ECE of Focal rises", "1 of 2 runs is done", "Scores under shift")]
+    assert places == sorted(places)
 
 
 def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

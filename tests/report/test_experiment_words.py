@@ -77,7 +77,7 @@ def test_the_best_loss_and_the_losses_within_seed_noise(metric: str, extreme: st
     noise = [other for other in (second, third) if stats.ttest_rel(scores[first], scores[other]).pvalue >= 0.05]
     names = "every other loss" if len(noise) != 1 else loss_label(noise[0])
     result = "not significant" if noise else "significant"
-    assert sentence.endswith(f". The difference from {names} is {result} ({NOISE.format(3)}).")
+    assert f". The difference from {names} is {result} ({NOISE.format(3)}). " in sentence
 
 
 @pytest.mark.parametrize(
@@ -132,53 +132,99 @@ def test_each_data_set_has_its_sentence() -> None:
 
 
 def test_the_effect_of_the_shift_on_cross_entropy() -> None:
-    def mean(metric: str, level: int) -> str:
+    def by_seed(metric: str, level: int) -> np.ndarray[Any, Any]:
         about = {"loss": "cross_entropy", "metric": metric, "severity": level, "calibrator": "none"}
-        by_seed = [
-            np.mean([row["value"] for row in MADE.rows if {**about, "seed": s}.items() <= row.items()])
-            for s in range(3)
-        ]
-        return f"{digits(float(np.mean(by_seed)))} ± "
+        return np.array(
+            [
+                np.mean([row["value"] for row in MADE.rows if {**about, "seed": s}.items() <= row.items()])
+                for s in range(3)
+            ]
+        )
 
-    sentence = sentences(ROWS)[-1]
+    sentence = sentences(ROWS)[0]
     assert sentence.startswith(
-        "CE on the unshifted test set and on average under fog and snow at severity 5: accuracy "
+        "From the unshifted test set to fog and snow at severity 5 (on average), the ECE of CE rises from "
     )
-    places = [sentence.index(mean(*place)) for place in (("accuracy", 0), ("accuracy", 5), ("ece", 0), ("ece", 5))]
-    assert places == sorted(places)
+    assert "; its accuracy falls from " in sentence
+    for metric in ("ece", "accuracy"):
+        clean, shifted = by_seed(metric, 0), by_seed(metric, 5)
+        assert f"from {digits(clean.mean())} ± " in sentence
+        assert f" to {digits(shifted.mean())} ± " in sentence
+        low, high = np.sort(
+            np.abs(stats.ttest_rel(shifted, clean).confidence_interval())
+        )  # the test rows have no noise
+        size = abs(shifted.mean() - clean.mean())
+        assert f", by {100 * size:.1f} percentage points (95 % CI {100 * low:.1f} to {100 * high:.1f})" in sentence
     wild, _ = Experiment(data=("camelyon17",), losses=("avuc", "focal"), wild=True).tables
-    assert sentences(wild)[-1].startswith("Focal on the unshifted test set and on the shifted test set: accuracy ")
+    start = "From the unshifted test set to the shifted test set, the ECE of Focal rises from "
+    assert sentences(wild)[0].startswith(start)
     # only snow has severity 5, and a natural shift has no severity
     mixed = text_of(run_rows({"test": 0.1, "fog-1": 0.2, "snow-5": 0.4, "wild": 0.9}))
-    assert mixed.endswith("Focal on the unshifted test set and under snow at severity 5: ECE 10.0 % and 40.0 %.")
+    assert mixed.startswith(
+        "From the unshifted test set to snow at severity 5, the ECE of Focal rises from 10.0 % to 40.0 %, by 30.0 "
+        "percentage points (no interval: fewer than two common seeds)."
+    )
 
 
 def test_tests_that_only_some_runs_have_are_noted() -> None:
     tests = {"test": 0.1, "fog-1": 0.2, "fog-2": 0.4}
     text = text_of(run_rows(tests), run_rows(tests, loss="poly"))
-    assert "under fog at severity 2: ECE 10.0 % and 40.0 %." in text
+    assert "to fog at severity 2, the ECE of Focal rises from 10.0 % to 40.0 %, by 30.0 " in text
     assert "all runs have" not in text
     text = text_of(run_rows(tests), run_rows({"test": 0.1, "fog-1": 0.2}, loss="poly"))
-    assert "under fog at severity 1: ECE 10.0 % and 20.0 %." in text
+    assert "to fog at severity 1, the ECE of Focal rises from 10.0 % to 20.0 %, by 10.0 " in text
     assert "cifar10: means are over the 2 of 3 test sets that all runs have." in text
 
 
-def test_the_price_of_the_lowest_ece_stands_beside_it() -> None:
-    def run(loss: str, accuracy: float, ece: float, clean: float) -> list[Row]:
+def test_the_costs_of_the_best_loss_stand_beside_it() -> None:
+    def run(loss: str, accuracy: float, ece: float, clean: float, seeds: int = 1) -> list[Row]:
         values = {"accuracy": {"test": 0.9, "fog-1": accuracy}, "ece": {"test": clean, "fog-1": ece}}
-        return [row for metric, own in values.items() for row in run_rows(own, metric=metric, loss=loss)]
+        runs = ((metric, own, seed) for metric, own in values.items() for seed in range(seeds))
+        return [row for metric, own, seed in runs for row in run_rows(own, metric=metric, loss=loss, seed=seed)]
 
     losses = run("cross_entropy", 0.8, 0.1, 0.02), run("focal", 0.7, 0.05, 0.06), run("poly", 0.75, 0.06, 0.01)
+    text = text_of(*losses)
+    assert "Focal has the lowest ECE on the shifted test set (5.00 %; CE: 10.0 %); Poly is next (6.00 %)." in text
     assert (
-        "Focal has the lowest ECE on the shifted test set (5.00 %), with an accuracy of 70.0 % (CE: 80.0 %) and an ECE "
-        "of 6.00 % (CE: 2.00 %) on the unshifted test set; Poly is next (6.00 %)." in text_of(*losses)
+        "Compared with CE it is worse in accuracy under shift (70.0 % instead of 80.0 %, not tested) and ECE on the "
+        "unshifted test set (6.00 % instead of 2.00 %, not tested), and not worse in accuracy on the unshifted test "
+        "set (90.0 % instead of 90.0 %)." in text
     )
-    assert "(5.00 %), with an accuracy of 70.0 % (Poly: 75.0 %) and an ECE of 6.00 % (Poly: 1.00 %)" in text_of(
-        *losses[1:]
+    assert "Compared with Focal it is worse in ECE under shift (10.0 % instead of 5.00 %, not" in text_of(*losses[:2])
+    assert "Compared with Poly it is worse in accuracy under shift (70.0 % instead of 75.0 %" in text_of(*losses[1:])
+    noiseless = text_of(run("cross_entropy", 0.8, 0.1, 0.02, 2), run("focal", 0.7, 0.05, 0.01, 2))
+    assert (
+        "worse in accuracy under shift (70.0 ± 0.0 % instead of 80.0 ± 0.0 %, significant), and not worse in ECE on "
+        "the unshifted test set (1.00 ± 0.0 % instead of 2.00 ± 0.0 %) and" in noiseless
     )
-    assert "with an accuracy of 80.0 % (Focal: 70.0 %)" in text_of(
-        run("cross_entropy", 0.8, 0.01, 0.02), run("focal", 0.7, 0.05, 0.06)
+
+
+def test_the_best_calibrator_is_compared_with_none_and_with_the_next() -> None:
+    def calibrated(name: str, *eces: float, loss: str = "cross_entropy", clean: float = 0.05) -> list[Row]:
+        runs = (run_rows({"test": clean, "fog-1": ece}, loss=loss, seed=seed) for seed, ece in enumerate(eces))
+        return [{**row, "calibrator": name} for run in runs for row in run]
+
+    losses = [*calibrated("none", 0.19, 0.21), *calibrated("none", 0.1, 0.1, loss="poly")]
+    temperature = [*calibrated("temperature", 0.14, 0.16), *calibrated("temperature", 0.2, 0.2, loss="poly")]
+    sets = [
+        *calibrated("set_temperature", 0.09, 0.11, clean=0.02),
+        *calibrated("set_temperature", 0.2, 0.2, loss="poly"),
+    ]
+    assert (
+        "Without a label of the test sets, set_temperature lowers the ECE of CE on the shifted test set from 20.0 ± "
+        "1.0 % to 10.0 ± 1.0 %, by 10.0 percentage points (95 % CI 10.0 to 10.0), and that of 1 of 2 losses; "
+        "temperature is next (15.0 ± 1.0 %, higher by 5.0 percentage points (95 % CI 5.0 to 5.0)). On the unshifted "
+        "test set: 5.00 ± 0.0 % raw, 2.00 ± 0.0 % calibrated." in text_of(losses, temperature, sets)
     )
+    worse = text_of(calibrated("none", 0.1), calibrated("temperature", 0.2))
+    assert "No calibrator lowers the ECE of CE on the shifted test set: 10.0 % raw, 20.0 % with temperature." in worse
+    assert "label of the test sets" not in text_of(calibrated("none", 0.1))
+
+
+def test_ensembles_stand_beside_their_networks() -> None:
+    text = text_of(ece("focal", 0.2, 0.2), ece("poly", 0.3, 0.3), ece("poly", 0.1, variant="ensemble2"))
+    assert "Focal has the lowest mean ECE over the 2 shifted test sets" in text
+    assert "Of the ensembles, Poly × 2 has the lowest ECE: ECE 10.0 % (its networks alone: 30.0 ± 0.0 %)." in text
 
 
 def test_a_model_at_chance_is_not_the_best() -> None:
@@ -191,7 +237,7 @@ def test_a_model_at_chance_is_not_the_best() -> None:
         rows = [
             row
             for metric, value in (("accuracy", accuracy), ("ece", ece))
-            for row in run_rows({"fog-1": value}, metric=metric, seed=seed, loss=loss, **about)
+            for row in run_rows({"test": value / 2, "fog-1": value}, metric=metric, seed=seed, loss=loss, **about)
         ]
         return [{**row, "majority": 0.1, "n_rows": 1000} for row in rows]
 
@@ -205,6 +251,8 @@ def test_a_model_at_chance_is_not_the_best() -> None:
         "(11.0 %)." in found
     )
     assert not any(sentence.startswith("Focal has") or "Focal is next" in sentence for sentence in found)
+    assert "the ECE of AvUC rises from " in found[0]
+    assert not any("temperature" in sentence for sentence in found)  # of focal loss alone
     rows = rows_table(row for run in (*dead, *tempered, *others) for row in run)
     for table in (make_table(rows, "1"), make_table(rows, "2", all_losses=True)):
         cells = [c for row in table.rows for c in row[1:] if c.facts["loss"] == "focal" and c.text != "–"]
@@ -220,12 +268,12 @@ def test_a_model_at_chance_is_not_the_best() -> None:
 def test_runs_and_tests_are_counted() -> None:
     first = "9 runs: 3 losses on digits, seeds 0, 1 and 2. 7 test sets of 600 rows each, 6 of them shifted."
     first += " ± is the standard error over seeds."
-    assert sentences(ROWS)[0] == first
+    assert sentences(ROWS)[-1] == first
     many, _ = Experiment(data=tuple("abcdef"), losses=("focal",), seeds=6, metrics=("ece",), severities=(1,)).tables
-    assert sentences(many)[0].startswith("36 runs: 1 loss on 6 data sets, 6 seeds. 18 test sets of 600 rows each, 12 ")
-    first, *best, last = sentences(rows_table(row for row in MADE.rows if not row["shifted"]))
-    assert ". 1 test set of 600 rows, unshifted. ± is" in first
-    assert last == "No test set is shifted: the experiment does not measure the effect of shift."
+    assert sentences(many)[-1].startswith("36 runs: 1 loss on 6 data sets, 6 seeds. 18 test sets of 600 rows each, 12 ")
+    *best, no_shift, last = sentences(rows_table(row for row in MADE.rows if not row["shifted"]))
+    assert ". 1 test set of 600 rows, unshifted. ± is" in last
+    assert no_shift == "No test set is shifted: the experiment does not measure the effect of shift."
     assert [" on the unshifted test set (" in sentence for sentence in best] == [True, True]
     assert sentences(rows_table([])) == ["No run is done yet."]
 

@@ -11,7 +11,7 @@ from calibrant.errors import printable
 def report(folder: File, /, *, root: File | None = None) -> None:
     """Write the figures and the HTML page of an experiment.
 
-    The page is one file that any browser opens without network: findings, progress, sortable tables, charts and
+    The page is one file that any browser opens without network: findings, charts, sortable tables, progress and
     provenance. `calibrant run` also writes the page after each run.
 
     Parameters

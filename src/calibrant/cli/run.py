@@ -105,15 +105,19 @@ def _plan_table(plan: "ExperimentPlan") -> Table:
 
 
 def _print_result(console: "Console", plan: "ExperimentPlan", result: "ExperimentResult") -> None:
-    """Table 1, what is missing or failed, and where the page is."""
+    """Table 1, the findings, what is missing or failed, and where the page is."""
+    from calibrant.report.experiment_words import headlines
     from calibrant.report.paper import make_table
 
     folder = result.folder
     if result.n_done:
+        rows = folder.read_rows()
         try:
-            print_tables(make_table(folder.read_rows(), "1"))
+            print_tables(make_table(rows, "1"))
         except NoDataError as error:
             print(printable(f"no table: {error}"))
+        for sentence in headlines(rows):
+            console.print(safe_text(f"- {sentence}"))
     if result.missing:
         print(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table")
     for outcome in result.failures:

@@ -24,11 +24,10 @@ from calibrant.errors import NoDataError
 from calibrant.report.numbers import format_range, join_words
 from calibrant.report.scores import SIGNIFICANCE, Score, ScoreKey, add_shifts, scores
 from calibrant.report.style import ratio_decimals
-from calibrant.runs import RAW
+from calibrant.runs import RAW, split_variant
 
 SEEDS, TYPES, GROUPS = "seeds", "types of shift", "groups of images"  # the factors
 WHY_WITHOUT = {SEEDS: "there is one", TYPES: "there is one", GROUPS: "it is not known of norms, nor of one group"}
-ENSEMBLE = "ensemble"  # the variant of predictions that are averaged over seeds
 
 ScoresByType = Mapping[str, Score]
 
@@ -140,7 +139,7 @@ def ratios_to_cross_entropy(rows: pa.Table, metrics: Sequence[str]) -> dict[Scor
     if not any(key == reference_of(key) for key in found):
         raise NoDataError("rows have no run of cross_entropy on shifted test sets, which scores are relative to")
     ratios = {
-        key: contrast([own], [found.get(reference_of(key), {})], paired=key.variant != ENSEMBLE)
+        key: contrast([own], [found.get(reference_of(key), {})], paired=not split_variant(key.variant)[1])
         for key, own in found.items()
     }
     return {key: ratio for key, ratio in ratios.items() if ratio is not None}
@@ -168,5 +167,5 @@ def interval_notes(found: Sequence[Contrast], keys: Iterable[ScoreKey] = ()) -> 
     for factor, counts in levels.items():
         if len(counts) < len(found):
             yield f"{'Some' if counts else 'All'} intervals are without the noise of {factor}: {WHY_WITHOUT[factor]}."
-    if any(key.variant == ENSEMBLE for key in keys):
+    if any(split_variant(key.variant)[1] for key in keys):
         yield "An ensemble is one run: of seeds, its interval has the noise of what it is compared with alone."

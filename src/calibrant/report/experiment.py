@@ -1,4 +1,4 @@
-"""The page of an experiment: findings, progress, tables, charts and provenance."""
+"""The page of an experiment: findings, charts, tables, progress and provenance."""
 
 import hashlib
 import json
@@ -38,12 +38,12 @@ MAX_BYTES = 200_000  # of the experiment file that is shown
 FIGURE_TITLES = {  # of the section "More figures", in its order
     "feature_norm": "ECE against feature norm",
     "risk_coverage": "Risk-coverage curves",
-    "calibrated": "Calibrators under shift",
     "label_smoothing": "Label smoothing",
     "local_constraints": "Local constraints",
     "samples": "Sample images",
     "gibbs": "Maximum-entropy distributions",
 }
+OWN_SECTIONS = ("calibrated", "reliability", "heat_map")  # figures that are sections
 LOSS_LINE_FIGURES = ("feature_norm", "risk_coverage")  # their lines are losses, which a page can hide
 PROGRESS_COLUMNS = [
     Column("Loss", numeric=False),
@@ -165,8 +165,7 @@ def _results(rows: pa.Table, files: Mapping[str, str]) -> dict[str, Any]:
         "calibrators": calibrator_tables(scores, notes) if shifted else [],
         "losses": [loss_label(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=loss_sort_key)],
         "severity": _severity_drawings(shared, metrics, notes) if "severity" in files else [],
-        "reliability": drawings.get("reliability"),
-        "heat_map": drawings.get("heat_map"),
+        "drawings": {name: drawings[name] for name in OWN_SECTIONS if name in drawings},
         "figures": [drawings[name] for name in FIGURE_TITLES if name in drawings],
         "loss_lines": any(name in drawings for name in LOSS_LINE_FIGURES),
     }
@@ -317,14 +316,15 @@ def _commands(folder: ExperimentFolder) -> str:
 def _sections(content: Mapping[str, Any]) -> dict[str, str]:
     """The titles of the sections that have content, by id."""
     sections = {
-        "plan": ("Progress", True),
+        "calibrated": ("Calibration under shift", "calibrated" in content["drawings"]),
         "scores": (f"Scores {'under' if content['shifted'] else 'without'} shift", content["tables"]),
         "calibrators": ("Calibrators and label smoothing", content["calibrators"]),
         "severity": ("Scores against severity", content["severity"]),
-        "reliability": ("Reliability diagrams", content["reliability"]),
-        "heat_map": ("ECE by corruption", content["heat_map"]),
+        "reliability": ("Reliability diagrams", "reliability" in content["drawings"]),
+        "heat_map": ("ECE by corruption", "heat_map" in content["drawings"]),
         "figures": ("More figures", content["figures"]),
         "epochs": ("Learning curves", content["epochs"]),
+        "plan": ("Progress", True),
         "provenance": ("Provenance", True),
     }
     return {name: title for name, (title, present) in sections.items() if present}

@@ -6,10 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.report.numbers import MISSING, count, duration, format_range, join_words, percent
+from calibrant.experiments.folder import RAW, run_keys
+from calibrant.report.numbers import count, duration, format_range, join_words, percent, points, points_limits
 from calibrant.report.paper import (
     BASELINE,
     NO_SCORE,
+    Scores,
     data_headings,
     is_baseline,
     loss_headings,
@@ -19,21 +21,25 @@ from calibrant.report.paper import (
 from calibrant.report.scores import (
     Score,
     ScoreKey,
+    difference,
     mark_best,
+    panel_titles,
     scores,
     select_rows,
+    shared_tests,
     significantly_better,
     why_untested,
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
+from calibrant.runs import split_variant
 
 SUMMARY_METRICS = ("ece", "accuracy")
 REFERENCE = loss_label("cross_entropy")  # whose scores stand beside those of the best loss
 MAX_NAMES = 5  # more seeds or data sets are only counted
 
 
-def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[str] = ()) -> list[str]:
-    """The runs, the best loss, what it costs and whether the difference is significant, and the effect of the shift.
+def findings(rows: pa.Table, found: Scores, notes: Sequence[str] = ()) -> list[str]:
+    """The effect of the shift, the best losses with their costs, what calibrators and ensembles do, and the runs.
 
     Args:
         rows: The rows of the test sets that all runs have.
@@ -42,14 +48,36 @@ def findings(rows: pa.Table, found: Mapping[ScoreKey, Score], notes: Sequence[st
     """
     if not rows.num_rows:
         return ["No run is done yet."]
-    shifted = bool(pc.any(rows["shifted"]).as_py())
-    unshifted = table_scores(rows, SUMMARY_METRICS, shifted=False) if shifted else {}
-    sentences = [describe_runs(rows), *notes, *describe_chance(found)]
-    for metric in SUMMARY_METRICS:
-        sentences += describe_best(metric, found, unshifted, "shifted" if shifted else "unshifted")
-    if not shifted:
+    unshifted = _unshifted_scores(rows)
+    sentences = [
+        *_headlines(rows, found, unshifted),
+        *describe_best("accuracy", found, unshifted),
+        *describe_ensembles(found),
+    ]
+    if unshifted is None:
         sentences.append("No test set is shifted: the experiment does not measure the effect of shift.")
-    return [*sentences, *describe_shift(rows)]
+    return [*sentences, *describe_chance(found), *notes, describe_runs(rows)]
+
+
+def headlines(rows: pa.Table) -> list[str]:
+    """The first findings of each data set: the effect of the shift, the best loss with its costs, the best calibrator.
+
+    Args:
+        rows: The rows of an experiment.
+    """
+    shared, _ = shared_tests(rows)
+    unshifted = _unshifted_scores(shared)
+    return _headlines(shared, table_scores(shared, SUMMARY_METRICS, shifted=unshifted is not None), unshifted)
+
+
+def _headlines(rows: pa.Table, found: Scores, unshifted: Scores | None) -> list[str]:
+    best = describe_best("ece", found, unshifted)
+    return [*describe_shift(rows, found), *best, *describe_calibrators(found, unshifted)]
+
+
+def _unshifted_scores(rows: pa.Table) -> Scores | None:
+    """The scores on the unshifted test set, to stand beside those under shift; None where no test set is shifted."""
+    return table_scores(rows, SUMMARY_METRICS, shifted=False) if pc.any(rows["shifted"]).as_py() else None
 
 
 def describe_runs(rows: pa.Table) -> str:
@@ -73,7 +101,7 @@ def describe_runs(rows: pa.Table) -> str:
     return f"{what}. {count(len(tests), 'test set')}{size_text}{each}, {shifted} of them shifted.{errors}"
 
 
-def describe_chance(found: Mapping[ScoreKey, Score]) -> list[str]:
+def describe_chance(found: Scores) -> list[str]:
     """A sentence per data set on the losses whose ECE is not compared, because a constant prediction is as accurate."""
     own = [key for key, score in found.items() if key.metric == "ece" and is_baseline(key) and score.at_chance]
     sentences = []
@@ -92,66 +120,170 @@ def describe_chance(found: Mapping[ScoreKey, Score]) -> list[str]:
     return sentences
 
 
-def describe_best(
-    metric: str, found: Mapping[ScoreKey, Score], unshifted: Mapping[ScoreKey, Score], tests: str
-) -> list[str]:
-    """A sentence per data set on its best loss, the one that Table 1 marks.
+def describe_best(metric: str, found: Scores, unshifted: Scores | None) -> list[str]:
+    """A sentence per data set on its best loss, and what it costs. Ensembles, which cost more, are not compared.
 
     Args:
         metric: "ece" or "accuracy".
         found: The scores to compare.
-        unshifted: The scores on the unshifted test set, where ``found`` has those on shifted ones.
-        tests: "shifted" or "unshifted".
+        unshifted: The scores on the unshifted test set, where ``found`` has those on shifted ones; else None.
     """
-    own = [key for key in found if key.metric == metric and is_baseline(key) and not found[key].at_chance]
+    own = [key for key in found if key.metric == metric and _is_compared(key, found)]
     data_sets, losses = data_headings(own, {}), loss_headings(own)
     sentences = []
     for data in data_sets:
         keys = {loss.label: ScoreKey(**data.fields, **loss.fields, **BASELINE, metric=metric) for loss in losses}
-        keys = {label: key for label, key in keys.items() if key in own and found[key].mean is not None}
+        keys = {label: key for label, key in keys.items() if key in own}
         if keys:
-            sentence = _describe_best_loss(metric, keys, found, unshifted, tests)
+            sentence = _describe_best_loss(metric, keys, found, unshifted)
             sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
     return sentences
 
 
-def _describe_best_loss(
-    metric: str,
-    keys: Mapping[str, ScoreKey],
-    found: Mapping[ScoreKey, Score],
-    unshifted: Mapping[ScoreKey, Score],
-    tests: str,
-) -> str:
+def _is_compared(key: ScoreKey, found: Scores) -> bool:
+    """Whether it is the score of single networks, uncalibrated, that is defined and not at chance."""
+    single = is_baseline(key) and not split_variant(key.variant)[1]
+    return single and found[key].mean is not None and not found[key].at_chance
+
+
+def _describe_best_loss(metric: str, keys: Mapping[str, ScoreKey], found: Scores, unshifted: Scores | None) -> str:
     """The sentence on one data set. keys: of the losses to compare, by label."""
     scored = {label: found[key] for label, key in keys.items()}
     higher = quantity_of(metric).higher_is_better
     marks = mark_best(list(scored.values()), higher_is_better=higher)
     best = [label for label, (is_best, _) in zip(scored, marks, strict=True) if is_best]
     first, *others = sorted(scored, key=lambda label: (-1 if higher else 1) * (scored[label].mean or 0.0))
-    n_tests = scored[first].n_tests
-    over = f"over the {n_tests:,} {tests} test sets" if n_tests > 1 else f"on the {tests} test set"
-    name = f"mean {_name(metric)}" if n_tests > 1 else _name(metric)
+    name, over = _mean_name(metric, scored[first]), _over_tests(scored[first], unshifted)
     extreme = f"{'highest' if higher else 'lowest'} {name}"
     if not best:
         return f"The {name} of {first} {over} is {_score(scored[first], metric)}."
     if len(best) > 1:
         return f"{join_words(best)} have the {extreme} {over} ({_score(scored[first], metric)})."
     reference = REFERENCE if REFERENCE in others else others[0]
-    pair = keys[first], keys[reference]
-    accuracy = "" if metric == "accuracy" else _pair_text(found, pair, "accuracy", reference)
-    before = _pair_text(unshifted, pair, metric, reference)
-    costs = [f"an accuracy of {accuracy}"] if accuracy else []
-    costs += [f"an {_name(metric)} of {before} on the unshifted test set"] if before else []
-    with_costs = f", with {join_words(costs)}" if costs else ""
+    beside = f"; {reference}: {_score(scored[reference], metric)}" if reference != others[0] else ""
     second = f"{others[0]} is next ({_score(scored[others[0]], metric)})"
     significance = _describe_significance(scored[first], {label: scored[label] for label in others}, higher)
-    return f"{first} has the {extreme} {over} ({_score(scored[first], metric)}){with_costs}; {second}. {significance}"
+    costs = _describe_costs(metric, (keys[first], keys[reference]), found, unshifted, reference)
+    result = f"{first} has the {extreme} {over} ({_score(scored[first], metric)}{beside}); {second}."
+    return " ".join(filter(None, (result, significance, costs)))
 
 
-def _pair_text(found: Mapping[ScoreKey, Score], pair: Sequence[ScoreKey], metric: str, reference: str) -> str:
-    """Another score of the best loss and of the reference, as "82.3 % (CE: 82.5 %)"; empty where one has none."""
-    texts = [_score(found.get(key._replace(metric=metric), NO_SCORE), metric) for key in pair]
-    return "" if any(text.startswith(MISSING) for text in texts) else f"{texts[0]} ({reference}: {texts[1]})"
+def _describe_costs(
+    metric: str, pair: tuple[ScoreKey, ScoreKey], found: Scores, unshifted: Scores | None, reference: str
+) -> str:
+    """Where else the best loss of a metric is worse than the reference, and where not."""
+    (other,) = {*SUMMARY_METRICS} - {metric}
+    elsewhere = [(found, other, "" if unshifted is None else " under shift")]
+    if unshifted is not None:
+        elsewhere += [(unshifted, name, " on the unshifted test set") for name in (metric, other)]
+    worse: list[str] = []
+    not_worse: list[str] = []
+    for source, name, where in elsewhere:
+        first, second = (source.get(key._replace(metric=name), NO_SCORE) for key in pair)
+        if first.mean is None or second.mean is None:
+            continue
+        higher = quantity_of(name).higher_is_better
+        is_worse = first.mean < second.mean if higher else first.mean > second.mean
+        result = ""
+        if is_worse:
+            is_significant = significantly_better(second, first, higher_is_better=higher)
+            untested = bool(why_untested(first, second))
+            result = ", not tested" if untested else ", significant" if is_significant else ", not significant"
+        text = f"{_name(name)}{where} ({_score(first, name)} instead of {_score(second, name)}{result})"
+        (worse if is_worse else not_worse).append(text)
+    results = [f"worse in {join_words(worse)}"] if worse else []
+    results += [f"not worse in {join_words(not_worse)}"] if not_worse else []
+    return f"Compared with {reference} it is {', and '.join(results)}." if results else ""
+
+
+def _mean_name(metric: str, score: Score) -> str:
+    return f"mean {_name(metric)}" if score.n_tests > 1 else _name(metric)
+
+
+def _over_tests(score: Score, unshifted: Scores | None) -> str:
+    """unshifted: None where the scores are of the unshifted test set."""
+    tests = "unshifted" if unshifted is None else "shifted"
+    return f"over the {score.n_tests:,} {tests} test sets" if score.n_tests > 1 else f"on the {tests} test set"
+
+
+def describe_calibrators(found: Scores, unshifted: Scores | None) -> list[str]:
+    """A sentence per data set on the best calibrator of cross-entropy, or else of the first loss that is not at chance.
+
+    Args:
+        found: The scores over the shifted test sets.
+        unshifted: The scores on the unshifted test set; None, no sentences, where no test set is shifted.
+    """
+    if unshifted is None:
+        return []
+    own = [key for key in found if key.metric == "ece" and _is_compared(key, found)]
+    data_sets = data_headings(own, {})
+    sentences = []
+    for data in data_sets:
+        there = [key for key in own if data.fields.items() <= key._asdict().items()]
+        raw = min(there, key=lambda key: (key.variant, loss_sort_key(key.loss)))
+        fitted = [key for key in found if key.calibrator != RAW and key._replace(calibrator=RAW) in there]
+        fitted = [key for key in fitted if found[key].mean is not None]
+        if any(key._replace(calibrator=RAW) == raw for key in fitted):
+            sentence = _describe_best_calibrator(raw, fitted, found, unshifted)
+            sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
+    return sentences
+
+
+def _describe_best_calibrator(raw: ScoreKey, fitted: Sequence[ScoreKey], found: Scores, unshifted: Scores) -> str:
+    """The sentence on one data set. fitted: the keys of all losses with calibrators."""
+    own = sorted((key for key in fitted if key._replace(calibrator=RAW) == raw), key=lambda key: found[key].mean or 0.0)
+    best, *others = own
+    before, after = found[raw], found[best]
+    label = loss_label(raw.loss, raw.variant)
+    where = f"the {_mean_name('ece', before)} of {label} {_over_tests(before, unshifted)}"
+    if (after.mean or 0.0) >= (before.mean or 0.0):
+        texts = join_words(f"{_score(found[key], 'ece')} with {key.calibrator}" for key in own)
+        return f"No calibrator lowers {where}: {_score(before, 'ece')} raw, {texts}."
+    same = [key for key in fitted if key.calibrator == best.calibrator]
+    n_lower = sum((found[key].mean or 0.0) < (found[key._replace(calibrator=RAW)].mean or 0.0) for key in same)
+    text = (
+        f"Without a label of the test sets, {best.calibrator} lowers {where} from {_score(before, 'ece')} to "
+        f"{_score(after, 'ece')}, by {_difference_text(before, after)}"
+    )
+    text += f", and that of {n_lower} of {count(len(same), 'loss', 'losses')}" if len(same) > 1 else ""
+    if others:
+        second = found[others[0]]
+        gap = _difference_text(second, after)
+        text += f"; {others[0].calibrator} is next ({_score(second, 'ece')}, higher by {gap})"
+    clean = [unshifted.get(key, NO_SCORE) for key in (raw, best)]
+    if all(score.mean is not None for score in clean):
+        text += f". On the unshifted test set: {_score(clean[0], 'ece')} raw, {_score(clean[1], 'ece')} calibrated"
+    return f"{text}."
+
+
+def _difference_text(first: Score, second: Score) -> str:
+    """The first score minus the second, in percentage points with a 95 % CI."""
+    if reason := why_untested(first, second):
+        return f"{points((first.mean or 0.0) - (second.mean or 0.0))} percentage points (no interval: {reason})"
+    mean, margin = difference(first, second)
+    return f"{points(mean)} percentage points (95 % CI {points_limits((mean - margin, mean + margin))})"
+
+
+def describe_ensembles(found: Scores) -> list[str]:
+    """A sentence per data set on the ensemble with the lowest ECE, beside single networks of the same loss."""
+    own = [key for key in found if key.metric == "ece" and is_baseline(key) and split_variant(key.variant)[1]]
+    own = [key for key in own if found[key].mean is not None and not found[key].at_chance]
+    data_sets = data_headings(own, {})
+    sentences = []
+    for data in data_sets:
+        there = [key for key in own if data.fields.items() <= key._asdict().items()]
+        best = min(there, key=lambda key: found[key].mean or 0.0)
+        single = best._replace(variant=split_variant(best.variant)[0])
+        texts = [
+            f"{_name(metric)} {_score(found[key], metric)} (its networks alone: {_score(found[alone], metric)})"
+            for metric in SUMMARY_METRICS
+            if (key := best._replace(metric=metric)) in found and (alone := single._replace(metric=metric)) in found
+        ]
+        if texts:
+            label = loss_label(best.loss, best.variant)
+            sentence = f"Of the ensembles, {label} has the lowest ECE: {join_words(texts)}."
+            sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
+    return sentences
 
 
 def _describe_significance(best: Score, others: Mapping[str, Score], higher_is_better: bool) -> str:
@@ -188,41 +320,45 @@ def _score(score: Score, metric: str) -> str:
     return score_text(score, metric).replace("±", " ± ") + (" %" if quantity_of(metric).in_percent else "")
 
 
-def describe_shift(rows: pa.Table) -> list[str]:
-    """Accuracy and ECE of cross-entropy, or else of the first loss, on the unshifted and the most shifted test sets."""
+def describe_shift(rows: pa.Table, found: Scores) -> list[str]:
+    """ECE and accuracy of a loss on the unshifted and the most shifted test sets, a sentence per data set.
+
+    The loss is cross-entropy, or else the first that is not at chance.
+    """
     kept = select_rows(rows, metric=SUMMARY_METRICS)
-    panels = sorted(pc.unique(kept["panel"]).to_pylist())
+    dead = {key[:3] for key, score in found.items() if is_baseline(key) and not key.variant and score.at_chance}
+    runs = [run for run in run_keys(kept).values() if run[:3] not in dead]
+    titles = panel_titles({run[:2] for run in runs})
     sentences = []
-    for panel in panels:
-        own = kept.filter(pc.equal(kept["panel"], panel))
-        loss = min(pc.unique(own["loss"]).to_pylist(), key=loss_sort_key)
-        own = own.filter(pc.equal(own["loss"], loss))
+    for (data, model), panel in titles.items():
+        loss = min((run.loss for run in runs if run[:2] == (data, model)), key=loss_sort_key)
+        own = kept.filter((pc.field("data") == data) & (pc.field("model") == model) & (pc.field("loss") == loss))
         shifted = own.filter(pc.and_(own["shifted"], pc.equal(own["severity"], pc.max(own["severity"]))))
         sentence = _describe_change(loss_label(loss), own.filter(pc.invert(own["shifted"])), shifted)
         if sentence:
-            sentences.append(f"{panel}: {sentence}" if len(panels) > 1 else sentence)
+            sentences.append(f"{panel}: {sentence}" if len(titles) > 1 else sentence)
     return sentences
 
 
 def _describe_change(label: str, unshifted: pa.Table, shifted: pa.Table) -> str:
     """The sentence on one data set, from the rows of one loss."""
     before, after = ({key[0]: score for key, score in scores(part, "metric").items()} for part in (unshifted, shifted))
-    texts = [
-        f"{_name(metric)} {_score(before[metric], metric)} and {_score(after[metric], metric)}"
-        for metric in ("accuracy", "ece")
-        if metric in before and metric in after and None not in (before[metric].mean, after[metric].mean)
-    ]
+    texts: list[str] = []
+    for metric in SUMMARY_METRICS:
+        first, second = before.get(metric, NO_SCORE), after.get(metric, NO_SCORE)
+        if first.mean is not None and second.mean is not None:
+            verb, pair = ("rises", (second, first)) if second.mean > first.mean else ("falls", (first, second))
+            change = f"{verb} from {_score(first, metric)} to {_score(second, metric)}, by {_difference_text(*pair)}"
+            texts.append(f"{'its' if texts else 'the'} {_name(metric)} {'' if texts else f'of {label} '}{change}")
     if not texts:
         return ""
     severity = shifted["severity"][0].as_py()
     corruptions = [name.replace("_", " ") for name in pc.unique(shifted["corruption"]).to_pylist()]
-    mean = "on average " if len(corruptions) > 1 else ""
-    if severity:
-        names = join_words(corruptions) if len(corruptions) <= MAX_NAMES else count(len(corruptions), "corruption")
-        where = f"{mean}under {names} at severity {severity}"
-    else:
-        where = f"{mean}on the {count(len(corruptions), 'shifted test set')}" if mean else "on the shifted test set"
-    return f"{label} on the unshifted test set and {where}: {', '.join(texts)}."
+    names = join_words(corruptions) if len(corruptions) <= MAX_NAMES else count(len(corruptions), "corruption")
+    tests = "the shifted test set" if len(corruptions) == 1 else count(len(corruptions), "shifted test set")
+    where = f"{names} at severity {severity}" if severity else tests
+    mean = " (on average)" if len(corruptions) > 1 else ""
+    return f"From the unshifted test set to {where}{mean}, {'; '.join(texts)}."
 
 
 def describe_progress(n_runs: int, n_done: int, n_started: int, seconds: float) -> str:

@@ -192,27 +192,33 @@ def mean_records(rows: pa.Table, *by: str) -> list[ChartRecord]:
 
 
 def significantly_better(best: Score, other: Score, *, higher_is_better: bool = False) -> bool:
-    """Whether one score is better than the other beyond the noise of seeds and test rows, two-sided, level 5 %.
+    """Whether one score is better than the other beyond the noise of seeds and test rows, two-sided, level 5 %."""
+    if why_untested(best, other):
+        return False
+    mean, margin = difference(best, other)
+    return bool((mean if higher_is_better else -mean) > margin)
 
-    The mean difference d over the n ≥ 2 common seeds must exceed √(m_s² + m_r²), with two margins of Student's t:
+
+def difference(first: Score, second: Score) -> tuple[float, float]:
+    """The mean difference d of two scores over their n ≥ 2 common seeds, and the margin √(m_s² + m_r²) of its 95 % CI.
+
+    It is the first minus the second. The two margins of Student's t are
 
     - m_s of the seeds: t(0.975, n − 1) · sd(d)/√n, a paired t-test;
     - m_r of the test rows: t(0.975, J − 1) · √v, v the jackknife variance of d over J groups of images, which are left
       out of all runs and test sets together.
 
     A difference that is significant here is so in either test alone. One t-test of the summed variances with
-    Satterthwaite's degrees of freedom finds too many with two or three seeds: benchmarks/table_marks.py.
+    Satterthwaite's degrees of freedom finds too many with two or three seeds: benchmarks/table_marks.py. Scores that
+    `why_untested` names have no difference.
     """
-    if why_untested(best, other):
-        return False
-    sign = 1.0 if higher_is_better else -1.0
-    seeds = best.per_seed.keys() & other.per_seed.keys()
-    differences = [sign * (best.per_seed[seed] - other.per_seed[seed]) for seed in seeds]
-    without = np.mean([np.subtract(best.jackknife[seed], other.jackknife[seed]) for seed in seeds], axis=0)
+    seeds = first.per_seed.keys() & second.per_seed.keys()
+    differences = [first.per_seed[seed] - second.per_seed[seed] for seed in seeds]
+    without = np.mean([np.subtract(first.jackknife[seed], second.jackknife[seed]) for seed in seeds], axis=0)
     freedom, n_groups = len(seeds) - 1, len(without)
     of_seeds, of_rows = stdtrit([freedom, n_groups - 1], 1 - SIGNIFICANCE / 2) ** 2
     bound = of_seeds * variance(differences) / len(seeds) + of_rows * (n_groups - 1) * without.var()
-    return bool(fmean(differences) > math.sqrt(bound))
+    return fmean(differences), math.sqrt(bound)
 
 
 def why_untested(best: Score, other: Score) -> str:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from calibrant.experiments.folder import RAW
 from calibrant.report import charts
 from calibrant.report.figures.severity import severity_panel, severity_records
+from calibrant.report.paper import TEMPERATURES
 from calibrant.report.scores import ChartRecord, by_panel, select_rows, unique_losses
 from calibrant.report.style import PAGE_WIDTH, loss_label, sequential_styles
 
@@ -33,20 +34,21 @@ def prepare(rows: pa.Table, *, data: Collection[str] = (), losses: Collection[st
 
 
 def draw(records: list[ChartRecord]) -> charts.ChartSpec:
-    """The uncalibrated line is the first; the colours are none of a loss."""
-    order = sorted({record["calibrator"] for record in records}, key=lambda name: (name != RAW, name))
+    """The uncalibrated line is the first; the colours are none of a loss. Panels of a data set share the y axis."""
+    order = sorted({record["calibrator"] for record in records}, key=_sort_key)
     lines = sequential_styles([_label(calibrator) for calibrator in order])
+    groups = by_panel(records)
     panels = []
-    for panel, own in by_panel(records).items():
+    for panel, own in groups.items():
         panels += [
             severity_panel(
                 lines,
                 [record for record in own if record["loss"] == loss],
-                f"{panel}: {loss_label(loss)}",
+                f"{panel}: {loss_label(loss)}" if len(groups) > 1 else loss_label(loss),
                 charts.panel_width(MAX_PANELS_IN_ROW, PAGE_WIDTH, axes=MAX_PANELS_IN_ROW),
                 label=lambda record: _label(record["calibrator"]),
                 y_title="ECE",
-                height=150,
+                height=190,
                 top=1.06 * max(record["high"] for record in own),
             )
             for loss in unique_losses(own)
@@ -57,5 +59,10 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     )
 
 
+def _sort_key(calibrator: str) -> tuple[bool, bool, str]:
+    """Uncalibrated, temperature scaling, then the others."""
+    return calibrator != RAW, calibrator not in TEMPERATURES, calibrator
+
+
 def _label(calibrator: str) -> str:
-    return "raw" if calibrator == RAW else calibrator
+    return "raw" if calibrator == RAW else calibrator.replace("_", " ")
