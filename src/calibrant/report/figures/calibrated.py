@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from calibrant.experiments.folder import RAW
 from calibrant.report import charts
 from calibrant.report.figures.severity import severity_panel, severity_records
-from calibrant.report.paper import TEMPERATURES
+from calibrant.report.published import TEMPERATURES
 from calibrant.report.scores import ChartRecord, by_panel, select_rows, unique_losses
 from calibrant.report.style import PAGE_WIDTH, loss_label, sequential_styles
 
