@@ -72,7 +72,7 @@ def test_combinations_are_sorted_and_the_best_keeps_the_accuracy() -> None:
     rows = runs(0.3, loss="cross_entropy") + runs(0.8, metric="accuracy", loss="cross_entropy")
     for level, accuracy, about in (
         (0.1, 0.8, {"loss": "focal", "calibrator": "temperature"}),
-        (0.06, 0.7, {"loss": "focal", "variant": "ensemble"}),
+        (0.06, 0.7, {"loss": "focal", "variant": "ensemble3"}),
         (0.2, 0.8, {"loss": "focal", "label_smoothing": 0.01}),
         (0.03, 0.1, {"loss": "poly"}),
     ):
