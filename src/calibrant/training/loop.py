@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._signals import StopRequest
+from calibrant.corruptions import Draws
 from calibrant.data import DataSet, class_prior
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
@@ -21,6 +22,7 @@ from calibrant.metrics import score
 from calibrant.models import load_weights, read_tensors, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, remedy
+from calibrant.training.augment import JS_WEIGHT, augmix, js_divergence
 from calibrant.training.batches import Epoch, default_workers, derive_seed, normalise, read_batches
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
@@ -123,7 +125,7 @@ class TrainingLoop:
                 sums, began = [], time.perf_counter()  # without the time of the checkpoint
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels of each micro-batch that is left of the epoch."""
+        """Images and labels of each micro-batch that is left of the epoch; with AugMix, two views after the images."""
         settings, state, fabric = self.settings, self.state, self.fabric
         padding = settings.crop_padding
         plan = Epoch.draw(len(self.train), seed=settings.seed, epoch=state.epoch, padding=padding, flip=settings.flip)
@@ -131,6 +133,10 @@ class TrainingLoop:
         left = parts[state.step * settings.accumulate :]
         for rows, images in zip(left, read_batches(self.images, left, self.workers), strict=True):
             augmented = plan.augment(images.to(fabric.device), rows, padding)
+            if settings.augment == "augmix":
+                keys = rows.tolist()
+                draws = Draws.of(keys, settings.seed, state.epoch, settings.augment, device=torch.device("cpu"))
+                augmented = augmix(augmented, draws)
             yield normalise(augmented, self.data.mean, self.data.std), self.labels[rows.to(fabric.device)]
 
     def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]], criterion: nn.Module) -> Tensor:
@@ -148,8 +154,11 @@ class TrainingLoop:
             images, labels = next(batches)
             self.state.waiting += time.perf_counter() - waited_since
             with fabric.no_backward_sync(self.model, enabled=part + 1 < settings.accumulate):
-                logits = self.model(images)
+                outputs = self.model(images)
+                logits = outputs[: len(labels)]  # of the clean images
                 loss = criterion(logits, labels)
+                if settings.augment == "augmix":
+                    loss = loss + JS_WEIGHT * js_divergence(outputs.view(-1, *logits.shape))
                 fabric.backward(loss / settings.accumulate)
             sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == labels).sum()])
         if settings.clip is not None:
