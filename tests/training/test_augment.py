@@ -1,23 +1,29 @@
-"""AugMix: each operation as Pillow's, views that depend on the image's key alone, and the consistency loss."""
+"""AugMix, mixup and cutmix: operations as Pillow's, images that depend on their key alone, the loss of a step."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from calibrant._signals import StopRequest
 from calibrant.corruptions import CORRUPTIONS, Draws
-from calibrant.data import class_prior, open_dataset
+from calibrant.data import open_dataset
 from calibrant.losses import LOSSES
-from calibrant.models import build_model
-from calibrant.training import augment, train
-from calibrant.training.augment import OPERATIONS, augmix, augmix_view, js_divergence
+from calibrant.runs import RunFolder
+from calibrant.training import augment
+from calibrant.training.augment import MIXES, OPERATIONS, augmix, augmix_view, cutmix, js_divergence
+from calibrant.training.batches import Epoch
+from calibrant.training.callback import TrainingCallback
+from calibrant.training.checkpoint import TrainingState
 from calibrant.training.criterion import build_criterion
-from made.training import log_of, quick
+from calibrant.training.engine import new_fabric
+from calibrant.training.loop import TrainingLoop
+from made.training import quick
 
 AFFINE = Image.Transform.AFFINE
 BILINEAR = Image.Resampling.BILINEAR
@@ -117,22 +123,78 @@ def test_js_divergence() -> None:
     assert far.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_loss_of_a_step(tmp_path: Path, loss: str) -> None:
-    """One step on all images, from weights that are known."""
-    torch.manual_seed(3)
-    model, weights = build_model("mlp", 10, image_size=8, channels=1), tmp_path / "start.safetensors"
-    save_file(model.state_dict(), weights)
-    split = open_dataset("digits").split("train").sample(96)
-    assert isinstance(split.images, Tensor)
-    images = augmix(split.images, Draws.of(list(range(96)), 0, 0, "augmix", device=torch.device("cpu")))
+# Mixup and cutmix
+
+
+def halves(channels: int, height: int, width: int, n: int = 300) -> tuple[Tensor, Tensor]:
+    """Images of grey level 0 and class 0, then their partners, of grey level 200 and class 2."""
+    images = torch.zeros(2 * n, channels, height, width, dtype=torch.uint8)
+    images[n:] = 200
+    return images, torch.nn.functional.one_hot(torch.arange(2 * n) // n * 2, 3)
+
+
+@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("shape", [(1, 9, 7), (3, 6, 11)], ids=str)
+def test_labels_have_the_shares_of_the_images(name: str, shape: tuple[int, int, int]) -> None:
+    images, labels = halves(*shape)
+    mixed, soft = MIXES[name](images, labels, draws(list(range(600))))
+    shares = mixed.double().mean((1, 2, 3)) / 200
+    assert (shares - soft[:, 2]).abs().max() <= (0.5 / 200 if name == "mixup" else 0) + 1e-6
+    assert (soft.sum(1) - 1).abs().max() < 1e-6
+    assert (soft[:, 1] == 0).all()
+    if name == "mixup":  # λ is uniform
+        assert torch.histc(soft[:, 0], 5, 0, 1).tolist() == pytest.approx([60] * 5, abs=25)
+    rows = torch.tensor([7, 307])
+    alone, of_alone = MIXES[name](images[rows], labels[rows], draws(rows.tolist()))
+    assert torch.equal(alone[0], mixed[7])
+    assert torch.equal(of_alone[0], soft[7])
+
+
+def test_boxes_are_those_of_the_published_code() -> None:
+    images, labels = halves(1, 9, 7)
+    mixed, _ = cutmix(images, labels, draws(list(range(600))))
+    drawn = draws(list(range(300)))
+    shares, down, across = drawn.uniforms("share"), drawn.integers("down", 0, 9), drawn.integers("across", 0, 7)
+    for image, share, y, x in zip(mixed, shares.tolist(), down.tolist(), across.tolist(), strict=True):
+        height, width = int(9 * np.sqrt(1 - share)), int(7 * np.sqrt(1 - share))
+        top, bottom, left, right = y - height // 2, y + height // 2, x - width // 2, x + width // 2
+        expected = np.zeros((9, 7))
+        expected[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = 200
+        assert (image[0].numpy() == expected).all()
+
+
+# Steps of training
+
+
+@pytest.mark.parametrize("name", ["augmix", *MIXES])
+def test_the_loss_of_a_step(tmp_path: Path, name: str) -> None:
+    """A step on all images, with each loss; the learning rate is too small to change the weights."""
+    given = {"augment": name, "train_sample": 96, "batch_size": 96, "lr": 1e-30, "crop_padding": 1, "flip": True}
+    followers: Any = {"callback": TrainingCallback(), "request": StopRequest()}
+    folder, data = RunFolder(tmp_path), open_dataset("digits")
+    loop = TrainingLoop(quick(**given, seed=5), data, folder, new_fabric("cpu"), **followers)
+    assert isinstance(loop.images, Tensor)
+    plan = Epoch.draw(96, seed=5, epoch=0, padding=1, flip=True)
+    rows = torch.arange(96)
+    images, labels = plan.augment(loop.images, rows, 1), loop.labels
+    of_rows = Draws.of(rows.tolist(), 5, 0, name, device=torch.device("cpu"))
+    if name == "augmix":
+        images = augmix(images, of_rows)
+    else:
+        assert sorted(plan.partners.tolist()) == rows.tolist()
+        both = torch.cat([rows, plan.partners])
+        one_hot = nn.functional.one_hot(labels, 10)[both]
+        images, labels = MIXES[name](plan.augment(loop.images[both], both, 1), one_hot, of_rows)
     with torch.no_grad():
-        logits = model((images.float() / 255 - 0.5) / 0.5)
-    options = {"loss": loss, "loss_warmup": 0, "label_smoothing": 0.1, "augment": "augmix", "weights": str(weights)}
-    plain = {"train_sample": 96, "batch_size": 96, "epochs": 1, "crop_padding": 0, "flip": False, "shifts": ("none",)}
-    settings = quick(**options, **plain)
-    (line,) = log_of(train(settings, tmp_path / "run"))
-    criterion = build_criterion(settings, class_prior(split.labels, 10))
-    expected = criterion(logits[:96], split.labels) + 12 * js_divergence(logits.view(3, 96, 10))
-    assert line["train_loss"] == pytest.approx(float(expected), rel=1e-4)
-    assert line["train_accuracy"] == float((logits[:96].argmax(1) == split.labels).double().mean())
+        logits = loop.modules["model"]((images.float() / 255 - 0.5) / 0.5)
+    n_correct = int((logits[:96].argmax(1) == (labels if name == "augmix" else labels.argmax(1))).sum())
+    for loss in LOSSES:
+        loop.criterion = build_criterion(quick(loss=loss, label_smoothing=0.1), data.prior)
+        expected = loop.criterion(logits[:96], labels)
+        if name == "augmix":
+            expected = expected + 12 * js_divergence(logits.view(3, 96, 10))
+        loop.state = TrainingState(loop.train.digest)
+        loop._train_epoch()
+        assert loop.state.loss_sum / 96 == pytest.approx(float(expected), rel=1e-4), loss
+        assert loop.state.n_correct == n_correct
+        assert all(parameter.grad.isfinite().all() for parameter in loop.model.parameters())

@@ -1,4 +1,4 @@
-"""AugMix with its consistency loss: a function of seed, epoch and row, however a batch is divided."""
+"""AugMix with its consistency loss, mixup and cutmix: functions of seed, epoch and row, however a batch is divided."""
 
 import math
 from collections.abc import Callable
@@ -55,6 +55,52 @@ def augmix_view(images: Tensor, draws: Draws, name: str) -> Tensor:
     for weight, part in zip(weights.unbind(1), (images, *chains.chunk(N_CHAINS)), strict=True):
         view += _per_image(weight) * part
     return view.round_().to(torch.uint8)
+
+
+def mixup(images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    r""":math:`\lambda x + (1 - \lambda) x'` of each image and its partner, and of their labels (Zhang et al. 2018).
+
+    Args:
+        images: uint8 (2n, c, h, w): the images, then their partners.
+        labels: One-hot (2n, k).
+        draws: The random numbers of each image, on the CPU.
+
+    Returns:
+        Images, uint8 (n, c, h, w), and labels, float32 (n, k), with λ from Beta(1, 1).
+    """
+    share = draws[: len(images) // 2].uniforms("share").float().to(images.device)
+    weight = _per_image(share)
+    own, other = images.chunk(2)
+    return (weight * own + (1 - weight) * other).round_().to(torch.uint8), _mixed_labels(labels, share)
+
+
+def cutmix(images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    """A box of each image filled from its partner; labels have the shares of the areas (Yun et al. 2019).
+
+    The box has the sides of the image times sqrt(1 - λ), with λ from Beta(1, 1), and is cut off where it leaves the
+    image. Arguments and results are those of :func:`mixup`.
+    """
+    own, other = images.chunk(2)
+    draws = draws[: len(own)]
+    scale = (1 - draws.uniforms("share")).sqrt()
+    in_box = []
+    for axis, size in (("down", images.shape[2]), ("across", images.shape[3])):
+        middle = draws.integers(axis, 0, size)
+        reach = (size * scale).long() // 2
+        place = torch.arange(size)
+        in_box.append((place >= (middle - reach)[:, None]) & (place < (middle + reach)[:, None]))
+    down, across = in_box
+    share = 1 - down.double().mean(1) * across.double().mean(1)
+    box = (down[:, None, :, None] & across[:, None, None, :]).to(images.device)
+    return torch.where(box, other, own), _mixed_labels(labels, share.float().to(images.device))
+
+
+MIXES: dict[str, Callable[[Tensor, Tensor, Draws], tuple[Tensor, Tensor]]] = {"mixup": mixup, "cutmix": cutmix}
+
+
+def _mixed_labels(labels: Tensor, share: Tensor) -> Tensor:
+    own, other = labels.chunk(2)
+    return share[:, None] * own + (1 - share[:, None]) * other
 
 
 def js_divergence(logits: Tensor) -> Tensor:

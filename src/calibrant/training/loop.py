@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._signals import StopRequest
@@ -22,7 +23,7 @@ from calibrant.metrics import score
 from calibrant.models import load_weights, read_tensors, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, remedy
-from calibrant.training.augment import JS_WEIGHT, augmix, js_divergence
+from calibrant.training.augment import JS_WEIGHT, MIXES, augmix, js_divergence
 from calibrant.training.batches import Epoch, default_workers, derive_seed, normalise, read_batches
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
@@ -125,19 +126,27 @@ class TrainingLoop:
                 sums, began = [], time.perf_counter()  # without the time of the checkpoint
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels of each micro-batch that is left of the epoch; with AugMix, two views after the images."""
+        """Images and labels of each micro-batch that is left of the epoch.
+
+        With AugMix the images are followed by two views of each. With mixup and cutmix the labels are soft.
+        """
         settings, state, fabric = self.settings, self.state, self.fabric
-        padding = settings.crop_padding
+        padding, augment = settings.crop_padding, settings.augment
         plan = Epoch.draw(len(self.train), seed=settings.seed, epoch=state.epoch, padding=padding, flip=settings.flip)
         parts = plan.micro_batches(settings.batch_size, settings.accumulate, fabric.global_rank, fabric.world_size)
         left = parts[state.step * settings.accumulate :]
-        for rows, images in zip(left, read_batches(self.images, left, self.workers), strict=True):
-            augmented = plan.augment(images.to(fabric.device), rows, padding)
-            if settings.augment == "augmix":
-                keys = rows.tolist()
-                draws = Draws.of(keys, settings.seed, state.epoch, settings.augment, device=torch.device("cpu"))
-                augmented = augmix(augmented, draws)
-            yield normalise(augmented, self.data.mean, self.data.std), self.labels[rows.to(fabric.device)]
+        if augment in MIXES:
+            left = [torch.cat([rows, plan.partners[rows]]) for rows in left]
+        for rows, read in zip(left, read_batches(self.images, left, self.workers), strict=True):
+            images = plan.augment(read.to(fabric.device), rows, padding)
+            labels = self.labels[rows.to(fabric.device)]
+            if augment is not None:
+                draws = Draws.of(rows.tolist(), settings.seed, state.epoch, augment, device=torch.device("cpu"))
+                if augment == "augmix":
+                    images = augmix(images, draws)
+                else:
+                    images, labels = MIXES[augment](images, one_hot(labels, self.data.n_classes), draws)
+            yield normalise(images, self.data.mean, self.data.std), labels
 
     def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]], criterion: nn.Module) -> Tensor:
         """One step of the optimizer; returns the sum of the losses and the number correct, in this process."""
@@ -160,7 +169,9 @@ class TrainingLoop:
                 if settings.augment == "augmix":
                     loss = loss + JS_WEIGHT * js_divergence(outputs.view(-1, *logits.shape))
                 fabric.backward(loss / settings.accumulate)
-            sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == labels).sum()])
+            # the class of a mixed image is that of its larger part
+            classes = labels.argmax(1) if labels.is_floating_point() else labels
+            sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == classes).sum()])
         if settings.clip is not None:
             fabric.clip_gradients(self.model, optimizer, max_norm=settings.clip)
         optimizer.step()
