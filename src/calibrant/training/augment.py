@@ -26,7 +26,9 @@ def augmix(images: Tensor, draws: Draws) -> Tensor:
 def augmix_view(images: Tensor, draws: Draws, name: str) -> Tensor:
     r"""A mixture of each image with three chains of one to three operations, uint8 (n, c, h, w).
 
-    .. math:: (1 - m)\,x + m \sum_i w_i\,chain_i(x), \quad m \sim Beta(1, 1),\; w \sim Dirichlet(1, 1, 1)
+    .. math:: (1 - m)\,x + m \sum_i w_i\,chain_i(x)
+
+    with m from Beta(1, 1) and w from Dirichlet(1, 1, 1).
 
     Args:
         images: uint8 (n, c, h, w).
