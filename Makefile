@@ -64,6 +64,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/corruptions.py --cifar-c
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/experiments.py
 	$(BIN)/python benchmarks/table_marks.py
 

@@ -22,12 +22,13 @@ from rich.table import Table
 from timing import ratios
 from torch import Tensor, nn
 
+from calibrant._signals import StopRequest
 from calibrant.data import ArrayData, DataSet, open_dataset
 from calibrant.models import build_model
 from calibrant.runs import RunFolder
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState
-from calibrant.training.engine import StopRequest, new_fabric
+from calibrant.training.engine import new_fabric
 from calibrant.training.loop import TrainingLoop
 from calibrant.training.settings import Settings
 

@@ -36,9 +36,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sgd": {},
     "adam, average, best": {"optimizer": "adam", "lr": 0.003, "ema": 0.9, "keep": "nll", "epochs": 3},
     "avuc, parts, clip": {"loss": "avuc", "loss_warmup": 1, "accumulate": 2, "clip": 0.5, "flip": True},
+    "augmix": {"augment": "augmix", "loss": "focal", "accumulate": 2},
     "maxent, bf16, patience": {"loss": "maxent_mean", "precision": "bf16", "patience": 1, "label_smoothing": 0.1},
+    "mixup": {"augment": "mixup", "loss": "maxent_variance", "flip": True},
 }
-N_KILLS = 5  # of each recipe, twenty in all
+N_KILLS = 5  # of each recipe
 
 
 def small(name: str = "sgd", **changes: Any) -> Settings:

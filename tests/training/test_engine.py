@@ -99,8 +99,8 @@ def test_torchrun(tmp_path: Path, plain: Path) -> None:
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "features": {"features": True},
-    "parts, clip": {"accumulate": 2, "clip": 0.1},
+    "features, cutmix": {"features": True, "augment": "cutmix"},
+    "parts, clip, augmix": {"accumulate": 2, "clip": 0.1, "augment": "augmix"},
     "adam, average, best": {"optimizer": "adam", "lr": 0.003, "ema": 0.9, "keep": "nll"},
 }
 

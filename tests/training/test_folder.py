@@ -161,9 +161,9 @@ class Stop(TrainingCallback):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("workers", "augment"), [(0, "augmix"), (1, "cutmix")])
 def test_dropout_of_images_goes_on_within_an_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, augment: str
 ) -> None:
     monkeypatch.setitem(MODELS, "dropping", Dropping)
     write_images(tmp_path / "images", "train", n=24)
@@ -174,6 +174,7 @@ def test_dropout_of_images_goes_on_within_an_epoch(
         model="dropping",
         epochs=2,
         batch_size=4,
+        augment=augment,
         workers=workers,
         checkpoint_minutes=0.0,
         shifts=("none",),

@@ -66,6 +66,7 @@ DEFAULTS = {
     "label_smoothing": 0.0,
     "loss_warmup": None,
     "seed": 0,
+    "augment": None,
     "accumulate": 1,
     "clip": None,
     "precision": "32",

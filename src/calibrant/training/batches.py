@@ -25,11 +25,12 @@ def derive_seed(seed: int, number: int) -> int:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The order of all training rows in an epoch, and how each image is shifted and flipped."""
+    """The order of all training rows in an epoch, how each image is shifted and flipped, and what it is mixed with."""
 
     order: Tensor  # int64 (n,)
     offsets: Tensor  # int64 (n, 2): where the crop starts in the padded image, vertically and horizontally
     flipped: Tensor  # bool (n,)
+    partners: Tensor  # int64 (n,): a permutation of the rows, not of a batch, which processes would divide
 
     @classmethod
     def draw(cls, n_rows: int, *, seed: int, epoch: int, padding: int, flip: bool) -> "Epoch":
@@ -38,7 +39,7 @@ class Epoch:
         order = torch.randperm(n_rows, generator=generator)
         offsets = torch.randint(2 * padding + 1, (n_rows, 2), generator=generator)
         flipped = torch.rand(n_rows, generator=generator) < (0.5 if flip else 0.0)
-        return cls(order, offsets, flipped)
+        return cls(order, offsets, flipped, partners=torch.randperm(n_rows, generator=generator))
 
     def micro_batches(self, batch_size: int, accumulate: int, rank: int, world: int) -> list[Tensor]:
         """The rows of each micro-batch of this process; an incomplete last batch is dropped.

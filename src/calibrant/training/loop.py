@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from calibrant._signals import StopRequest
+from calibrant.corruptions import Draws
 from calibrant.data import DataSet, class_prior
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError
 from calibrant.losses import MaxEntLoss
@@ -22,6 +24,7 @@ from calibrant.metrics.chance import chance_limit
 from calibrant.models import load_weights, read_tensors, write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs import RunFolder, remedy
+from calibrant.training.augment import JS_WEIGHT, MIXES, augmix, js_divergence
 from calibrant.training.batches import Epoch, default_workers, derive_seed, normalise, read_batches
 from calibrant.training.callback import TrainingCallback
 from calibrant.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
@@ -124,15 +127,27 @@ class TrainingLoop:
                 sums, began = [], time.perf_counter()  # without the time of the checkpoint
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels of each micro-batch that is left of the epoch."""
+        """Images and labels of each micro-batch that is left of the epoch.
+
+        With AugMix the images are followed by two views of each. With mixup and cutmix the labels are soft.
+        """
         settings, state, fabric = self.settings, self.state, self.fabric
-        padding = settings.crop_padding
+        padding, augment = settings.crop_padding, settings.augment
         plan = Epoch.draw(len(self.train), seed=settings.seed, epoch=state.epoch, padding=padding, flip=settings.flip)
         parts = plan.micro_batches(settings.batch_size, settings.accumulate, fabric.global_rank, fabric.world_size)
         left = parts[state.step * settings.accumulate :]
-        for rows, images in zip(left, read_batches(self.images, left, self.workers), strict=True):
-            augmented = plan.augment(images.to(fabric.device), rows, padding)
-            yield normalise(augmented, self.data.mean, self.data.std), self.labels[rows.to(fabric.device)]
+        if augment in MIXES:
+            left = [torch.cat([rows, plan.partners[rows]]) for rows in left]
+        for rows, read in zip(left, read_batches(self.images, left, self.workers), strict=True):
+            images = plan.augment(read.to(fabric.device), rows, padding)
+            labels = self.labels[rows.to(fabric.device)]
+            if augment is not None:
+                draws = Draws.of(rows.tolist(), settings.seed, state.epoch, augment, device=torch.device("cpu"))
+                if augment == "augmix":
+                    images = augmix(images, draws)
+                else:
+                    images, labels = MIXES[augment](images, one_hot(labels, self.data.n_classes), draws)
+            yield normalise(images, self.data.mean, self.data.std), labels
 
     def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]], criterion: nn.Module) -> Tensor:
         """One step of the optimizer; returns the sum of the losses and the number correct, in this process."""
@@ -149,10 +164,15 @@ class TrainingLoop:
             images, labels = next(batches)
             self.state.waiting += time.perf_counter() - waited_since
             with fabric.no_backward_sync(self.model, enabled=part + 1 < settings.accumulate):
-                logits = self.model(images)
+                outputs = self.model(images)
+                logits = outputs[: len(labels)]  # of the clean images
                 loss = criterion(logits, labels)
+                if settings.augment == "augmix":
+                    loss = loss + JS_WEIGHT * js_divergence(outputs.view(-1, *logits.shape))
                 fabric.backward(loss / settings.accumulate)
-            sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == labels).sum()])
+            # the class of a mixed image is that of its larger part
+            classes = labels.argmax(1) if labels.is_floating_point() else labels
+            sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == classes).sum()])
         if settings.clip is not None:
             fabric.clip_gradients(self.model, optimizer, max_norm=settings.clip)
         optimizer.step()

@@ -74,6 +74,8 @@ class Settings(BaseModel):
     """Training images are padded by this many pixels and cropped at random."""
     flip: bool = SMALL_RECIPE["flip"]
     """Whether training images are flipped at random, with probability 1/2."""
+    augment: Literal["augmix", "mixup", "cutmix"] | None = None
+    """What follows crops and flips: augmix with its Jensen-Shannon loss (three times the time), mixup or cutmix."""
     accumulate: PositiveInt = 1
     """The micro-batches of a step, where a batch does not fit in memory."""
     clip: PositiveFloat | None = None
