@@ -37,6 +37,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
     """The uncalibrated line is the first; the colours are none of a loss. Panels of a data set share the y axis."""
     order = sorted({record["calibrator"] for record in records}, key=_sort_key)
     lines = sequential_styles([_label(calibrator) for calibrator in order])
+    columns = min(MAX_PANELS_IN_ROW, len(unique_losses(records)))
     groups = by_panel(records)
     panels = []
     for panel, own in groups.items():
@@ -45,7 +46,7 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
                 lines,
                 [record for record in own if record["loss"] == loss],
                 f"{panel}: {loss_label(loss)}" if len(groups) > 1 else loss_label(loss),
-                charts.panel_width(MAX_PANELS_IN_ROW, PAGE_WIDTH, axes=MAX_PANELS_IN_ROW),
+                charts.panel_width(columns, PAGE_WIDTH, axes=columns),
                 label=lambda record: _label(record["calibrator"]),
                 y_title="ECE",
                 height=190,
@@ -53,7 +54,6 @@ def draw(records: list[ChartRecord]) -> charts.ChartSpec:
             )
             for loss in unique_losses(own)
         ]
-    columns = min(MAX_PANELS_IN_ROW, len(unique_losses(records)))
     return charts.compose_figure(
         charts.panel_grid(panels, columns), charts.legend(tuple(lines), charts.panel_width(1, PAGE_WIDTH))
     )
