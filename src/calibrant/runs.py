@@ -20,6 +20,11 @@ REMOVE_IT = "remove it, and the same command makes it again (so does run --redo)
 ENSEMBLE = re.compile(r"(?:^|_)ensemble(\d+)$")  # the end of the variant of an ensemble: ensemble3, or global_ensemble3
 
 
+def ensemble_variant(variant: str, n_members: int) -> str:
+    """The variant of the ensemble over runs of this variant."""
+    return f"{variant}_ensemble{n_members}".removeprefix("_")
+
+
 def split_variant(variant: str) -> tuple[str, int]:
     """The variant of the members of an ensemble, and their number; 0 if it is that of a run.
 
@@ -63,10 +68,6 @@ class RunKey(NamedTuple):
     def kind(self) -> tuple[str, str, str, str, float]:
         """The key without the seed."""
         return self[:5]
-
-    def ensemble(self, n_members: int) -> "RunKey":
-        """The key of the ensemble over the seeds of runs of this kind."""
-        return self._replace(variant=f"{self.variant}_ensemble{n_members}".removeprefix("_"), seed=0)
 
     def columns(self) -> dict[str, Any]:
         """The columns of its rows: its name, then the key."""

@@ -109,8 +109,8 @@ def test_the_grid_is_expanded_once_and_each_loss_is_built_once(tmp_path: Path, m
 def test_each_data_set_is_opened_once_for_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no file of a run that has not begun is looked for: a plan of 100,000 seeds takes seconds."""
     opened: list[str] = []
-    open_dataset = run.open_dataset
-    monkeypatch.setattr(run, "open_dataset", lambda name, *a, **o: opened.append(name) or open_dataset(name, *a, **o))
+    open_data = run.open_data
+    monkeypatch.setattr(run, "open_data", lambda settings: opened.append(settings.data) or open_data(settings))
     monkeypatch.setattr(RunFolder, "__init__", lambda self, path: pytest.fail(f"{path} has not begun"))
     plan = plan_of(tmp_path / "sweep", {"seed": list(range(200)), "loss": ["cross_entropy", "focal"]})
     assert (len(plan.remaining()), opened) == (400, ["digits"])

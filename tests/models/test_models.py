@@ -17,13 +17,21 @@ KNOWN = {
     ("resnet50", 10, 32): 23_520_842,
     ("resnet50", 200, 64): 23_910_152,
 }
-N_FEATURES = {"resnet18": 512, "resnet50": 2048, "densenet121": 1024, "small_resnet": 96, "mlp": 128}
+N_FEATURES = {
+    "resnet18": 512,
+    "resnet50": 2048,
+    "densenet121": 1024,
+    "narrow_resnet": 128,
+    "small_resnet": 96,
+    "mlp": 128,
+}
 FLAT = {"small_convnet": 64}  # channels of those whose features are every place of the last stage
 # Where the last stage works, for images of each size; convolutions only
 LAST_SIDE = {
     "resnet18": {32: 4, 64: 4, 224: 7},
     "resnet50": {64: 4},
     "densenet121": {32: 4, 224: 7},
+    "narrow_resnet": {32: 4},
     "small_resnet": {32: 4},
     "small_convnet": {28: 4, 32: 4, 64: 8},
 }
@@ -41,7 +49,8 @@ def test_parameter_counts_are_the_known_ones(name: str, n_classes: int, image_si
 
 
 def test_the_small_ones_are_small() -> None:
-    assert 250_000 < n_parameters(build_model("small_resnet", 10, image_size=32)) < 350_000
+    for name in ("small_resnet", "narrow_resnet"):
+        assert 250_000 < n_parameters(build_model(name, 10, image_size=32)) < 350_000
     # by hand: three convolutions with their normalisations, and the last layer of 64 channels in 4 × 4 places
     by_hand = 9 * (1 * 16 + 16 * 32 + 32 * 64) + 2 * (16 + 32 + 64) + (64 * 16 + 1) * 10
     assert n_parameters(build_model("small_convnet", 10, image_size=28, channels=1)) == by_hand

@@ -80,7 +80,7 @@ def test_combinations_are_sorted_and_the_best_keeps_the_accuracy() -> None:
     table = make_combinations(rows_table(rows))
     assert [line[0].text for line in table.rows] == [
         "Poly",
-        "Focal (ensemble)",
+        "Focal × 3",
         "Focal + temperature",
         "Focal + LS 0.01",
         "CE",

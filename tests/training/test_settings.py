@@ -74,6 +74,8 @@ DEFAULTS = {
     "keep": "last",
     "patience": None,
     "train_sample": None,
+    "hold_out": "train",
+    "test_folders": (),
     "shifts": ("all",),
     "test_sample": None,
     "features": False,

@@ -14,7 +14,7 @@ from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.experiments.folder import EXPERIMENT
-from calibrant.runs import RunKey
+from calibrant.runs import RunKey, ensemble_variant
 from calibrant.training.settings import Settings, check_settings, run_key, validate_settings
 from calibrant.training.toml import as_calibrant_error
 
@@ -119,7 +119,11 @@ class Experiment(StrictModel):
         kinds: dict[tuple[object, ...], list[RunKey]] = {}
         for key in self.runs if self.ensembles else ():
             kinds.setdefault(key.kind, []).append(key)
-        return {keys[0].ensemble(len(keys)): tuple(keys) for keys in kinds.values() if len(keys) > 1}
+        return {
+            keys[0]._replace(variant=ensemble_variant(keys[0].variant, len(keys)), seed=0): tuple(keys)
+            for keys in kinds.values()
+            if len(keys) > 1
+        }
 
 
 KNOWN_KEYS = {
