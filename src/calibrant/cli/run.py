@@ -1,5 +1,6 @@
 """`calibrant run`: train, evaluate and report the runs of an experiment file."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def _print_result(console: "Console", plan: "ExperimentPlan", result: "Experimen
         except NoDataError as error:
             print(printable(f"no table: {error}"))
         for sentence in headlines(rows):
-            console.print(safe_text(f"- {sentence}"))
+            print(textwrap.fill(printable(f"- {sentence}"), console.width, subsequent_indent="  "))
     if result.missing:
         print(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table")
     for outcome in result.failures:
