@@ -485,5 +485,8 @@ def test_an_ensemble_is_the_mean_of_its_members(tmp_path: Path) -> None:
 def test_an_ensemble_waits_for_all_its_members(tmp_path: Path) -> None:
     grid, asked = {"loss": "focal", "seed": [0, 1]}, {"ensembles": True, "settings": SHORT}
     plan = plan_of(tmp_path / "sweep", grid, only={"seed": "0"}, **asked)
+    assert [key.name for key in plan.chosen] == ["digits-mlp-focal-0"]
     result = run_plan(plan, write_sweep(tmp_path / "sweep.toml", grid, **asked))
     assert (result.n_done, result.missing) == (1, ("digits-mlp-focal-1", "digits-mlp-focal-ensemble2-0"))
+    plan = plan_of(tmp_path / "sweep", grid, only={"variant": "ensemble2"}, **asked)
+    assert run_plan(plan, tmp_path / "sweep.toml").n_done == 1  # a member is missing: it is not begun

@@ -10,6 +10,7 @@ from calibrant.cli.output import print_tables, safe_text, status
 from calibrant.cli.report import write_page
 from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError, printable
 from calibrant.report.table import Cell, Column, Table
+from calibrant.runs import split_variant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +96,8 @@ def _plan_table(plan: "ExperimentPlan") -> Table:
     """The runs by data set, model and loss, and how many of them are done."""
     states: dict[tuple[str, ...], list[str]] = {}
     for key in plan.chosen:
-        loss = f"{key.loss} ({key.variant})" if key.variant else key.loss
+        variant, n_members = split_variant(key.variant)
+        loss = f"{key.loss}{f' ({variant})' if variant else ''}{f' × {n_members}' if n_members else ''}"
         states.setdefault((key.data, key.model, loss, f"{key.label_smoothing:g}"), []).append(plan.states[key])
     rows = []
     for names, found in states.items():

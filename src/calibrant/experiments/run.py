@@ -22,7 +22,7 @@ from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
 from calibrant.experiments.folder import ExperimentFolder, RunOutcome
 from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
-from calibrant.runs import CURVES, ROWS, RunFolder, RunKey, remedy
+from calibrant.runs import CURVES, ROWS, RunFolder, RunKey, remedy, split_variant
 from calibrant.training.folder import check_files, check_same_settings
 from calibrant.training.predicting import select_splits
 from calibrant.training.settings import Settings, open_data
@@ -194,8 +194,8 @@ def _select_runs(runs: Iterable[RunKey], only: Mapping[str, str]) -> tuple[RunKe
 
 
 def _has(key: RunKey, axis: str, value: str) -> bool:
-    """Whether the run has this value, as the user writes it; 0.0 is 0."""
-    own = getattr(key, axis)
+    """Whether the run has this value, as the user writes it; 0.0 is 0. An ensemble has no seed."""
+    own = None if axis == "seed" and split_variant(key.variant)[1] else getattr(key, axis)
     return str(own) == value or (isinstance(own, float) and f"{own:g}" == value)
 
 

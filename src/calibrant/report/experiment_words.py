@@ -89,10 +89,12 @@ def describe_runs(rows: pa.Table) -> str:
     data_text = join_words(data) if len(data) <= MAX_NAMES else count(len(data), "data set")
     seed_text = ("seed " if len(seeds) == 1 else "seeds ") + join_words(map(str, seeds))
     seed_text = seed_text if len(seeds) <= MAX_NAMES else count(len(seeds), "seed")
-    n_runs, n_losses = (len(pc.unique(rows[name])) for name in ("run", "loss"))
+    runs, n_losses = run_keys(rows).values(), len(pc.unique(rows["loss"]))
+    n_ensembles = sum(split_variant(run.variant)[1] > 0 for run in runs)
     sizes = pc.unique(rows["n_rows"].drop_null()).to_pylist()
     size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows" if sizes else ""
-    what = f"{count(n_runs, 'run')}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
+    run_text = count(len(runs) - n_ensembles, "run") + (f" and {count(n_ensembles, 'ensemble')}" if n_ensembles else "")
+    what = f"{run_text}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
     errors = " ± is the standard error over seeds." if len(seeds) > 1 else ""
     if len(tests) == 1:
         return f"{what}. 1 test set{size_text}, {'shifted' if n_shifted else 'unshifted'}.{errors}"
