@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,14 @@ def test_rows_of_known_domains_have_its_temperature_and_others_that_of_their_fea
     for far, limit in ((40, high), (-40, low)):
         moved = unseen.with_features(unseen.features + torch.tensor([far, 0, 0]))
         assert row_temperatures(found, moved).numpy() == pytest.approx(limit, rel=1e-4)
+
+
+def test_a_domain_whose_labels_do_not_follow_its_logits_is_named() -> None:
+    rows = domains(KNOWN)
+    labels = rows.labels.clone()
+    labels[800:1600] = rows.logits[800:1600].argmin(1)
+    with pytest.raises(CalibrantError, match="no temperature is best for domain 'd1': its labels do not follow"):
+        DomainTemperature.fit(replace(rows, labels=labels))
 
 
 def test_domains_are_compared_by_value() -> None:

@@ -51,6 +51,15 @@ def test_unshifted_sets_of_any_size_keep_the_temperature_of_the_clean_rows(same_
     assert found.temperature_of(shifted) == pytest.approx(TemperatureScaling.fit(shifted).temperature, rel=0.15)
 
 
+def test_sets_at_chance_level_do_not_pull_the_others() -> None:
+    """Of them all high temperatures are alike, and nothing in their logits tells them from the others."""
+    lost = [one_set("lost", severity, 600, 50 + severity) for severity in (1, 2, 3)]
+    lost = [replace(rows, labels=rows.labels.roll(1)) for rows in lost]
+    found = SetTemperature.fit(cb.Predictions.concat([validation(), *lost]))
+    shifted = one_set("snow", 2, 600, 5)
+    assert found.temperature_of(shifted) == pytest.approx(TemperatureScaling.fit(shifted).temperature, rel=0.2)
+
+
 def test_the_noise_of_a_few_clean_rows_counts_too() -> None:
     clean, corrupted, new = (
         one_set("none", 0, 200, 6),

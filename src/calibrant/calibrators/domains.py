@@ -1,5 +1,6 @@
 """One temperature for a perturbed validation set, one for each domain, and the ridge regression behind it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
@@ -13,7 +14,7 @@ from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.modules import FeatureTemperatureModule
 from calibrant.calibrators.temperature import OneTemperature
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
@@ -81,7 +82,12 @@ class DomainTemperature(Calibrator):
         """
         check_validation(validation)
         number, values = sorted_groups(validation, domain)
-        scales = pooled_log_temperatures(validation, number, len(values))
+        scales, _ = pooled_log_temperatures(validation, number, len(values))
+        if np.isnan(scales).any():
+            lost = values[int(np.isnan(scales).argmax())]
+            raise NotConvergedError(
+                f"no temperature is best for {domain} {lost!r}: its labels do not follow its logits"
+            )
         weight, intercept, rmse = None, float(np.mean(scales)), None
         if validation.features is not None and len(values) > 1:
             weights = (1 / np.bincount(number))[number]
@@ -154,19 +160,28 @@ def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:
     return tuple(sorted(str(value) for value in values if value not in CLEAN))
 
 
-def pooled_log_temperatures(validation: Predictions, number: np.ndarray, n_groups: int) -> np.ndarray:
-    """Log T of each group of rows, with a subset of all rows of weight `POOL_WEIGHT` added to it."""
+def pooled_log_temperatures(
+    validation: Predictions, number: np.ndarray, n_groups: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log T of each group of rows, with a subset of all rows of weight `POOL_WEIGHT` added to it, and its information.
+
+    That is the second derivative of the mean NLL by log T: what an error of log T costs. At chance level it is about 0,
+    since all high temperatures are alike there. Both are NaN where no temperature is best.
+    """
     solve_temperature(Likelihood(validation.logits, validation.labels))  # raises an error if there is none for all rows
     pool = validation[np.argsort(validation.row_hashes[0], kind="stable")[:POOL_ROWS]]
-    found = []
+    found = np.full((n_groups, 2), np.nan)
     for group in range(n_groups):
         rows = torch.from_numpy(number == group)
         n_rows = int(rows.sum())
         weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WEIGHT / len(pool))]).double()
         logits = torch.cat([validation.logits[rows], pool.logits])
         labels = torch.cat([validation.labels[rows], pool.labels])
-        found.append(np.log(solve_temperature(Likelihood(logits, labels, weights)).temperature))
-    return np.array(found)
+        likelihood = Likelihood(logits, labels, weights)
+        with suppress(NotConvergedError):
+            scale = 1 / solve_temperature(likelihood).temperature
+            found[group] = -np.log(scale), scale**2 * likelihood.sums(scale)[2] / likelihood.total
+    return found[:, 0], found[:, 1]
 
 
 def fit_ridge(

@@ -60,7 +60,7 @@ class SetTemperature(Calibrator):
     sets: tuple[str, ...]
     base_temperature: float  # of the clean set; the geometric mean over sets if none is clean
     base_rows: int
-    left_out_rmse: float  # of log T, over types of corruption left out of the regression
+    left_out_rmse: float  # of log T, over types of corruption left out of the regression, with its weights
     weight: Tensor  # of the statistics of a set, as `set_statistics` has them
     intercept: float
     row_variance: float  # within sets, of what a row adds to log T
@@ -99,6 +99,9 @@ class SetTemperature(Calibrator):
     ) -> Self:
         """Fit a ridge regression of log T on the statistics of sets, through the clean set if there is one.
 
+        Each set has the weight of what an error of its log T costs in NLL, to second order: a set at chance level,
+        where all high temperatures are alike, has almost none.
+
         Args:
             sets: Columns whose values define the sets of validation, the type of corruption first ("none" if clean).
             reference: Rows with features to measure distances from, such as those of the training set; by default
@@ -126,12 +129,19 @@ class SetTemperature(Calibrator):
         if same_prior:
             prior = _fit_prior(statistics, mix, groups, has_clean)
             statistics = with_prior(statistics, mix, prior)
-        log_t = pooled_log_temperatures(validation, number, n_sets)
+        log_t, information = pooled_log_temperatures(validation, number, n_sets)
         if has_clean:
             with suppress(NotConvergedError):  # if all clean rows are correct, for example, the pooled one remains
                 own = Likelihood(validation.logits[number == 0], validation.labels[number == 0])
                 log_t[0] = math.log(solve_temperature(own).temperature)
-        weight, intercept, rmse = _fit_sets(statistics, log_t, groups, has_clean)
+        known = ~np.isnan(log_t)
+        if known.sum() < MIN_SETS or (has_clean and not known[0]):
+            which = "the clean rows" if has_clean and not known[0] else f"{n_sets - known.sum()} of {n_sets} sets"
+            raise NotConvergedError(f"no temperature is best for {which}: their labels do not follow their logits")
+        log_t = log_t[known]
+        weight, intercept, rmse = _fit_sets(
+            statistics[torch.from_numpy(known)], log_t, groups[known], information[known], has_clean
+        )
         margin = MARGIN * float(np.ptp(log_t))
         return cls.from_parameters(
             validation,
@@ -317,18 +327,21 @@ def _left_out_together(
 
 
 def _fit_sets(
-    statistics: Tensor, targets: NDArray[np.float64], groups: NDArray[np.int64], has_clean: bool
+    statistics: Tensor,
+    targets: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    has_clean: bool,
 ) -> tuple[Tensor, float, float]:
-    """`fit_ridge` with equal weights; through the first set if that is the clean one."""
+    """`fit_ridge` of the sets; through the first one if that is the clean one."""
     through = (statistics[0], float(targets[0])) if has_clean else None
-    corrupted = slice(int(has_clean), None)
-    ones = np.ones(len(groups[corrupted]))
-    return fit_ridge(statistics[corrupted], targets[corrupted], groups[corrupted], ones, through=through)
+    rest = slice(int(has_clean), None)
+    return fit_ridge(statistics[rest], targets[rest], groups[rest], weights[rest], through=through)
 
 
 def _fit_prior(statistics: Tensor, mix: Tensor, groups: NDArray[np.int64], has_clean: bool) -> Prior:
     """The regression of the entropy of the mean prediction on the other statistics, and the range of its residuals."""
-    weight, intercept, _ = _fit_sets(statistics, mix.numpy(), groups, has_clean)
+    weight, intercept, _ = _fit_sets(statistics, mix.numpy(), groups, np.ones(len(groups)), has_clean)
     residual = mix - intercept - statistics @ weight
     return weight, torch.tensor([intercept, float(residual.min()), float(residual.max())], dtype=torch.float64)
 
