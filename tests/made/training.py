@@ -38,7 +38,7 @@ def flags(settings: Settings) -> list[str]:
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             tokens.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
+        elif value != ():
             tokens += [f"--{flag}", *map(str, value if isinstance(value, tuple) else (value,))]
     return tokens
 
