@@ -1,12 +1,13 @@
 """The CIFAR ResNets of He et al. (2015), with the weights published at github.com/akamaster/pytorch_resnet_cifar10."""
 
+import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models import read_tensors
+from calibrant.models import read_tensors, write_tensors
 
 # The published weights expect the normalisation of ImageNet; calibrant normalises by 0.5 and 0.5.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -73,3 +74,9 @@ def load(path: Path) -> CifarResNet:
     model = CifarResNet(n_blocks, len(tensors["linear.bias"]))
     model.load_state_dict(tensors)
     return model.eval()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: public_resnet.py resnet20-12fca82f.th data/resnet20_cifar10.safetensors")
+    write_tensors(sys.argv[2], load(Path(sys.argv[1])).state_dict(), {})

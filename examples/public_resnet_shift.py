@@ -180,19 +180,21 @@ def tables(network: str, scores: list[Score]) -> Iterator[Table]:
     reasons = [f"{name} has no row: {reason}" for name, reason in failed.items()]
     yield Table(f"{network}: ECE (%) of every calibrator by severity, mean over 19 types", columns, rows, reasons)
 
+    main = {name: label for name, label in MAIN.items() if name in names}
     note = ["ECE ± half of the 95 % interval (noise floor: the ECE of a perfectly calibrated network on these rows)."]
-    columns = [Column("", numeric=False), *map(Column, MAIN.values())]
-    rows = [[Cell(str(s) if s else "clean"), *(ece_cell(of(name, severity=s)) for name in MAIN)] for s in SEVERITIES]
-    rows.append([Cell("1-5"), *(ece_cell(shifted(name)) for name in MAIN)])
+    columns = [Column("", numeric=False), *map(Column, main.values())]
+    rows = [[Cell(str(s) if s else "clean"), *(ece_cell(of(name, severity=s)) for name in main)] for s in SEVERITIES]
+    rows.append([Cell("1-5"), *(ece_cell(shifted(name)) for name in main)])
     yield Table(f"{network}: ECE (%) by severity, mean over 19 types", columns, rows, note)
     types = sorted({score["corruption"] for score in scores if score["severity"]})
-    rows = [[Cell(kind), *(ece_cell(of(name, corruption=kind)) for name in MAIN)] for kind in types]
+    rows = [[Cell(kind), *(ece_cell(of(name, corruption=kind)) for name in main)] for kind in types]
     yield Table(f"{network}: ECE (%) by type, mean over five severities", columns, rows, note)
 
 
 def figure(scores: list[Score]) -> charts.ChartSpec:
     """ECE against severity: the mean over types, and a band from the first to the third quartile of the types."""
-    shown = [name for name in MAIN if name not in (NO_FEATURES, SAME_PRIOR)]
+    failed = {score["method"] for score in scores if "failure" in score}
+    shown = [name for name in MAIN if name not in (NO_FEATURES, SAME_PRIOR, *failed)]
     lines = sequential_styles([MAIN[name] for name in shown])
     records = []
     for network in dict.fromkeys(score["network"] for score in scores):

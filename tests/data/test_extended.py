@@ -49,9 +49,11 @@ def test_half_of_the_test_is_held_out_under_every_corruption() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, object], type[CalibrantError], str]] = {
-    "a name twice": ({"test_folders": ["a/x", "b/x"]}, InvalidInputError, "names of their own.*got a/x, b/x$"),
-    "a corruption": ({"test_folders": ["fog-3"]}, InvalidInputError, "names of their own"),
-    "a split": ({"test_folders": ["test"]}, InvalidInputError, "names of their own"),
+    "a name twice": ({"test_folders": ["a/x", "b/x"]}, InvalidInputError, "names that no .*got a/x, b/x$"),
+    "a corruption": ({"test_folders": ["fog-3"]}, InvalidInputError, "names that no split"),
+    "a split": ({"test_folders": ["test"]}, InvalidInputError, "names that no split"),
+    "a type of corruption": ({"test_folders": ["fog"]}, InvalidInputError, "names that no split"),
+    "a word for tests": ({"test_folders": ["all"]}, InvalidInputError, "names that no split"),
     "a missing folder": ({"test_folders": ["nowhere"]}, NoDataError, "no folder of a class in .*nowhere"),
     "no test": (
         {"data": "camelyon17", "hold_out": "test"},

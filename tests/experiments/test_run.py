@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from filelock import FileLock
 
 from calibrant import Predictions, score
 from calibrant._files import _open_temporary
+from calibrant._parquet import write_table
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, config, processes, run, run_experiment, tasks
@@ -480,6 +482,11 @@ def test_an_ensemble_is_the_mean_of_its_members(tmp_path: Path) -> None:
     before = (folder / ensemble / "metrics.parquet").read_bytes()
     assert sweep(folder, grid, **asked).n_done == 6
     assert (folder / ensemble / "metrics.parquet").read_bytes() == before
+    member = folder / names[0] / "metrics.parquet"  # of other rows, as after a training by other code
+    metadata = pq.read_schema(member).metadata
+    table = pq.read_table(member)
+    write_table(member, table.slice(1).replace_schema_metadata(metadata))
+    assert [key.name for key in plan_of(folder, grid, **asked).remaining()] == [ensemble]
 
 
 def test_an_ensemble_waits_for_all_its_members(tmp_path: Path) -> None:

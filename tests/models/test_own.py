@@ -11,7 +11,12 @@ from calibrant.errors import CalibrantError, InvalidInputError, NoDataError
 from calibrant.models import build_model, check_model, import_model
 
 OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
 from torch import nn
+@dataclass
+class Sizes:
+    width: int
 class Needy(nn.Module):
     def __init__(self, width): super().__init__()
 def build(width=3): return nn.Flatten()
@@ -28,6 +33,8 @@ def no_module(n_classes, **sizes): return n_classes
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own_models.py").write_text(OWN)
+    (tmp_path / "beside.py").write_text("from own_models import Ours")
+    (tmp_path / "broken.py").write_text("def def")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "own_models", raising=False)
@@ -63,7 +70,7 @@ def test_names_that_are_refused(source: str) -> None:
         import_model(source)
 
 
-@pytest.mark.parametrize("name", ["own_models:Ours", "{folder}/own_models.py:Ours"])
+@pytest.mark.parametrize("name", ["own_models:Ours", "{folder}/own_models.py:Ours", "{folder}/beside.py:Ours"])
 def test_a_model_to_train_is_built_for_the_data(folder: Path, name: str) -> None:
     source = check_model(name.format(folder=folder))
     model = build_model(source, 5, image_size=8, channels=1)
@@ -76,6 +83,7 @@ NOT_BUILT: dict[str, tuple[type[CalibrantError], str]] = {
     "own_models.py:build": (InvalidInputError, "to call with"),
     "own_models.py:no_module": (InvalidInputError, "must return a torch module, got int"),
     "nowhere.py:build": (NoDataError, "nowhere.py is not there"),
+    "broken.py:build": (NoDataError, "broken.py cannot be imported: invalid syntax"),
 }
 
 

@@ -38,8 +38,8 @@ def test_verdicts() -> None:
         "MaxEnt M: lower ECE than CE": ("holds", "holds"),
         "MaxEnt M: lower ECE than Focal": ("cannot be told", "cannot be told"),
         "MaxEnt M: lower ECE than Poly": ("does not hold", "does not hold"),
-        "MaxEnt M: no loss of accuracy": ("holds", "holds"),  # 0.6 % lower
-        "MaxEnt M: no loss of accuracy, unshifted": ("holds", "–"),
+        "MaxEnt M: accuracy at most 1% lower": ("holds", "holds"),  # 0.6 % lower
+        "MaxEnt M: accuracy at most 1% lower, unshifted": ("holds", "–"),
         "MaxEnt M: lower ECE than CE, unshifted": ("holds", "–"),
         "MaxEnt M: lead over CE grows with severity": ("holds", "–"),
         "MaxEnt M: lower ECE with temperature (exact)": ("does not hold", "does not hold"),
@@ -57,7 +57,7 @@ def test_verdicts() -> None:
     lower = [
         row | {"value": 0.7} if row["metric"] == "accuracy" and row["loss"] == "maxent_mean" else row for row in rows
     ]
-    assert verdicts(lower)["MaxEnt M: no loss of accuracy"] == ("does not hold", "does not hold")
+    assert verdicts(lower)["MaxEnt M: accuracy at most 1% lower"] == ("does not hold", "does not hold")
     at_chance = [row | {"value": 0.1} if row["metric"] == "accuracy" else row for row in rows]
     assert verdicts(at_chance)["MaxEnt M: lower ECE than CE"] == ("at chance", "at chance")
     one = make_claims(rows_table(row for row in rows if row["seed"] == 1))

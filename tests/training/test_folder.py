@@ -375,7 +375,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
     notes.parent.mkdir(parents=True)
     notes.write_text("mine")
     (tmp_path / "run" / "config.json").write_text('{"my": 1}')
-    with pytest.raises(InvalidInputError, match=r"config\.json is not that of a run"):
+    with pytest.raises(InvalidInputError, match=r"config\.json has no .*: it is not that of a run"):
         train(quick(), tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
     train(quick(), tmp_path / "run")

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from calibrant.data import DATASETS
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.training import Settings, read_settings
-from calibrant.training.settings import run_key
+from calibrant.training.predicting import select_shifts
+from calibrant.training.settings import open_data, run_key
 
 RECIPE_FIELDS = (
     "epochs",
@@ -277,3 +278,24 @@ UNKNOWN_NAMES: dict[str, dict[str, Any]] = {
 def test_unknown_names_get_the_nearest(message: str) -> None:
     with pytest.raises(UnknownNameError, match=message):
         read_settings(**UNKNOWN_NAMES[message])
+
+
+def test_a_warm_up_is_shorter_than_the_training() -> None:
+    assert [Settings(data="image_folder", epochs=n).lr_warmup for n in (3, 50, 500)] == [0.3, 5, 5]
+    with pytest.raises(InvalidInputError, match="lr_warmup must be less than the 3 epochs, got 5"):
+        Settings(epochs=3, lr_warmup=5.0)
+
+
+def test_the_code_of_an_own_model_decides_the_results(tmp_path: Path) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text("def build(n_classes, image_size, channels): ...")
+    settings = Settings(model=f"{file}:build")
+    before = settings.identity
+    file.write_text("def build(n_classes, image_size, channels): return None")
+    assert {name for name, value in settings.identity.items() if before[name] != value} == {"model_code"}
+
+
+def test_tests_in_folders_are_predicted_whatever_the_shifts(tmp_path: Path) -> None:
+    for shifts in (("none",), ("fog",), ("all",)):
+        settings = Settings(data="digits", root=str(tmp_path), shifts=shifts, test_folders=("wild/photos",))
+        assert select_shifts(open_data(settings), settings)[-1] == "photos"

@@ -36,6 +36,7 @@ from calibrant.scan import Scan
 
 N_ERRORS = 25  # most confident errors that are kept
 N_HISTOGRAM_BINS = 50
+SAME_CONFIDENCE = 1e-3  # confidences of a range below this are all the same
 ID_COLUMNS = ("id", "path", "file", "image", "name")
 MAX_ID_COLUMNS, MAX_ID_CHARACTERS = 3, 80
 
@@ -106,8 +107,9 @@ class RowStatistics:
 
     @property
     def constant(self) -> bool:
-        """Whether all rows have the same predicted class, unlike their labels, and the same confidence."""
-        return self.constant_class is not None and len(self.card.top_histogram.count) == 1
+        """Whether all rows have the same predicted class, unlike their labels, and about the same confidence."""
+        confidence = self.card.top_histogram.mean_confidence
+        return self.constant_class is not None and float(confidence.max() - confidence.min()) < SAME_CONFIDENCE
 
     def effective_histogram(self, level: float) -> BinSums:
         """The histogram with the number of independent rows, for intervals of this level."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
+from calibrant.corruptions import CORRUPTIONS
 from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.image_files import IMAGE_SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
@@ -28,9 +29,9 @@ class ExtendedData(DataSet):
         self.base, self.halve_test = base, halve_test
         self.splits, self.validation, self.channels = base.splits, base.validation, base.channels
         self.folders = {PurePath(folder).name: self.root / folder for folder in test_folders}
-        taken = [name for name in self.folders if name in (*base.splits, *base.shifts) or "+" in name]
-        if taken or len(self.folders) < len(test_folders):
-            rule = "test_folders must have names of their own, which no other test has, without +"
+        others = {*base.splits, *base.shifts, *CORRUPTIONS, "all", "none", ""}
+        if len(self.folders) < len(test_folders) or any(name in others or "+" in name for name in self.folders):
+            rule = "test_folders must have names that no split, corruption or other test has, without +"
             raise InvalidInputError(f"{rule}, got {', '.join(test_folders)}")
         if halve_test and base.splits != DataSet.splits:
             raise InvalidInputError(f"hold_out must be train for {base.name}, which has no test to halve, got test")
@@ -68,4 +69,5 @@ class ExtendedData(DataSet):
             hint=f"put files {', '.join(IMAGE_SUFFIXES)} there",
             every_class=False,
         )
-        return Split(replace(images, channels=self.channels), labels, {"file": images.names})
+        columns = {"file": images.names, "corruption": [name] * len(labels), "origin": ["folder"] * len(labels)}
+        return Split(replace(images, channels=self.channels), labels, columns)

@@ -22,7 +22,7 @@ from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
 from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
 from calibrant.shifts import Shift
-from calibrant.training.predicting import Predictor, select_splits
+from calibrant.training.predicting import Predictor, select_shifts
 from calibrant.training.results import score_rows, split_columns, write_rows
 from calibrant.training.settings import Settings, open_data
 
@@ -134,8 +134,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
 
 def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:
     """The unshifted test, which is the last of the splits, and the shifted tests."""
-    shifts = select_splits(data, settings.shifts) if settings.shifts else []
-    names = dict.fromkeys([data.splits[-1], *(name for name in shifts if name in data.shifts)])
+    names = dict.fromkeys([data.splits[-1], *(name for name in select_shifts(data, settings) if name in data.shifts)])
     return [name for name in names if name not in (data.splits[0], data.validation)]
 
 

@@ -24,7 +24,7 @@ from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_p
 from calibrant.metrics.table import check_metrics
 from calibrant.runs import CURVES, ROWS, RunFolder, RunKey, remedy, split_variant
 from calibrant.training.folder import check_files, check_same_settings
-from calibrant.training.predicting import select_splits
+from calibrant.training.predicting import select_shifts
 from calibrant.training.settings import Settings, open_data
 
 DEFAULT_JOBS = 8  # processes by default
@@ -176,7 +176,7 @@ def _check_data(key: RunKey, settings: Settings, experiment: Experiment) -> None
     """Check shifts and metrics against the data set, unless its files are missing."""
     with suppress(NoDataError):
         data = open_data(settings)
-        select_splits(data, settings.shifts or ("none",), f"shift of {key.name}")
+        select_shifts(data, settings, f"shift of {key.name}")
         check_metrics(experiment.metrics, data.n_classes)
 
 

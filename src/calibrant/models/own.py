@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models.base import check_sizes
@@ -96,14 +97,18 @@ def _import_module(name: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise NoDataError(f"{path} is not there")
-    spec = spec_from_file_location(path.stem, path)
+    name = f"own model {path.absolute()}"  # no name that a module can have
+    spec = spec_from_file_location(name, path)
     assert spec is not None  # of a name that ends in .py
     assert spec.loader is not None
-    module = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)  # where dataclasses look for their module
+    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except ImportError as error:
-        raise NoDataError(f"{path} cannot be imported: {error}") from None
+    except (ImportError, SyntaxError) as error:
+        raise NoDataError(f"{path} cannot be imported: {first_line(error)}") from None
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 

@@ -32,6 +32,7 @@ from calibrant.report.render import to_svg
 from calibrant.report.scores import shared_tests
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of, sort_metrics
 from calibrant.report.table import Cell, Column, Table
+from calibrant.runs import split_variant
 
 MAX_METRICS = 8  # that are drawn against severity
 MAX_BYTES = 200_000  # of the experiment file that is shown
@@ -254,7 +255,8 @@ def _plan_table(runs: Mapping[str, RunKey], done: Collection[str], outcomes: Ite
 
 def _provenance(folder: ExperimentFolder, rows: pa.Table, now: datetime) -> dict[str, Any]:
     """Facts, environments, the experiment file, and the commands that reproduce the experiment."""
-    environments = folder.read_environments(run_keys(rows))
+    trained = [name for name, run in run_keys(rows).items() if not split_variant(run.variant)[1]]
+    environments = folder.read_environments(trained)
     there = [found for found in environments.values() if found is not None]
     values = {key: Counter(_text(found.get(key)) for found in there) for key in dict.fromkeys(chain(*there))}
     differing = [key for key, counts in values.items() if len(counts) > 1]

@@ -82,6 +82,8 @@ def _unshifted_scores(rows: pa.Table) -> Scores | None:
 
 def describe_runs(rows: pa.Table) -> str:
     """The numbers of runs, losses, seeds and test sets."""
+    is_ensemble = pa.array([split_variant(variant)[1] > 0 for variant in rows["variant"].to_pylist()])
+    n_ensembles, rows = len(pc.unique(rows.filter(is_ensemble)["run"])), rows.filter(pc.invert(is_ensemble))
     seeds = sorted(pc.unique(rows["seed"]).to_pylist())
     data = sorted(pc.unique(rows["data"]).to_pylist())
     tests = rows.group_by(["data", "split", "shifted"]).aggregate([])
@@ -89,11 +91,10 @@ def describe_runs(rows: pa.Table) -> str:
     data_text = join_words(data) if len(data) <= MAX_NAMES else count(len(data), "data set")
     seed_text = ("seed " if len(seeds) == 1 else "seeds ") + join_words(map(str, seeds))
     seed_text = seed_text if len(seeds) <= MAX_NAMES else count(len(seeds), "seed")
-    runs, n_losses = run_keys(rows).values(), len(pc.unique(rows["loss"]))
-    n_ensembles = sum(split_variant(run.variant)[1] > 0 for run in runs)
+    n_runs, n_losses = (len(pc.unique(rows[name])) for name in ("run", "loss"))
     sizes = pc.unique(rows["n_rows"].drop_null()).to_pylist()
     size_text = f" of {' to '.join(f'{n:,}' for n in sorted({min(sizes), max(sizes)}))} rows" if sizes else ""
-    run_text = count(len(runs) - n_ensembles, "run") + (f" and {count(n_ensembles, 'ensemble')}" if n_ensembles else "")
+    run_text = count(n_runs, "run") + (f" and {count(n_ensembles, 'ensemble')}" if n_ensembles else "")
     what = f"{run_text}: {count(n_losses, 'loss', 'losses')} on {data_text}, {seed_text}"
     errors = " ± is the standard error over seeds." if len(seeds) > 1 else ""
     if len(tests) == 1:
@@ -181,7 +182,8 @@ def _describe_costs(
     worse: list[str] = []
     not_worse: list[str] = []
     for source, name, where in elsewhere:
-        first, second = (source.get(key._replace(metric=name), NO_SCORE) for key in pair)
+        keys = [key._replace(metric=name, shift="" if source is unshifted else key.shift) for key in pair]
+        first, second = (source.get(key, NO_SCORE) for key in keys)
         if first.mean is None or second.mean is None:
             continue
         higher = quantity_of(name).higher_is_better
@@ -252,7 +254,7 @@ def _describe_best_calibrator(raw: ScoreKey, fitted: Sequence[ScoreKey], found: 
         second = found[others[0]]
         gap = _difference_text(second, after)
         text += f"; {others[0].calibrator} is next ({_score(second, 'ece')}, higher by {gap})"
-    clean = [unshifted.get(key, NO_SCORE) for key in (raw, best)]
+    clean = [unshifted.get(key._replace(shift=""), NO_SCORE) for key in (raw, best)]
     if all(score.mean is not None for score in clean):
         text += f". On the unshifted test set: {_score(clean[0], 'ece')} raw, {_score(clean[1], 'ece')} calibrated"
     return f"{text}."
@@ -277,13 +279,14 @@ def describe_ensembles(found: Scores) -> list[str]:
         best = min(there, key=lambda key: found[key].mean or 0.0)
         single = best._replace(variant=split_variant(best.variant)[0])
         texts = [
-            f"{_name(metric)} {_score(found[key], metric)} (its networks alone: {_score(found[alone], metric)})"
+            f"{_name(metric)} {_score(found[key], metric)} ({_score(found[alone], metric)} of its networks alone)"
             for metric in SUMMARY_METRICS
             if (key := best._replace(metric=metric)) in found and (alone := single._replace(metric=metric)) in found
         ]
         if texts:
             label = loss_label(best.loss, best.variant)
-            sentence = f"Of the ensembles, {label} has the lowest ECE: {join_words(texts)}."
+            head = "Of the ensembles, which are one run each and not tested,"
+            sentence = f"{head} {label} has the lowest ECE: {join_words(texts)}."
             sentences.append(f"{data.label}: {sentence}" if len(data_sets) > 1 else sentence)
     return sentences
 

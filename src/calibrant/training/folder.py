@@ -52,8 +52,9 @@ def _check_config(run: RunFolder, settings: Settings) -> None:
     if not run.config.exists():
         if run.is_started or run.log.exists() or run.environment.exists():
             raise InvalidInputError(f"{run.path} has files of a run, but no config.json: choose another folder")
-    elif not settings.identity.keys() <= read_json(run.config).keys():
-        raise InvalidInputError(f"{run.config} is not that of a run: choose another folder")
+    elif missing := settings.identity.keys() - read_json(run.config).keys():
+        lacking = f"has no {min(missing)}: it is not that of a run, or of an earlier version of calibrant"
+        raise InvalidInputError(f"{run.config} {lacking}: choose another folder")
     if not run.is_started:
         write_json(run.config, settings.model_dump(mode="json") | settings.identity)
     check_same_settings(run, settings)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from calibrant._checks import check_integer
 from calibrant._signals import StopRequest
 from calibrant.corruptions import Draws
 from calibrant.data import DataSet, class_prior
@@ -60,6 +61,7 @@ class TrainingLoop:
             if len(split) == 0:
                 raise NoDataError(f"{data.name} in {data.root} has no rows in {name}")
         if settings.train_sample is not None:
+            check_integer("train_sample", settings.train_sample, 1, len(self.train))
             self.train = self.train.sample(settings.train_sample)
         self.n_steps = steps_per_epoch(len(self.train), settings, fabric.world_size)
         self.criterion = build_criterion(settings, class_prior(self.train.labels, data.n_classes)).to(fabric.device)
@@ -168,7 +170,7 @@ class TrainingLoop:
                 logits = outputs[: len(labels)]  # of the clean images
                 loss = criterion(logits, labels)
                 if settings.augment == "augmix":
-                    loss = loss + JS_WEIGHT * js_divergence(outputs.view(-1, *logits.shape))
+                    loss = loss + JS_WEIGHT * js_divergence(outputs.reshape(-1, *logits.shape))
                 fabric.backward(loss / settings.accumulate)
             # the class of a mixed image is that of its larger part
             classes = labels.argmax(1) if labels.is_floating_point() else labels

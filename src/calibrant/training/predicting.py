@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from calibrant.runs import RunFolder, remedy
 from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
-from calibrant.training.folder import read_run_settings
+from calibrant.training.folder import check_same_settings, read_run_settings
 from calibrant.training.outputs import ModelLike, model_outputs
 from calibrant.training.settings import Settings, open_data
 
@@ -78,6 +78,7 @@ class Predictor:
         """
         run = RunFolder(as_path("path", path))
         settings = read_run_settings(run)
+        check_same_settings(run, settings)  # the code of a model of your own may have changed
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
         data = open_data(settings, root)
@@ -290,6 +291,12 @@ def _write(predictor: Predictor, names: Iterable[str], folder: Path, bar: Progre
     selected = select_splits(predictor.data, names)
     with bar("predicting", len(selected)) as advance:
         return predictor.write(selected, folder, progress=lambda _name, number, _total: advance(1 if number else 0))
+
+
+def select_shifts(data: DataSet, settings: Settings, what: str = "shift") -> list[str]:
+    """The shifted tests of the settings, and those in folders."""
+    named = select_splits(data, settings.shifts, what) if settings.shifts else []
+    return list(dict.fromkeys([*named, *(PurePath(folder).name for folder in settings.test_folders)]))
 
 
 def select_splits(data: DataSet, wanted: Iterable[str], what: str = "split") -> list[str]:

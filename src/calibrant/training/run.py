@@ -18,7 +18,7 @@ from calibrant.training.callback import TrainingCallback
 from calibrant.training.engine import new_fabric, reproducible_torch
 from calibrant.training.folder import open_run_folder
 from calibrant.training.loop import TrainingLoop
-from calibrant.training.predicting import Predictor, PredictProgress, model_metadata, new_model, select_splits
+from calibrant.training.predicting import Predictor, PredictProgress, model_metadata, new_model, select_shifts
 from calibrant.training.results import write_metrics
 from calibrant.training.settings import Settings, check_settings, open_data, run_key
 
@@ -57,7 +57,7 @@ def train(
     try:
         check_settings(settings)
         data = open_data(settings)
-        shifts = select_splits(data, settings.shifts, "shift") if settings.shifts else []
+        shifts = select_shifts(data, settings)
         names = list(dict.fromkeys([*data.splits[1:], data.validation, *shifts]))
         fabric = new_fabric(settings.device, precision=settings.precision, logger=settings.logger, folder=run.path)
         request = StopRequest()

@@ -1,7 +1,9 @@
 """The settings of a training run: keys of a TOML file, flags of `calibrant train`, fields of `Settings`."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -69,7 +71,7 @@ class Settings(BaseModel):
     schedule: Literal["cosine", "constant"] = SMALL_RECIPE["schedule"]
     """Cosine decay of the learning rate to 0, step by step, or a constant one."""
     lr_warmup: NonNegativeFloat = SMALL_RECIPE["lr_warmup"]
-    """Epochs over which the learning rate rises linearly from 0; by default as in the recipe."""
+    """Epochs over which the learning rate rises linearly from 0; by default as in the recipe, but at most a tenth."""
     crop_padding: Annotated[int, Field(ge=0, le=MAX_PADDING)] = SMALL_RECIPE["crop_padding"]
     """Training images are padded by this many pixels and cropped at random."""
     flip: bool = SMALL_RECIPE["flip"]
@@ -123,7 +125,16 @@ class Settings(BaseModel):
         if not isinstance(given, dict):
             return given
         name = given.get("data", "fashion_mnist_mini")
-        return {**RECIPES.get(name if isinstance(name, str) else "", SMALL_RECIPE), **given}
+        values = {**RECIPES.get(name if isinstance(name, str) else "", SMALL_RECIPE), **given}
+        if "lr_warmup" not in given and isinstance(values["epochs"], int):
+            values["lr_warmup"] = min(values["lr_warmup"], values["epochs"] / 10)
+        return values
+
+    @model_validator(mode="after")
+    def _warms_up_in_time(self) -> Self:
+        if self.lr_warmup and self.lr_warmup >= self.epochs:
+            raise ValueError(f"lr_warmup must be less than the {self.epochs} epochs, got {self.lr_warmup:g}")
+        return self
 
     @property
     def warmup_epochs(self) -> int:
@@ -134,8 +145,11 @@ class Settings(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that decide the results; of the data set image_folder, the folder too."""
+        """The settings that decide the results, the folder of image_folder, and a hash of the file of the model."""
         compared = self.model_dump(mode="json", exclude=set(NOT_COMPARED))
+        file = Path(self.model.rpartition(":")[0])
+        if file.suffix == ".py" and file.is_file():
+            compared["model_code"] = blake2b(file.read_bytes(), digest_size=8).hexdigest()
         return compared | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
 
