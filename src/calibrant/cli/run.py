@@ -10,7 +10,6 @@ from calibrant.cli.output import print_tables, safe_text, status
 from calibrant.cli.report import write_page
 from calibrant.errors import FailedRunsError, InvalidInputError, NoDataError, printable
 from calibrant.report.table import Cell, Column, Table
-from calibrant.runs import split_variant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,6 +93,8 @@ def _axes(only: str) -> dict[str, str]:
 
 def _plan_table(plan: "ExperimentPlan") -> Table:
     """The runs by data set, model and loss, and how many of them are done."""
+    from calibrant.runs import split_variant
+
     states: dict[tuple[str, ...], list[str]] = {}
     for key in plan.chosen:
         variant, n_members = split_variant(key.variant)
