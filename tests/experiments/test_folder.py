@@ -174,3 +174,9 @@ def test_environments_that_are_not_there(short: Path, tmp_path: Path) -> None:
     found = ExperimentFolder(tmp_path / "sweep").read_environments([*NAMES, "nowhere"])
     assert (found[NAMES[0]], found["nowhere"]) == (None, None)
     assert found[NAMES[1]] == ExperimentFolder(short).read_environments(NAMES)[NAMES[1]] != {}
+
+
+def test_the_folder_may_be_text(short: Path) -> None:
+    assert ExperimentFolder(str(short)).rows_file == ExperimentFolder(short).rows_file  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="path must be"):
+        ExperimentFolder(3)  # type: ignore[arg-type]

@@ -64,6 +64,9 @@ def test_verdicts() -> None:
     assert {cell.marks for line in one.rows for cell in line if cell.facts} == {"*"}
     assert any(note.startswith("*: of one seed.") for note in one.notes)
     assert not any(cell.marks for line in table.rows for cell in line)
+    assert any(note.startswith("paper: ") for note in table.notes)
+    ours = make_claims(rows_table(row | {"data": "digits"} for row in rows))
+    assert not any(note.startswith("paper: ") for note in ours.notes)
     with pytest.raises(NoDataError, match="no claim can be tested"):
         make_claims(rows_table(runs(0.3)))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from calibrant._digests import SEALED_LINE, UNSEALED, is_sealed, seal
 from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
+from calibrant._paths import as_path
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
 from calibrant.runs import (
     CURVES,
@@ -47,10 +48,13 @@ class ExperimentFolder:
     be running.
 
     Args:
-        path: The folder; it need not exist yet.
+        path: The folder, a path or text; it need not exist yet.
     """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path("path", self.path))
 
     @property
     def experiment_file(self) -> Path:

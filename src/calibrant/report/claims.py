@@ -27,7 +27,7 @@ from calibrant.report.paper import (
     shift_notes,
     table_scores,
 )
-from calibrant.report.published import paper_notes, published_ratio, published_text
+from calibrant.report.published import paper_notes, published, published_ratio, published_text
 from calibrant.report.scores import ScoreKey
 from calibrant.report.style import loss_label
 from calibrant.report.table import Cell, Column, Table
@@ -141,7 +141,13 @@ def make_claims(rows: pa.Table, *, data: Sequence[str] | None = None) -> Table:
         headings += [Column(name, group=panel.label) for name in ("here", "paper", "verdict")]
     tests = [cell for line in lines for cell in line if cell.facts]
     rules = _rules([cell.text for cell in tests], any(cell.marks for cell in tests))
-    notes = [*rules, *interval_notes(contrasts), *notes, *shift_notes(compared), *paper_notes(compared)]
+    notes = [
+        *rules,
+        *interval_notes(contrasts),
+        *notes,
+        *shift_notes(compared),
+        *paper_notes([key for key in compared if published(key) is not None]),
+    ]
     return Table("Claims of the paper under shift, tested here", headings, lines, notes)
 
 
