@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import calibrant as cb
 from calibrant.data import open_dataset
-from calibrant.errors import NoDataError
+from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import build_model
 from calibrant.training import predict, predict_run, train
 from calibrant.training.engine import new_fabric
@@ -146,3 +146,17 @@ def test_features_of_a_plain_module() -> None:
         features = model[:3]((pixels.float() / 255 - 0.5) / 0.5)
     assert predictions.features is not None
     torch.testing.assert_close(predictions.features.float(), features, atol=2e-3, rtol=2e-3)
+
+
+def test_a_model_of_ones_own_predicts_until_its_code_changes(tmp_path: Path) -> None:
+    code = """
+from torch import nn
+def build(n_classes, image_size, channels): return nn.Sequential(nn.Flatten(), nn.Linear(64, n_classes))
+"""
+    (tmp_path / "nets.py").write_text(code)
+    run = train(quick(model=f"{tmp_path}/nets.py:build", epochs=1, shifts=("none",)), tmp_path / "run")
+    (written,) = predict_run(run, ["fog-3"])
+    assert cb.Predictions.load(written).n_classes == 10
+    (tmp_path / "nets.py").write_text(code.replace("nn.Flatten()", "nn.Flatten(), nn.Identity()"))
+    with pytest.raises(InvalidInputError, match="was started with model_code = "):
+        predict_run(run, ["fog-3"], output=tmp_path / "more")

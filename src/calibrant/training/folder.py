@@ -19,7 +19,7 @@ from calibrant.data.verify import is_published
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import read_tensors
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
-from calibrant.training.settings import Settings, validate_settings
+from calibrant.training.settings import MODEL_CODE, Settings, validate_settings
 
 
 @contextmanager
@@ -79,7 +79,8 @@ def read_run_settings(run: RunFolder) -> Settings:
     """The settings of the run in the folder."""
     if not run.config.is_file():
         raise NoDataError(f"{run.path} is not the folder of a run: it has no config.json")
-    return validate_settings(read_json(run.config), f"{run.config}: ")
+    values = {name: value for name, value in read_json(run.config).items() if name != MODEL_CODE}
+    return validate_settings(values, f"{run.config}: ")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]  # f
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 MAX_PADDING = 256  # in pixels; of larger images, a crop would often hold nothing
 
+MODEL_CODE = "model_code"  # in config.json: a hash of the file of a model of your own
 # Settings that do not change the results; all others are compared when a run resumes.
 NOT_COMPARED = frozenset({"device", "workers", "checkpoint_minutes", "logger", "root"})
 
@@ -149,7 +150,7 @@ class Settings(BaseModel):
         compared = self.model_dump(mode="json", exclude=set(NOT_COMPARED))
         file = Path(self.model.rpartition(":")[0])
         if file.suffix == ".py" and file.is_file():
-            compared["model_code"] = blake2b(file.read_bytes(), digest_size=8).hexdigest()
+            compared[MODEL_CODE] = blake2b(file.read_bytes(), digest_size=8).hexdigest()
         return compared | ({"root": os.path.abspath(data_folder(self.root))} if self.data == "image_folder" else {})
 
 
