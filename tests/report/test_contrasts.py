@@ -103,6 +103,8 @@ def test_tables_as_ratios_to_cross_entropy() -> None:
     rows = made_rows(cross_entropy=0.3, maxent_mean=0.2)
     rows += [row | {"calibrator": "temperature_grid"} for row in rows]
     rows += run_rows(dict.fromkeys(("test", *TESTS), 0.1), loss="maxent_mean", variant="ensemble3")
+    (seeds, *_) = make_table(rows_table(rows), "1").notes
+    assert seeds.startswith("Mean ± standard error over 3 seeds")  # an ensemble is no seed
     table = make_table(rows_table(rows), "1", with_paper=True, relative=True)
     cells = {row[0].text: dict(zip([c.heading for c in table.columns], row, strict=True)) for row in table.rows}
     assert (cells["CE"]["ECE"].text, cells["MaxEnt M"]["ECE"].text) == ("1", "0.78 (0.59–1.03)")

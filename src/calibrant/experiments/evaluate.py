@@ -69,6 +69,7 @@ def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig, members:
     """Whether the run, or the ensemble of members, has rows and curves of this configuration."""
     if not all(member.metrics.is_file() for member in members):
         return False
+    digest = config.digest(key, members)
     for path in (run.metrics, run.curves):
         if not path.is_file():
             return False
@@ -77,7 +78,7 @@ def is_evaluated(key: RunKey, run: RunFolder, config: EvaluationConfig, members:
                 metadata = file.schema_arrow.metadata or {}
         except CalibrantError:
             return False
-        if metadata.get(DIGEST) != config.digest(key, members):
+        if metadata.get(DIGEST) != digest:
             return False
     return True
 

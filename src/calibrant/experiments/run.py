@@ -28,14 +28,8 @@ from calibrant.training.predicting import select_shifts
 from calibrant.training.settings import Settings, open_data
 
 DEFAULT_JOBS = 8  # processes by default
-SPLIT_SETTINGS = (
-    "data",
-    "root",
-    "image_size",
-    "hold_out",
-    "test_folders",
-    "shifts",
-)  # they decide which tests there are
+# Settings that decide which tests there are.
+SPLIT_SETTINGS = ("data", "root", "image_size", "hold_out", "test_folders", "shifts")
 
 RunState = Literal["done", "started", "to do"]
 RunTables = dict[RunKey, tuple[pa.Table, pa.Table]]  # rows and curves of the runs that are done

@@ -28,7 +28,7 @@ from calibrant.report.scores import (
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
-from calibrant.runs import check_rows
+from calibrant.runs import check_rows, split_variant
 
 TABLES = {  # title and metrics
     "1": ("Table 1: test scores (%) under shift", ("accuracy", "ece", "cece", "kse")),
@@ -258,7 +258,7 @@ def _build_table(
     """The table of these rows and columns, with the best scores marked. Raises: NoDataError where it is empty."""
     keys = [[ScoreKey(**row.fields, **column.fields) for column in columns] for row in rows]
     every = list(chain.from_iterable(keys))
-    there = [found[key] for key in every if key in found and not key.shift]
+    there = [key for key in every if key in found and not key.shift]
     if not there:
         raise NoDataError(f"no results for table {table} on {tests} test sets")
     marks = _mark_keys(keys, found, best_of)
@@ -274,7 +274,7 @@ def _build_table(
                 cells[-1].append(paper.get(key, Cell(MISSING)))
     every_cell = list(chain.from_iterable(cells))
     first = (
-        _mean_note(there, tests)
+        _mean_note([found[key] for key in there if not split_variant(key.variant)[1]] or [found[there[0]]], tests)
         if ratios is None
         else interval_notes([ratios[key] for key in every if key in ratios], every)
     )
