@@ -81,8 +81,6 @@ def methods(validation: cb.Predictions) -> dict[str, Method]:
         "temperature scaling": cb.TemperatureScaling.fit(validation.where(corruption="none")).calibrate,
         "set temperature": SetTemperature.fit(validation).calibrate,
         "set temperature, no features": SetTemperature.fit(no_features).calibrate,
-        "set temperature, same_prior": SetTemperature.fit(validation, same_prior=True).calibrate,
-        "set temperature, same_prior, no features": SetTemperature.fit(no_features, same_prior=True).calibrate,
         "best temperature, with labels": with_best_temperature,
     }
 

@@ -288,6 +288,9 @@ def _calibrators() -> dict[str, ValidCall]:
         **_of("calibrators.perturb_gaussian", model=_model, images=images, labels=labels, n_levels=2),
         "calibrators.SetTemperature.with_sets": ValidCall(sets.with_sets, {"sets": ["domain"]}),
         "calibrators.SetTemperature.temperature_of": ValidCall(sets.temperature_of, {"target": test}),
+        "calibrators.SetTemperature.temperature_interval": ValidCall(
+            sets.temperature_interval, {"target": test, "level": 0.8}
+        ),
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found

@@ -33,9 +33,6 @@ class FitOptions(TypedDict, total=False):
     shift: Annotated[str, Parameter(help="perturbed_temperature: the column of corruption types.")]
     domain: Annotated[str, Parameter(help="domain_temperature: the column of domains.")]
     sets: Annotated[Words, Parameter(help="set_temperature: columns that define the sets, the corruption first.")]
-    same_prior: Annotated[
-        Switch, Parameter(help="set_temperature: the sets to calibrate have the same class proportions.")
-    ]
     target: Annotated[Files, Parameter(help="transcal: predictions of the target; labels are not needed.")]
     reference: Annotated[
         Files, Parameter(help="set_temperature, density_aware: predictions with features to measure distances from.")
