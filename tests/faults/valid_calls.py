@@ -65,7 +65,12 @@ RECORDS = {
     *("audits.TemperatureEffect", "corruptions.Corruption", "data.DatasetInfo", "losses.Telemetry"),
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
-    *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
+    *(
+        "estimates.ShiftTest",
+        "metrics.ReliabilityCurve",
+        "metrics.RiskCoverageCurve",
+        "training.callback.TrainingCallback",
+    ),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *("runs.RunKey", "experiments.config.Experiment"),
     *("losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
@@ -136,7 +141,7 @@ def _rows(seed: int = 0) -> Predictions:
 
 @cache
 def valid_calls() -> dict[str, ValidCall]:
-    found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_losses(), **_maxent()}
+    found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -291,6 +296,10 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found
+
+
+def _estimates() -> dict[str, ValidCall]:
+    return _of("estimates.shift_tests.shift_tests", target=_rows(), reference=_rows(1))
 
 
 def _model(images: torch.Tensor) -> Any:
