@@ -70,6 +70,13 @@ def test_effects_by_hand() -> None:
     assert features.p_value == pytest.approx(3 / 1000)  # the least of 999 draws, then third in Holm's order
 
 
+def test_few_rows_of_a_class() -> None:
+    """Three rows of either class: 2 of the 20 ways to divide them are as far apart; χ² would say 0.014."""
+    _, _, mix = shift_tests(Predictions.from_positive_probs([0.8] * 3), Predictions.from_positive_probs([0.2] * 3))
+    assert mix.effect == 1.0
+    assert mix.p_value == pytest.approx(3 * 0.1, rel=0.1)
+
+
 def test_the_energy_distance_is_that_of_scipy() -> None:
     x, y = rows(60, 1), rows(90, 2, moved=0.5)
     one = [part.with_features(part.features[:, :1]) for part in (x, y)]  # type: ignore[index]
@@ -91,7 +98,7 @@ def test_rows_in_any_order_and_precision() -> None:
 
 def test_nothing_to_tell_apart() -> None:
     """One row of each; constant rows; one class."""
-    one, constant = rows(1, 5), Predictions.from_logits(torch.zeros(40, 3), features=torch.ones(40, 2))
+    one, constant = rows(1, 5), Predictions.from_logits(torch.zeros(40, 3), features=torch.full((40, 64), 0.3))
     assert [test.p_value for test in shift_tests(one, one)] == [1.0] * 4
     for test in shift_tests(constant, constant[:7]):
         assert (test.effect, test.p_value) == (0.0, 1.0)
