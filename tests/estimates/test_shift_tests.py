@@ -98,7 +98,8 @@ def test_rows_in_any_order_and_precision() -> None:
 
 def test_nothing_to_tell_apart() -> None:
     """One row of each; constant rows; one class."""
-    one, constant = rows(1, 5), Predictions.from_logits(torch.zeros(40, 3), features=torch.full((40, 64), 0.3))
+    one, features = rows(1, 5), normal(1, 64, generator=generator_of(6)).expand(40, -1)
+    constant = Predictions.from_logits(torch.zeros(40, 3), features=features)
     assert [test.p_value for test in shift_tests(one, one)] == [1.0] * 4
     for test in shift_tests(constant, constant[:7]):
         assert (test.effect, test.p_value) == (0.0, 1.0)
