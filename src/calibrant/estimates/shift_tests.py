@@ -163,7 +163,6 @@ def _energy(x: Tensor, y: Tensor, random: np.random.Generator) -> ShiftTest:
     """The energy distance (Székely & Rizzo 2013), with its distribution over permutations of the rows."""
     n, m = len(x), len(y)
     rows = torch.cat([x, y])
-    rows = rows - rows.mean(0)  # distances are differences of squares: less is lost
     distances = torch.cdist(rows, rows).numpy()
     of_row, total = distances.sum(1), distances.sum()
     first = np.zeros((1 + FEATURE_DRAWS, n + m))  # who is of the target: as it is, then permuted
