@@ -65,12 +65,8 @@ RECORDS = {
     *("audits.TemperatureEffect", "corruptions.Corruption", "data.DatasetInfo", "losses.Telemetry"),
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
-    *(
-        "estimates.ShiftTest",
-        "metrics.ReliabilityCurve",
-        "metrics.RiskCoverageCurve",
-        "training.callback.TrainingCallback",
-    ),
+    *("calibrators.ClassProportions", "estimates.ShiftTest"),
+    *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *("runs.RunKey", "experiments.config.Experiment"),
     *("losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
@@ -285,6 +281,7 @@ def _calibrators() -> dict[str, ValidCall]:
         **_of("calibrators.cross_fit", predictions=rows, calibrator="temperature", folds=3),
         **_of("calibrators.choose", validation=rows, candidates=["temperature"], folds=3),
         **_of("calibrators.compare_calibrators", validation=rows, test=test, calibrators=["temperature"]),
+        **_of("calibrators.class_proportions", target=test, validation=rows, method="bbse", level=0.8),
         **_of("calibrators.LeaveOneShiftOut", validation=rows),
         "calibrators.LeaveOneShiftOut.calibrate": ValidCall(
             left_out.calibrate, {"calibrator": "temperature", "test": test}
