@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from calibrant._signatures import checked
+from calibrant.errors import NoDataError
 from calibrant.report.contrasts import interval_notes, ratio_text, ratios_to_cross_entropy
 from calibrant.report.numbers import MISSING, count
 from calibrant.report.paper import CHANCE_NOTE, TableHeading, comparable_rows, data_headings, shift_notes, table_scores
@@ -30,7 +31,7 @@ def make_combinations(rows: pa.Table, *, data: Sequence[str] | None = None) -> T
         calibrator, sorted by ECE on the first data set; `render` formats it.
 
     Raises:
-        NoDataError: There is no run of cross-entropy.
+        NoDataError: There is no run of cross-entropy, or nothing to compare with it.
         UnknownNameError: A data set is unknown.
     """
     shared, notes = comparable_rows(rows, data)
@@ -48,6 +49,8 @@ def make_combinations(rows: pa.Table, *, data: Sequence[str] | None = None) -> T
         return keeps and combination._replace(**panel.fields, metric="ece") not in chance
 
     found = sorted({key._replace(data="", model="", shift="", metric="") for key in ratios})
+    if len(found) == 1:
+        raise NoDataError("rows have no combination to compare with cross_entropy")
     found.sort(key=lambda combination: ece(panels[0], combination))
     best = set()
     for panel in panels:
