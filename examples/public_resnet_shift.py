@@ -6,6 +6,7 @@ row for each network, method and test set; tables.md and severity.svg.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -144,11 +145,8 @@ def mean_ece(scores: list[Score]) -> tuple[float, float, float]:
     """
     without = np.mean([score["ece_without"] for score in scores], axis=0)
     error = np.sqrt((len(without) - 1) * without.var())
-    return (
-        np.mean([s["ece"] for s in scores]),
-        2.093 * error,
-        np.mean([s["ece_floor"] for s in scores]),
-    )  # t, 19 degrees
+    half = 2.093 * error  # Student's t, 19 degrees of freedom
+    return np.mean([s["ece"] for s in scores]), half, np.mean([s["ece_floor"] for s in scores])
 
 
 def ece_cell(scores: list[Score]) -> Cell:
@@ -233,4 +231,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CalibrantError as error:
+        sys.exit(str(error))
