@@ -15,6 +15,7 @@ from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
+from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
@@ -54,7 +55,21 @@ app = Program(
     suppress_keyboard_interrupt=False,  # `__main__` prints the line
     default_parameter=Parameter(validator=check_text),
 )
-for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
+for verb in (
+    apply,
+    audit,
+    compare_calibrators,
+    corrupt,
+    estimate,
+    figure,
+    fit,
+    predict,
+    report,
+    run,
+    schema,
+    solve,
+    table,
+):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
 app.command(data)
 data.help_epilogue = epilogue("data")
