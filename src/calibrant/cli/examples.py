@@ -47,9 +47,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "data where": {"calibrant data where": "the folder, and which setting chose it"},
     "estimate": {
-        "calibrant estimate today.parquet --reference val.parquet": "how accurate is it today, without labels?",
-        "calibrant estimate today.parquet --reference val.parquet --by site": "each site as a set of its own",
-        "calibrant estimate today.parquet --reference val.parquet --fail-if 'accuracy < 0.8'": "fail a job",
+        "calibrant estimate new.parquet --reference val.parquet": "how accurate is it today, without labels?",
+        "calibrant estimate new.parquet --reference val.parquet --by site": "each site as a set of its own",
+        "calibrant estimate new.parquet --reference val --fail-if 'accuracy < 0.8'": "fail a job",
     },
     "figure": {
         "calibrant figure severity runs/demo": "runs/demo/figures/severity.svg",

@@ -45,7 +45,13 @@ class EstimateGate(Gate):
 
 
 class Quantity(NamedTuple):
-    """A value with an interval."""
+    """A value with an interval.
+
+    Attributes:
+        value: The estimate.
+        low: The lower end.
+        high: The upper end.
+    """
 
     value: float
     low: float
