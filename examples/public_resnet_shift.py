@@ -227,7 +227,7 @@ def main() -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", help="the folder of the data sets; by default CALIBRANT_DATA, or data")
     parser.add_argument("--output", type=Path, default=Path("runs/public_resnet"), help="by default %(default)s")
-    parser.add_argument("--sample", type=int, default=2000, help="images of each corrupted set; 10000 are all")
+    parser.add_argument("--sample", type=int, default=4000, help="images of each corrupted set; 10000 are all")
 
 
 if __name__ == "__main__":
