@@ -140,7 +140,8 @@ def test_fits_have_not_seen_the_type_and_tables_show_their_means(monkeypatch: py
     scores = list(module.measure("made", made_predictions(200, 0), test))
     assert [score["method"] for score in scores if "failure" in score] == ["platt"]
     nll = {
-        name: [s["nll"] for s in scores if s["method"] == name] for name in (module.BEST, "identity", module.SAME_PRIOR)
+        name: [s["nll"] for s in scores if s["method"] == name]
+        for name in (module.BEST, "identity", module.NO_FEATURES)
     }
     assert all(best <= other for name in nll for best, other in zip(nll[module.BEST], nll[name], strict=True))
     every, by_severity, by_type = module.tables("made", scores)
