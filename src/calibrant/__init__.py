@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import audits, calibrators, corruptions, errors, losses, maxent, metrics, predictions
+    from calibrant import audits, calibrators, corruptions, errors, losses, maxent, metrics, monitors, predictions
     from calibrant.audits import Audit, Gate, audit
     from calibrant.calibrators import (
         CALIBRATORS,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
+    from calibrant.monitors import Monitor, monitor
     from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "CorruptedDataset",
     "Gate",
     "MaxEntLoss",
+    "Monitor",
     "Predictions",
     "Scorecard",
     "TemperatureScaling",
@@ -52,6 +54,8 @@ __all__ = [
     "losses",
     "maxent",
     "metrics",
+    "monitor",
+    "monitors",
     "predictions",
     "score",
     "score_multilabel",
@@ -67,6 +71,7 @@ _HOMES = {
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",
         "metrics": "METRICS Scorecard compare score score_multilabel",
+        "monitors": "Monitor monitor",
         "predictions": "Predictions",
     }.items()
     for name in names.split()

@@ -18,6 +18,7 @@ from calibrant.cli.data import data
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.monitor import monitor
 from calibrant.cli.options import check_text
 from calibrant.cli.output import prepare_streams
 from calibrant.cli.predict import predict
@@ -54,7 +55,21 @@ app = Program(
     suppress_keyboard_interrupt=False,  # `__main__` prints the line
     default_parameter=Parameter(validator=check_text),
 )
-for verb in (apply, audit, compare_calibrators, corrupt, figure, fit, predict, report, run, schema, solve, table):
+for verb in (
+    apply,
+    audit,
+    compare_calibrators,
+    corrupt,
+    figure,
+    fit,
+    monitor,
+    predict,
+    report,
+    run,
+    schema,
+    solve,
+    table,
+):
     app.command(verb, help_epilogue=epilogue(verb.__name__.replace("_", "-")))
 app.command(data)
 data.help_epilogue = epilogue("data")

@@ -87,8 +87,8 @@ class Evidence:
         self.processes["miscalibrated"].add(component, gap[:, None])
         if (process := self.processes.get("changed")) is None:
             return
-        # p is at most the share of errors where the row errs, about; and uniform where nothing changed, for a reference of
-        # any size. So z is correct − the accuracy of the reference, with the mean 0 that an estimate would not have.
+        # Where a row errs, p is about at most the share of errors; where nothing changed, p is uniform, however small
+        # the reference: z is correct − its accuracy, with the mean 0 that an estimated accuracy would not give.
         z, cells = np.empty(len(gap)), _gap_cells(gap)
         drawn = uniforms(len(QUESTIONS), process.n_rows, len(gap))
         for number in np.unique(bins):
@@ -108,7 +108,8 @@ class Evidence:
 
 def fitting_rows(n: int) -> NDArray[np.bool_]:
     """Every fifth row of a reference: what is fitted to these does not make them different from later rows in rank."""
-    return np.arange(n) % 5 == 0
+    found: NDArray[np.bool_] = np.arange(n) % 5 == 0
+    return found
 
 
 def confidence_bins(confidence: Floats) -> Integers:
