@@ -85,6 +85,8 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
     assert "the accuracy is lower than the confidence" in record["verdict"]
     assert [gate["failed"] for gate in record["gates"]] == [True, False]
     json.dumps(record, allow_nan=False)
+    in_memory = monitor(Predictions.concat(days), day(99, n=1500), every="1d", time="when").to_dict()
+    assert in_memory["alarms"] == record["alarms"]
     by_rows = follow("day*.parquet", every=600)
     assert [(each["window"], each["n_rows"]) for each in by_rows["windows"]] == [
         (f"row {n:,}", 600) for n in (0, 600, 1200)

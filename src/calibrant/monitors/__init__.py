@@ -30,7 +30,7 @@ __all__ = ["Monitor", "monitor"]
 
 @checked
 def monitor(
-    source: Paths,
+    source: Predictions | Paths,
     reference: Predictions | Paths,
     *,
     every: str | int,
@@ -53,7 +53,7 @@ def monitor(
     read once and in bounded memory, in the given order.
 
     Args:
-        source: Files, folders, globs or URLs of predictions, with labels or without.
+        source: Predictions, or files, folders, globs or URLs of them, with labels or without.
         reference: Predictions of the same model on rows that it was not trained on; with labels, as far as known.
         every: The length of a window: "1d", "12h", "30min", or a number of rows.
         time: A column of times, which a length of time needs.
@@ -84,7 +84,7 @@ def monitor(
     by_time = parse_every(every)[1]
     if by_time and time is None:
         raise InvalidInputError(f"time must name a column for windows of {every}")
-    urls = find_files(source)
+    urls = [] if isinstance(source, Predictions) else find_files(source)
     named = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     late = find_files(named) if named else []
     if late and id is None:
@@ -107,6 +107,8 @@ def monitor(
     }
     with nullcontext() if state is None else _state_lock(state), one_thread():
         found = _open(state, settings, options)
+        if isinstance(source, Predictions):
+            found.add_predictions(source.match_names(known.class_names) if match_names else source)
         _read(found, urls, match_names, progress)
         for url in late:
             found.add_labels(url)

@@ -100,13 +100,12 @@ def _name(monitor: "Monitor", number: int) -> str:
 
 def verdict(record: Mapping[str, Any]) -> str:
     """What a reader must know, in words."""
-    alpha = f"{100 * record['alpha']:g} %"
     if not record["alarms"]:
         parts = [f"{name} (log e = {found['log_e']:.1f} of {found['limit']:.1f})" for name, found in _counted(record)]
         evidence = f": {', '.join(parts)}" if parts else ""
         return f"No alarm in {record['n_rows']:,} rows{evidence}."
     sentences = [_alarm_words(alarm) for alarm in record["alarms"]]
-    return f"{' '.join(sentences)} Alarms that are ever false: at most {alpha} of all monitors."
+    return f"{' '.join(sentences)} At most {100 * record['alpha']:g} % of monitors ever raise a false alarm."
 
 
 def _counted(record: Mapping[str, Any]) -> list[tuple[str, Any]]:

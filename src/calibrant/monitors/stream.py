@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.lib.recfunctions import repack_fields
 
 from calibrant._arrays import UNKNOWN
+from calibrant._checks import check_same_class_names
 from calibrant._parquet import absolute_url
 from calibrant._paths import filesystem_of
 from calibrant.calibrators import Calibrator
@@ -36,7 +37,7 @@ from calibrant.monitors.windows import Describe, Window, bare
 from calibrant.predictions import Predictions
 
 MAX_OPEN = 32  # windows whose samples are in memory
-DIGEST_BYTES = 2**16  # of either end of a file: the last have statistics of all columns of a Parquet file
+HEAD_BYTES, TAIL_BYTES = 2**12, 2**14  # of a file that tell it from others: data, and statistics of the columns
 
 
 @dataclass(eq=False)
@@ -123,6 +124,12 @@ class Monitor:
                 found.setdefault(digest, url)
         return found
 
+    def add_predictions(self, predictions: Predictions) -> None:
+        """Count predictions in memory, unless they were counted before."""
+        check_same_class_names("the reference", self.reference.class_names, "source", predictions.class_names)
+        if predictions.fingerprint not in self.files:
+            self.add_file("predictions", predictions.fingerprint, [predictions])
+
     def add_file(self, url: str, digest: str, batches: Iterable[Predictions]) -> None:
         """Count the rows of a file."""
         kept, ids = [np.zeros(0, ROW)], []
@@ -167,7 +174,7 @@ class Monitor:
         """Drop the samples of all windows but the newest, after what needs them."""
         for number in sorted(n for n, window in self.windows.items() if window.sample is not None)[:-n_open]:
             self.windows[number].describe(self.describe)
-            self.windows[number].sample = None
+            self.windows[number].close()
 
     def finish(self) -> None:
         """Describe every window with new rows or labels; only the newest stays open for further rows."""
@@ -237,7 +244,7 @@ def file_digest(url: str) -> str:
     """Of the size, and of both ends of a file."""
     filesystem, path = filesystem_of(url)
     size = int(filesystem.size(path))
-    ends = filesystem.cat_file(path, 0, DIGEST_BYTES), filesystem.cat_file(path, max(0, size - DIGEST_BYTES), size)
+    ends = filesystem.cat_file(path, 0, HEAD_BYTES), filesystem.cat_file(path, max(0, size - TAIL_BYTES), size)
     return blake2b(b"".join([str(size).encode(), *ends]), digest_size=16).hexdigest()
 
 

@@ -100,6 +100,10 @@ class Window:
         if self.measured is None:
             self.measured = self._measure()
 
+    def close(self) -> None:
+        """Drop the sample."""
+        self.sample, self.keys = None, self.keys[:0]
+
     def _measure(self) -> dict[str, Any]:
         """Accuracy, confidence − accuracy and ECE of the labelled rows, with intervals; None where there are none.
 
