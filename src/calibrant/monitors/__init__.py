@@ -127,8 +127,7 @@ def _state_lock(state: str | os.PathLike[str]) -> Any:
     check_output(path, "a monitor")
     if "://" in path:
         return nullcontext()
-    lock = Path(path).with_name(f".{Path(path).name}.lock")
-    return hold_lock(lock, f"{path} is in use by another process")
+    return hold_lock(Path(f"{path}.lock"), f"{path} is in use by another process")
 
 
 def _open(state: str | os.PathLike[str] | None, settings: dict[str, Any], options: dict[str, Any]) -> Monitor:

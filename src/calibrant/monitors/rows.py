@@ -22,6 +22,7 @@ KEPT = [("window", "i8"), ("id", "u8"), ("unit", "u8"), ("confidence", "f8"), ("
 ROW = np.dtype([*KEPT, ("entropy", "f8"), ("distance", "f8")])
 WAITING = np.dtype(KEPT)  # of a row that waits for its label
 MICROSECONDS = {"w": 604_800_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000}
+FIRST_TIME, LAST_TIME = np.array(["0001-01-01", "9999-12-31"], "datetime64[us]").astype(np.int64).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class FeatureScale:
 
 
 def score_rows(predictions: Predictions, scale: FeatureScale | None, cluster: str | None, salt: str) -> Rows:
-    """The rows of predictions; those of one cluster are one unit, which the salt tells from that of another file."""
+    """The rows of predictions; a cluster is one unit, and another one in another file, by the salt."""
     rows = np.zeros(len(predictions), ROW)
     scores, _ = sample_scores(predictions.logits, predictions.labels.clamp(min=0))
     rows["confidence"], rows["entropy"] = scores.confidence.numpy(), scores.entropy.numpy()
@@ -76,12 +77,12 @@ def unit_means(units: NDArray[np.uint64], *columns: Floats) -> list[Floats]:
     return [(np.bincount(unit, column) / size)[order] for column in columns]
 
 
-def unit_windows(rows: Rows, clustered: bool) -> Integers:
-    """The window of each row, or of the first row of its cluster."""
+def first_rows(rows: Rows, clustered: bool) -> Integers:
+    """The number of each row, or of the first row of its cluster."""
     if not clustered:
-        return rows["window"]
+        return np.arange(len(rows))
     _, first, unit = np.unique(rows["unit"], return_index=True, return_inverse=True)
-    return rows["window"][first][unit]
+    return first[unit]
 
 
 def by_window(windows: Integers) -> Iterator[tuple[int, Integers]]:
@@ -123,4 +124,6 @@ def row_times(predictions: Predictions, name: str) -> Integers:
     except pa.ArrowException as error:
         raise InvalidInputError(f"time must be a column of times, got {name!r}: {first_line(error)}") from None
     found: Integers = column.cast(pa.int64()).to_numpy()
+    if len(found) and not (found.min() >= FIRST_TIME and found.max() < LAST_TIME):
+        raise InvalidInputError(f"time must lie in the years 1 to 9999, got others in {name!r}")
     return found

@@ -26,17 +26,18 @@ from calibrant.monitors.rows import (
     FeatureScale,
     Rows,
     by_window,
+    first_rows,
     labelled_units,
     parse_every,
     row_times,
     score_rows,
     unit_means,
-    unit_windows,
 )
 from calibrant.monitors.windows import Describe, Window, bare
 from calibrant.predictions import Predictions
 
 MAX_OPEN = 32  # windows whose samples are in memory
+MAX_WINDOWS = 100_000
 HEAD_BYTES, TAIL_BYTES = 2**12, 2**14  # of a file that tell it from others: data, and statistics of the columns
 
 
@@ -86,12 +87,16 @@ class Monitor:
     @classmethod
     def start(cls, settings: dict[str, Any], reference: Predictions, **options: Any) -> Self:
         """The stream before its first row."""
-        fitted = fitting_rows(len(reference))
-        scale = None if reference.features is None else FeatureScale.fit(reference.features[fitted])
-        rows = score_rows(reference, scale, settings["cluster"], "0")
+        rows, scale = score_rows(reference, None, settings["cluster"], "0"), None
         clustered = settings["cluster"] is not None
         confidence, correct = labelled_units(rows[rows["label"] != UNKNOWN], clustered)
-        scores = _scores(rows if scale is None else rows[~fitted], scale, clustered)
+        if reference.features is not None:
+            unit = np.unique(first_rows(rows, clustered), return_inverse=True)[1]
+            fitted = fitting_rows(len(rows))[unit]
+            scale = FeatureScale.fit(reference.features[fitted])
+            rows["distance"] = scale.distance(reference.features)
+            rows = rows[~fitted]
+        scores = _scores(rows, scale, clustered)
         evidence = Evidence.from_reference(confidence, correct, scores, settings["alpha"])
         return cls(settings, evidence, scale, reference=reference, **options)
 
@@ -158,14 +163,18 @@ class Monitor:
         times = None if self.settings["time"] is None else row_times(batch, self.settings["time"])
         rows["window"] = self.n_rows + np.arange(len(rows)) if times is None or not self.by_time else times
         rows["window"] //= self.every
+        lean = bare(calibrated)
         for number, chosen in by_window(rows["window"]):
-            self._window(number).add(rows[chosen], calibrated[chosen], None if times is None else times[chosen])
+            self._window(number).add(rows[chosen], lean[chosen], None if times is None else times[chosen])
         self.n_rows += len(rows)
         return rows
 
     def _window(self, number: int) -> Window:
         self.updated.add(number)
         if number not in self.windows:
+            if len(self.windows) == MAX_WINDOWS:
+                got = f"more than {MAX_WINDOWS:,} windows of {self.settings['every']}"
+                raise InvalidInputError(f"every must be longer, got {got}")
             self.windows[number] = Window(np.zeros(self.reference.n_classes, np.int64), sample=bare(self.reference[:0]))
             self.close_windows(MAX_OPEN)
         return self.windows[number]
@@ -184,14 +193,14 @@ class Monitor:
 
     def _bet(self, rows: Rows) -> None:
         """Add rows to the evidence, window by window."""
-        for number, chosen in by_window(unit_windows(rows, self.clustered)):
+        for number, chosen in by_window(rows["window"][first_rows(rows, self.clustered)]):
             self.evidence.add_rows(_scores(rows[chosen], self.feature_scale, self.clustered))
             self._note(number, "shifted")
             self._bet_labels(rows[chosen])
 
     def _bet_labels(self, rows: Rows) -> None:
         rows = rows[rows["label"] != UNKNOWN]
-        for number, chosen in by_window(unit_windows(rows, self.clustered)):
+        for number, chosen in by_window(rows["window"][first_rows(rows, self.clustered)]):
             self.evidence.add_labelled(*labelled_units(rows[chosen], self.clustered))
             self._note(number, "miscalibrated", "changed")
 

@@ -83,7 +83,7 @@ class Window:
         new = np.flatnonzero(keys < self.keys[-1]) if len(self.keys) == limit else np.arange(len(keys))
         all_keys = np.concatenate([self.keys, keys[new]])
         order = np.argsort(all_keys, kind="stable")[:limit]
-        self.keys, self.sample = all_keys[order], Predictions.concat([self.sample, bare(predictions[new])])[order]
+        self.keys, self.sample = all_keys[order], Predictions.concat([self.sample, predictions[new]])[order]
 
     def add_labelled(self, rows: Rows) -> None:
         """Count rows whose label is known by now."""
