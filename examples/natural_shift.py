@@ -5,6 +5,7 @@ their predictions and photographs.md: the scores of all photographs, of each cla
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import calibrant as cb
 from calibrant.calibrators import SetTemperature
 from calibrant.data import DataSet, Split, open_dataset
 from calibrant.data.image_files import read_image
-from calibrant.errors import NoDataError
+from calibrant.errors import CalibrantError, NoDataError
 from calibrant.report.formats import as_markdown
 from calibrant.report.table import Cell, Column, Table
 from calibrant.training.engine import new_fabric
@@ -81,8 +82,6 @@ def methods(validation: cb.Predictions) -> dict[str, Method]:
         "temperature scaling": cb.TemperatureScaling.fit(validation.where(corruption="none")).calibrate,
         "set temperature": SetTemperature.fit(validation).calibrate,
         "set temperature, no features": SetTemperature.fit(no_features).calibrate,
-        "set temperature, same_prior": SetTemperature.fit(validation, same_prior=True).calibrate,
-        "set temperature, same_prior, no features": SetTemperature.fit(no_features, same_prior=True).calibrate,
         "best temperature, with labels": with_best_temperature,
     }
 
@@ -153,4 +152,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CalibrantError as error:
+        sys.exit(str(error))

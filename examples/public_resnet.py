@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.models import read_tensors, write_tensors
 
 # The published weights expect the normalisation of ImageNet; calibrant normalises by 0.5 and 0.5.
@@ -65,18 +67,24 @@ def resnet44(n_classes: int = 10, *, image_size: int = 32, channels: int = 3) ->
 
 def load(path: Path) -> CifarResNet:
     """The network of published weights: a .th file of the repository above, or the same tensors as safetensors."""
-    if path.suffix == ".safetensors":
-        tensors, _ = read_tensors(path)
-    else:
-        saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        tensors = {name.removeprefix("module."): tensor for name, tensor in saved.items()}
-    n_blocks = sum(name.startswith("layer1.") and name.endswith(".conv1.weight") for name in tensors)
-    model = CifarResNet(n_blocks, len(tensors["linear.bias"]))
-    model.load_state_dict(tensors)
+    try:
+        if path.suffix == ".safetensors":
+            tensors, _ = read_tensors(path)
+        else:
+            saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+            tensors = {name.removeprefix("module."): tensor for name, tensor in saved.items()}
+        n_blocks = sum(name.startswith("layer1.") and name.endswith(".conv1.weight") for name in tensors)
+        model = CifarResNet(n_blocks, len(tensors["linear.bias"]))
+        model.load_state_dict(tensors)
+    except (OSError, KeyError, RuntimeError, UnpicklingError):
+        raise InvalidInputError(f"{path} is not there, or no file of weights of a CIFAR ResNet") from None
     return model.eval()
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: public_resnet.py resnet20-12fca82f.th data/resnet20_cifar10.safetensors")
-    write_tensors(sys.argv[2], load(Path(sys.argv[1])).state_dict(), {})
+    try:
+        write_tensors(sys.argv[2], load(Path(sys.argv[1])).state_dict(), {})
+    except CalibrantError as error:
+        sys.exit(str(error))

@@ -6,6 +6,7 @@ row for each network, method and test set; tables.md and severity.svg.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -35,7 +36,7 @@ from calibrant.training.engine import new_fabric
 from calibrant.training.predicting import Predictor
 
 N_CALIBRATION = 5000  # of the 10,000 test images
-NO_FEATURES, SAME_PRIOR = "set_temperature, no features", "set_temperature, same_prior"
+NO_FEATURES = "set_temperature, no features"
 FAMILY, BEST = "set_temperature, family left out", "best temperature (uses labels)"
 FAMILIES = (
     "gaussian_noise shot_noise impulse_noise speckle_noise",
@@ -48,7 +49,6 @@ MAIN = {  # the methods of the figure and of the detailed tables
     "temperature": "temperature scaling",
     "set_temperature": "set temperature",
     NO_FEATURES: "set temperature, no features",
-    SAME_PRIOR: "set temperature, same_prior",
     BEST: "best temperature, with labels",
 }
 SEVERITIES = range(6)  # 0: clean
@@ -92,7 +92,6 @@ def methods(validation: cb.Predictions) -> dict[str, Callable[[cb.Predictions], 
         **{name: partial(fits.calibrate, name) for name in cb.CALIBRATORS},
         "domain_temperature": _leave_out(validation, partial(DomainTemperature.fit, domain="split")),
         NO_FEATURES: _leave_out(without_features(validation), SetTemperature.fit),
-        SAME_PRIOR: _leave_out(validation, partial(SetTemperature.fit, same_prior=True)),
         FAMILY: _leave_out(validation, SetTemperature.fit, FAMILIES),
         BEST: with_best_temperature,
     }
@@ -146,11 +145,8 @@ def mean_ece(scores: list[Score]) -> tuple[float, float, float]:
     """
     without = np.mean([score["ece_without"] for score in scores], axis=0)
     error = np.sqrt((len(without) - 1) * without.var())
-    return (
-        np.mean([s["ece"] for s in scores]),
-        2.093 * error,
-        np.mean([s["ece_floor"] for s in scores]),
-    )  # t, 19 degrees
+    half = 2.093 * error  # Student's t, 19 degrees of freedom
+    return np.mean([s["ece"] for s in scores]), half, np.mean([s["ece_floor"] for s in scores])
 
 
 def ece_cell(scores: list[Score]) -> Cell:
@@ -194,7 +190,7 @@ def tables(network: str, scores: list[Score]) -> Iterator[Table]:
 def figure(scores: list[Score]) -> charts.ChartSpec:
     """ECE against severity: the mean over types, and a band from the first to the third quartile of the types."""
     failed = {score["method"] for score in scores if "failure" in score}
-    shown = [name for name in MAIN if name not in (NO_FEATURES, SAME_PRIOR, *failed)]
+    shown = [name for name in MAIN if name not in (NO_FEATURES, *failed)]
     lines = sequential_styles([MAIN[name] for name in shown])
     records = []
     for network in dict.fromkeys(score["network"] for score in scores):
@@ -235,4 +231,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CalibrantError as error:
+        sys.exit(str(error))

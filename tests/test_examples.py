@@ -47,6 +47,10 @@ def test_published_weights_load(tmp_path: Path, build: str, parameters: int) -> 
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     for file in (path, tmp_path / "same.safetensors"):
         assert torch.equal(load(file)(images), model(images))
+    write_tensors(tmp_path / "other.safetensors", nn.Linear(2, 2).state_dict(), {})
+    for name in ("none.th", "none.safetensors", "other.safetensors"):
+        with pytest.raises(InvalidInputError, match=f"{name} is not there, or no file of weights of a CIFAR ResNet"):
+            load(tmp_path / name)
 
 
 def test_shortcut_drops_pixels_and_pads_channels_on_both_sides() -> None:

@@ -14,6 +14,7 @@ from made.calibrator_check import CALIBRATORS
 from made.calibrator_data import (
     Truth,
     angle_rows,
+    class_rows,
     cluster_rows,
     domain_rows,
     fade,
@@ -27,6 +28,7 @@ from made.calibrator_data import (
 )
 
 N = 12_000
+SKEWED = (0.75, 0.2, 0.05, 0.0)
 GAIN = 3  # every bound is at least so many times below the error that there was
 VALIDATION, FRESH = 21, 22  # seeds
 
@@ -161,6 +163,10 @@ def far_target() -> dict[str, Any]:
     return {"target": like(cluster_rows(6000, 0.97, seed=24).predictions, labels=None)}
 
 
+def skewed_target() -> dict[str, Any]:
+    return {"target": like(class_rows(6000, SKEWED, seed=27).predictions, labels=None)}
+
+
 def pole_reference() -> dict[str, Any]:
     return {"reference": angle_rows(500, seed=25, widest=0.03).predictions}
 
@@ -209,6 +215,12 @@ PROOFS: dict[tuple[str, str], Proof] = {
         0.05,
         far_target,
         fresh=lambda: cluster_rows(N, 0.97, seed=FRESH),
+    ),
+    ("label_shift", "other proportions"): Proof(
+        lambda seed: class_rows(N, [0.25] * 4, seed=seed),
+        0.02,
+        skewed_target,
+        fresh=lambda: class_rows(N, SKEWED, seed=FRESH),
     ),
     ("density_aware", "angle from the reference"): Proof(lambda seed: angle_rows(N, seed=seed), 0.03, pole_reference),
     ("conditional_temperature", "rising with a column"): Proof(
@@ -273,7 +285,15 @@ def test_distance_coefficients_come_back() -> None:
 N_PARAMETERS = dict.fromkeys(CALIBRATORS, 4) | {
     **{"identity": 0, "temperature": 1, "temperature_grid": 1, "perturbed_temperature": 1, "ensemble_temperature": 3},
     **{"vector": 8, "matrix": 20, "dirichlet": 20, "platt": 2, "beta": 3, "spline": 8, "conditional_temperature": 6},
-    **{"histogram": 60, "bbq": 80, "isotonic": 80, "isotonic_multiclass": 30, "transcal": 2, "density_aware": 2},
+    **{
+        "histogram": 60,
+        "bbq": 80,
+        "isotonic": 80,
+        "isotonic_multiclass": 30,
+        "transcal": 2,
+        "label_shift": 8,
+        "density_aware": 2,
+    },
 }  # about
 N_HARM = 2000
 

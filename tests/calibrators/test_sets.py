@@ -1,6 +1,5 @@
 """Set temperature: what unshifted, small and unlike sets get, and what the result says of the sets."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 
 import calibrant as cb
 from calibrant.calibrators import SetTemperature, TemperatureScaling
-from calibrant.calibrators.sets import row_variance, set_means, set_statistics, with_prior
+from calibrant.calibrators.sets import _row_noise, set_means, set_statistics
 from calibrant.errors import InvalidInputError
 from made.calibrator_check import torch_may_deprecate
 from made.calibrator_data import row_temperatures
@@ -34,21 +33,22 @@ def validation() -> cb.Predictions:
     return cb.Predictions.concat([one_set("none", 0, 1000, 100), *corrupted])
 
 
-@pytest.mark.parametrize("same_prior", [False, True])
-def test_unshifted_sets_of_any_size_keep_the_temperature_of_the_clean_rows(same_prior: bool) -> None:
+def test_unshifted_sets_of_any_size_keep_the_temperature_of_the_clean_rows() -> None:
     rows = validation()
-    found = SetTemperature.fit(rows, same_prior=same_prior)
+    found = SetTemperature.fit(rows)
     clean = TemperatureScaling.fit(rows.where(corruption="none")).temperature
     assert found.base_temperature == pytest.approx(clean, rel=1e-9)
-    statistics, mix = set_statistics(*set_means(rows.where(severity=0), np.zeros(1000, dtype=np.int64), ()), 10)
-    at_clean = (with_prior(statistics, mix, found.prior) if same_prior else statistics) @ found.weight + found.intercept
-    assert float(at_clean) == pytest.approx(math.log(clean), abs=1e-9)
     for n in (20, 60, 200, 2000):
         kept = [found.temperature_of(one_set("none", 0, n, 1000 + n + i)) for i in range(20)]
         assert np.median(kept) == pytest.approx(found.base_temperature, rel=1e-9)
         assert kept == pytest.approx([clean] * 20, rel=0.15)
     shifted = one_set("snow", 2, 600, 5)
-    assert found.temperature_of(shifted) == pytest.approx(TemperatureScaling.fit(shifted).temperature, rel=0.15)
+    best = TemperatureScaling.fit(shifted).temperature
+    assert found.temperature_of(shifted) == pytest.approx(best, rel=0.15)
+    low, high = found.temperature_interval(shifted)
+    assert low < best < high < 1.5 * low
+    narrow_low, narrow_high = found.temperature_interval(shifted, level=0.5)
+    assert low < narrow_low < narrow_high < high
 
 
 def test_sets_at_chance_level_do_not_pull_the_others() -> None:
@@ -79,40 +79,45 @@ def test_small_sets_have_the_base_temperature_and_the_metadata_count_them() -> N
     assert got[:19] == pytest.approx(found.base_temperature, rel=1e-5)
     assert got[19:] == pytest.approx(found.temperature_of(parts[1]), rel=1e-5)
     assert found.temperature_of(parts[1]) > 1.3 * found.base_temperature
-    record = {"sets": ["corruption", "severity"], "n_sets": 2, "n_small_sets": 1}
+    record = {"sets": ["corruption", "severity"], "n_sets": 2, "n_small_sets": 1, "n_unlike_sets": 0}
     assert record.items() <= found(rows).metadata["calibrator"].items()
-    record = {"sets": ["severity"], "n_sets": 1, "n_small_sets": 0}
+    record = {"sets": ["severity"], "n_sets": 1, "n_small_sets": 0, "n_unlike_sets": 0}
     assert record.items() <= found.with_sets("severity")(rows).metadata["calibrator"].items()
     bare = cb.Predictions.from_logits(rows.logits[:1])
-    record = {"sets": [], "n_sets": 1, "n_small_sets": 1}
+    record = {"sets": [], "n_sets": 1, "n_small_sets": 1, "n_unlike_sets": 0}
     assert record.items() <= found(bare).metadata["calibrator"].items()
     with pytest.raises(InvalidInputError, match=r"20 rows.*got 1"):
         found.adapt(bare)
 
 
-@pytest.mark.parametrize("same_prior", [False, True])
-def test_the_noise_of_a_set_is_that_of_its_rows(same_prior: bool) -> None:
-    """Against the variance of the statistics of many samples."""
+def test_the_noise_of_a_set_is_that_of_its_rows() -> None:
+    """Against the covariance of the statistics of many samples; that of the entropy of the mean is of second order."""
     rows = one_set("none", 1, 30_000, 3)
-    prior = (torch.tensor([0.4, -0.3]).double(), torch.tensor([0.2, -9.0, 9.0]).double()) if same_prior else ()
-    weight = torch.tensor([3.0, 2.0, -4.0][: 2 + same_prior]).double()
-    number = np.zeros(len(rows), dtype=np.int64)
-    n_whole, whole = set_means(rows, number, ())
-    found = row_variance(rows, number, whole, weight, (), prior)
-    statistics, mix = set_statistics(*set_means(rows, np.arange(len(rows)) // 100, ()), 10)
-    assert float(mix.mean()) == pytest.approx(float(set_statistics(n_whole, whole, 10)[1]), abs=0.008)  # not 0.014 less
-    samples = (with_prior(statistics, mix, prior) if same_prior else statistics) @ weight
-    assert 100 * float(samples.var()) == pytest.approx(found, rel=0.25)  # 300 samples: three standard errors
+    origin, covariance = _row_noise(rows, ())
+    samples = set_statistics(*set_means(rows, np.arange(len(rows)) // 100, ()), 10)
+    assert samples.mean(0).tolist() == pytest.approx(origin.tolist(), abs=0.008)  # not 0.014 less, of the entropy
+    covariance[-1, -1] += SetTemperature.fit(validation())._noise[1] / 100
+    ratio = (100 * samples.T.cov() / covariance).diagonal().tolist()
+    assert ratio[:2] == pytest.approx([1.0, 1.0], rel=0.25)  # 300 samples: three standard errors
+    assert 0.4 < ratio[2] < 1.25  # probabilities vary less than draws from them
 
 
-def test_fewer_classes_are_not_taken_for_a_corruption_beyond_those_of_the_fit() -> None:
-    found = SetTemperature.fit(validation(), same_prior=True)
+def test_another_class_mix_is_not_taken_for_a_corruption() -> None:
+    """In a corrupted set the predictions are of few classes too, but uncertain."""
+    found = SetTemperature.fit(validation())
     few = one_set("none", 0, 2000, 4, prior=torch.eye(10)[3] + torch.eye(10)[5])
-    weight, constants = found.prior
-    limit = found.weight[-1] * constants[1:]
-    free = replace(found, prior=(weight, torch.tensor([float(constants[0]), -9.0, 9.0]).double()))
-    assert math.log(found.temperature_of(few) / found.base_temperature) < float(limit.max()) + 0.1
-    assert math.log(free.temperature_of(few) / found.base_temperature) > 2 * (float(limit.max()) + 0.1)
+    assert found.temperature_of(few) == pytest.approx(found.base_temperature, rel=0.15)
+    corrupted = one_set("snow", 3, 2000, 4)
+    assert found.temperature_of(corrupted) == pytest.approx(TemperatureScaling.fit(corrupted).temperature, rel=0.15)
+
+
+def test_sets_far_outside_those_of_the_fit_are_counted_and_have_wide_intervals() -> None:
+    found = SetTemperature.fit(validation())
+    like, unlike = one_set("snow", 2, 600, 5), one_set("snow", 9, 600, 5)
+    assert found(like).metadata["calibrator"]["n_unlike_sets"] == 0
+    assert found(unlike).metadata["calibrator"]["n_unlike_sets"] == 1
+    widths = [np.ptp(np.log(found.temperature_interval(rows))) for rows in (like, unlike)]
+    assert widths[1] > 1.5 * widths[0]
 
 
 def test_one_type_is_enough_and_its_sets_are_left_out_one_by_one() -> None:
@@ -124,8 +129,8 @@ def test_one_type_is_enough_and_its_sets_are_left_out_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("n", [19, 21, 300])
-def test_the_module_has_the_same_prior_and_the_same_noise(n: int) -> None:
-    found = SetTemperature.fit(validation(), same_prior=True)
+def test_the_module_has_the_same_statistics_and_the_same_noise(n: int) -> None:
+    found = SetTemperature.fit(validation())
     with torch_may_deprecate():
         module = torch.jit.script(found.module())
     rows = cb.Predictions.from_logits(one_set("snow", 2, n, 8).logits.double())

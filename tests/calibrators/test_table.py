@@ -18,9 +18,16 @@ from calibrant.errors import CalibrantError, InvalidInputError
 from made.calibrator_check import ASPECTS, CALIBRATORS, NO_CERTAINTIES, PLAIN, assert_one_line, fit, validation_of
 from made.calibrator_data import bare, draw, draw32, like
 
-MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic"}
+MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic", "label_shift"}
 NO_LIKELIHOOD = {"histogram", "bbq", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}
-FOR_SHIFT = {"perturbed_temperature", "domain_temperature", "set_temperature", "transcal", "density_aware"}
+FOR_SHIFT = {
+    "perturbed_temperature",
+    "domain_temperature",
+    "set_temperature",
+    "transcal",
+    "label_shift",
+    "density_aware",
+}
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)

@@ -113,7 +113,7 @@ OPTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("conditional_temperature", "--score logit_norm", {"score": "logit_norm"}),
     ("domain_temperature", "--domain site", {"domain": "site"}),
     ("perturbed_temperature", "--shift site", {"shift": "site"}),
-    ("set_temperature", "--sets corruption site --same-prior", {"sets": ("corruption", "site"), "same_prior": True}),
+    ("set_temperature", "--sets corruption site", {"sets": ("corruption", "site")}),
     ("transcal", "--target other.parquet", {"target": draw(150, seed=2)}),
     ("density_aware", "--reference known.parquet --k 3", {"reference": None, "k": 3}),
 ]

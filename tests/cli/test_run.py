@@ -32,7 +32,7 @@ shifts = ["fog-3"]
 loss = ["cross_entropy", "focal"]
 seed = [0, 1]
 """
-FAILS = '\n[[grid]]\nloss = "poly"\nlr = 1e30\n'
+FAILS = '\n[[grid]]\nloss = ["poly", "flsd"]\nlr = 1e30\n'
 LONG = SWEEP.replace("epochs = 1", "epochs = 100000\ncheckpoint_minutes = 0.0")
 KEPT = ("weights.safetensors", "test.parquet", "DONE")
 
@@ -92,7 +92,7 @@ def test_bad_files_are_refused_before_anything_is_trained(calibrant: Run, file: 
 
 
 def test_a_sweep_from_its_plan_to_its_rows(calibrant: Run, file: Path, tmp_path: Path) -> None:
-    """With one run that fails: the exit code says so, once all others are done."""
+    """With two runs that fail for one reason: the exit code says so, once all others are done."""
     file.write_text(SWEEP + FAILS)
     folder = tmp_path / "out"
     first = calibrant("run", file, "-o", folder, "--jobs", 1, "--only", "seed=1")
@@ -104,11 +104,13 @@ def test_a_sweep_from_its_plan_to_its_rows(calibrant: Run, file: Path, tmp_path:
     assert before
     second = calibrant("run", file, "-o", folder, "--jobs", 1)
     assert second.code == 1
-    assert f"5 runs in {folder}: 2 done, 3 remaining" in second.out
+    assert f"6 runs in {folder}: 2 done, 4 remaining" in second.out
     assert "Traceback" not in second.out + second.err
     assert len(second.err.strip().splitlines()) == 1
-    assert "1 of 5 runs failed" in second.err
-    failed = [line for line in second.out.splitlines() if line.startswith("digits-mlp-poly-0 failed: the loss is")]
+    assert "2 of 6 runs failed" in second.err
+    failed = [
+        line for line in second.out.splitlines() if line.startswith("digits-mlp-poly-0 and 1 more failed: the loss")
+    ]
     assert len(failed) == 1
     assert failed[0].endswith(f"({folder / 'digits-mlp-poly-0' / 'error.log'})")
     assert {path: written(folder)[path] for path in before} == before

@@ -114,6 +114,7 @@ def test_scores_and_the_folder_that_is_named_after_the_run(
 REFUSED: dict[str, tuple[list[str], str]] = {
     "flag": (["--epoch", "3"], "--epochs"),
     "text for a number": (["--epochs", "three"], "three"),
+    "two folders": ([*QUICK, "--test-folders", "fog", "snow"], "got fog, snow"),
     "rounded epochs": ([*QUICK[:-1], "1.9"], "'1.9' is not a whole number"),
 }
 

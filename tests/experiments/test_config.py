@@ -73,8 +73,11 @@ REFUSED[InvalidInputError] = {
         "calibrators = ['set_temperature']\ncalibration_shifts = []\n[[grid]]",
         "calibration_shifts must name corruptions to fit set_temperature to, got none",
     ),
+    "ensembles of one": ("ensembles = true\n[[grid]]\nloss = ['focal', 'poly']", "ensembles must have two seeds"),
+    "a file without a name": ("[[grid]]\nmodel = 'net.py'", "must be file.py:name or module:name, got net.py"),
     "a calibrator twice": ("calibrators = ['temperature', 'temperature']", "calibrators must name each once"),
 }
+REFUSED[NoDataError] = {"a file of a model": ("[[grid]]\nmodel = 'nowhere/net.py:net'", "nowhere/net.py is not there")}
 REFUSED[CorruptFileError] = {
     "open": ("grid = [", "is not TOML"),
     "lines": ("title = 'a\nb'", "is not TOML"),

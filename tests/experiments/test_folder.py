@@ -51,6 +51,11 @@ def test_the_plan_has_the_keys_of_the_rows(short: Path) -> None:
     assert [key.kind for key in plan] == [("digits", "mlp", loss, "", 0.0) for loss in TWO["loss"]]
 
 
+def test_the_plan_runs_no_code_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text("[[grid]]\ndata = 'digits'\nmodel = 'elsewhere/net.py:net'")
+    assert ExperimentFolder(tmp_path).read_plan() == [RunKey("digits", "net", "cross_entropy")]
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [

@@ -18,7 +18,7 @@ from calibrant import Predictions, score
 from calibrant._files import _open_temporary
 from calibrant._parquet import write_table
 from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import InterruptedRunError, InvalidInputError, NotConvergedError, UnknownNameError
+from calibrant.errors import InterruptedRunError, InvalidInputError, NoDataError, NotConvergedError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, config, processes, run, run_experiment, tasks
 from calibrant.experiments.cluster import RayBackend
 from calibrant.experiments.processes import ProcessBackend
@@ -456,6 +456,12 @@ def test_a_stop_between_two_runs_stops_the_sweep(tmp_path: Path, name: str) -> N
     assert not (folder / NAMES[1]).exists()
     done = name == "evaluate"  # what is done can be looked at
     assert (runs_in(folder), (folder / NAMES[0] / "DONE").exists()) == ([NAMES[0]] if done else [], done)
+
+
+def test_missing_weights_are_refused_before_any_run(tmp_path: Path) -> None:
+    with pytest.raises(NoDataError, match=r"none.safetensors is not there: .* digits-mlp-focal-0 starts from"):
+        sweep(tmp_path / "sweep", {"loss": ["focal", "poly"], "weights": str(tmp_path / "none.safetensors")})
+    assert not (tmp_path / "sweep" / NAMES[0]).exists()
 
 
 # Ensembles

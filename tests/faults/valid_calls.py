@@ -65,6 +65,7 @@ RECORDS = {
     *("audits.TemperatureEffect", "corruptions.Corruption", "data.DatasetInfo", "losses.Telemetry"),
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
+    *("calibrators.ClassProportions", "estimates.ShiftTest"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *("runs.RunKey", "experiments.config.Experiment", "monitors.Monitor"),
@@ -137,7 +138,7 @@ def _rows(seed: int = 0) -> Predictions:
 
 @cache
 def valid_calls() -> dict[str, ValidCall]:
-    found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_losses(), **_maxent()}
+    found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
     found |= _monitors()
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
@@ -291,6 +292,7 @@ def _calibrators() -> dict[str, ValidCall]:
         **_of("calibrators.cross_fit", predictions=rows, calibrator="temperature", folds=3),
         **_of("calibrators.choose", validation=rows, candidates=["temperature"], folds=3),
         **_of("calibrators.compare_calibrators", validation=rows, test=test, calibrators=["temperature"]),
+        **_of("calibrators.class_proportions", target=test, validation=rows, method="bbse", level=0.8),
         **_of("calibrators.LeaveOneShiftOut", validation=rows),
         "calibrators.LeaveOneShiftOut.calibrate": ValidCall(
             left_out.calibrate, {"calibrator": "temperature", "test": test}
@@ -299,9 +301,16 @@ def _calibrators() -> dict[str, ValidCall]:
         **_of("calibrators.perturb_gaussian", model=_model, images=images, labels=labels, n_levels=2),
         "calibrators.SetTemperature.with_sets": ValidCall(sets.with_sets, {"sets": ["domain"]}),
         "calibrators.SetTemperature.temperature_of": ValidCall(sets.temperature_of, {"target": test}),
+        "calibrators.SetTemperature.temperature_interval": ValidCall(
+            sets.temperature_interval, {"target": test, "level": 0.8}
+        ),
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found
+
+
+def _estimates() -> dict[str, ValidCall]:
+    return _of("estimates.shift_tests.shift_tests", target=_rows(), reference=_rows(1))
 
 
 def _model(images: torch.Tensor) -> Any:

@@ -46,7 +46,7 @@ ALWAYS_FITS = {name for name, cls in CALIBRATORS.items() if cls.idempotent or "s
 ONE_TEMPERATURE = {
     name for name, cls in CALIBRATORS.items() if issubclass(cls, OneTemperature) and not cls.needs_target
 }
-NO_CERTAINTIES = {name for name, m in CALIBRATORS.items() if not (m.keeps_argmax or m.likelihood_fitted)}
+NO_CERTAINTIES = PLAIN - {name for name, m in CALIBRATORS.items() if m.keeps_argmax or m.likelihood_fitted}
 DOUBLING_CHANGES_NOTHING = {"identity", "ensemble_temperature", *ONE_TEMPERATURE}
 TOP_LEVEL = {"calibrant_calibrator", "calibrator", "n_classes", "fitted", "parameters"}
 N_VALIDATION, N_TEST = 900, 360

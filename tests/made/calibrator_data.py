@@ -263,6 +263,22 @@ def scored_rows(n: int, *, seed: int, rising: bool) -> Truth:
     return at_temperatures(1 / inverse, generator, columns={"noise": noise.tolist()})
 
 
+def class_rows(n: int, prior: Sequence[float], *, seed: int, spread: float = 1.0) -> Truth:
+    """Normal classes of three features in these proportions, seen by a model that is twice too sharp, and biased.
+
+    The model was trained on equal proportions. `spread` is the standard deviation of the rows of a class, of which the
+    model knows nothing.
+    """
+    k, generator = len(prior), generator_of(seed)
+    centres = 1.5 * normal(k, 3, generator=generator_of(0))
+    shares = torch.tensor(prior, dtype=torch.float64)
+    labels = shares.multinomial(n, replacement=True, generator=generator)
+    x = centres[labels] + spread * normal(n, 3, generator=generator)
+    log_density = -(x[:, None] - centres).square().sum(2) / 2
+    seen = 2 * log_density + 0.5 * torch.arange(k).cos()
+    return Truth(Predictions.from_logits(seen, labels), (log_density + shares.log()).softmax(1))
+
+
 def draw(
     n: int, temperature: float | Tensor = 2.0, seed: int = 0, *, spread: float = 2.0, n_classes: int = 3, **options: Any
 ) -> Predictions:

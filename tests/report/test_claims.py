@@ -64,6 +64,9 @@ def test_verdicts() -> None:
     assert {cell.marks for line in one.rows for cell in line if cell.facts} == {"*"}
     assert any(note.startswith("*: of one seed.") for note in one.notes)
     assert not any(cell.marks for line in table.rows for cell in line)
+    unknown = [row | {"jackknife": None} for row in rows if row["seed"] == 1 and row["corruption"] in ("test", "fog")]
+    lead = next(line for line in make_claims(rows_table(unknown)).rows if "lead" in line[0].text)
+    assert (lead[1].text, lead[3].text) == ("10.0 pp", "cannot be told")  # no noise is known: no interval
     assert any(note.startswith("paper: ") for note in table.notes)
     ours = make_claims(rows_table(row | {"data": "digits"} for row in rows))
     assert not any(note.startswith("paper: ") for note in ours.notes)

@@ -112,7 +112,7 @@ def test_contents_link_to_every_section_and_charts_have_names(whole: tuple[Page,
     page, _ = whole
     ids = page.values("id")
     assert len(ids) == len(set(ids))
-    results = ["scores", "calibrators", "severity", "reliability", "heat_map", "figures", "epochs"]
+    results = ["scores", "calibrators", "severity", "reliability", "heat_map", "claims", "figures", "epochs"]
     wanted = [*results, "plan", "provenance"]
     assert [link["href"] for link in page.all("a")][1:] == [f"#{name}" for name in wanted]
     assert [section["id"] for section in page.all("section")] == wanted
@@ -275,6 +275,18 @@ def test_the_page_begins_with_results(tmp_path: Path) -> None:
     assert [section["id"] for section in page.all("section")][:2] == ["calibrated", "scores"]
     places = [page.text.index(text) for text in ("the ECE of Focal rises", "1 of 2 runs is done", "Scores under shift")]
     assert places == sorted(places)
+
+
+def test_claims_and_combinations_are_shown_where_runs_allow_them(tmp_path: Path) -> None:
+    for losses, expected in (
+        (("cross_entropy", "maxent_mean"), ["claims", "combinations"]),
+        (("cross_entropy", "focal"), ["combinations"]),
+        (("cross_entropy",), []),
+    ):
+        page = write_page(write_folder(tmp_path / "-".join(losses), Experiment(losses=losses, seeds=2)))
+        assert [table for table in ("claims", "combinations") if page.all("table", id=f"{table}-table")] == expected
+        assert ("MaxEnt M: lower ECE than CE" in page.text) == ("claims" in expected)
+        assert ("sorted by ECE on digits" in page.text) == ("combinations" in expected)
 
 
 def test_at_most_eight_metrics_against_severity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from calibrant.calibrators.choice import Candidate, CrossFit, choose, cross_fit
 from calibrant.calibrators.comparison import Comparison, LeaveOneShiftOut, compare_calibrators
 from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
 from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
+from calibrant.calibrators.label_shift import LabelShift
 from calibrant.calibrators.perturbation import perturb_gaussian
+from calibrant.calibrators.proportions import ClassProportions, class_proportions
 from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
@@ -29,6 +31,7 @@ __all__ = [
     "BetaCalibration",
     "Calibrator",
     "Candidate",
+    "ClassProportions",
     "Comparison",
     "ConditionalTemperature",
     "CrossFit",
@@ -41,6 +44,7 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
+    "LabelShift",
     "LeaveOneShiftOut",
     "MatrixScaling",
     "MulticlassIsotonic",
@@ -53,6 +57,7 @@ __all__ = [
     "VectorScaling",
     "apply_calibrator",
     "choose",
+    "class_proportions",
     "compare_calibrators",
     "cross_fit",
     "load_calibrator",

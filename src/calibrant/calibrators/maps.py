@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 INF_FLOOR = -1e3  # relative to the largest logit, in place of −inf
 NEWTON_STEPS = 30
-CLEAR = 2.0  # a deviation of fewer standard errors counts as none
 MIN_SET_ROWS = 20
 
 
@@ -60,26 +59,47 @@ def prior_entropy(prior: Tensor, n_rows: Tensor) -> Tensor:
     return (entropy(prior.log()) + (k - 1) / (2.0 * n_rows)) / math.log(k)
 
 
-def prior_residual(mix: Tensor, statistics: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
-    """The entropy of the mean prediction minus what other statistics predict; constants: intercept, least, greatest."""
-    residual = mix - constants[0] - statistics @ weight
-    return torch.maximum(torch.minimum(residual, constants[2]), constants[1])
+def monomials(x: Tensor, factors: Tensor) -> Tensor:
+    """(m, p) products of three factors each: the columns of (m, d) that ``factors`` (p, 3) counts from 1, 0 being 1.
 
-
-def garrote(deviation: Tensor, variance: Tensor, clear: float = CLEAR) -> Tensor:
-    """A deviation of this variance, shrunk towards 0: less the more it exceeds `CLEAR` standard errors, else to 0.
-
-    It is continuous and monotone, the non-negative garrote of Breiman (1995).
+    >>> monomials(torch.tensor([[2.0, 5.0]]), torch.tensor([[0, 0, 1], [0, 1, 2], [1, 1, 1]]))
+    tensor([[ 2., 10.,  8.]])
     """
-    return deviation * (1.0 - clear**2 * variance / deviation.square().clamp(min=1e-12)).clamp(min=0.0)
+    return torch.cat([torch.ones_like(x[:, :1]), x], dim=1)[:, factors].prod(2)
 
 
-def set_variance(row_variance: Tensor, n_rows: Tensor, base_rows: Tensor, least: int = MIN_SET_ROWS) -> Tensor:
-    """Of the difference of two means, that of a set and that of the base.
+def shrink_to_origin(
+    deviation: Tensor, n_rows: Tensor, precision: Tensor, noise: Tensor, least: int = MIN_SET_ROWS
+) -> Tensor:
+    """Deviations (m, d) of the statistics of sets from those of the clean set, shrunk by their noise; a few rows: to 0.
 
-    It is infinite for a set of fewer than `MIN_SET_ROWS`, too few for a normal mean.
+    It is 0 as long as its squared length, in units of the noise of that many rows, is below a limit: the non-negative
+    garrote (Breiman 1995). The last statistic, the entropy of a mean, has noise of the second order too.
+
+    Args:
+        precision: (d, d) inverse of the covariance of what a row adds to the statistics.
+        noise: (3,) the number of clean rows, the second-order variance times n², the limit.
     """
-    return torch.where(n_rows < least, float("inf"), row_variance * (1.0 / n_rows + 1.0 / base_rows))
+    rows = 1.0 / (1.0 / n_rows + 1.0 / noise[0])
+    scaled = deviation @ precision
+    second = noise[1] / rows  # added to the last diagonal element of the covariance: Sherman and Morrison's formula
+    less = second * scaled[:, -1].square() / (1.0 + second * precision[-1, -1])
+    length = rows * ((scaled * deviation).sum(1) - less)
+    kept = (1.0 - noise[2] / length.clamp(min=1e-12)).clamp(min=0.0)
+    return deviation * torch.where(n_rows < least, torch.zeros_like(kept), kept).unsqueeze(1)
+
+
+def cubic_of_set(
+    statistics: Tensor, n_rows: Tensor, scale: Tensor, precision: Tensor, noise: Tensor, factors: Tensor
+) -> Tensor:
+    """(m, p) `monomials` of the statistics (m, d) of sets, standardized and within the range of the fit.
+
+    Args:
+        scale: (4, d) origin, spread, and the least and greatest standardized values.
+    """
+    deviation = shrink_to_origin(statistics - scale[0], n_rows, precision, noise)
+    standard = torch.maximum(torch.minimum(deviation / scale[1], scale[3]), scale[2])
+    return monomials(standard, factors)
 
 
 def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:

@@ -224,51 +224,37 @@ class FeatureTemperatureModule(BufferModule):
 
 
 class SetTemperatureModule(BufferModule):
-    """One T for all rows of a call; log T is linear in statistics of the set, within limits.
+    """One T for all rows of a call; log T is a cubic polynomial of statistics of the set, within limits.
 
-    The statistics include the features with a ``gaussian``, and the entropy of the mean prediction with a ``prior``. A
-    deviation from the base temperature that is within its noise counts as none.
+    The statistics include the distance of features with a ``gaussian``. See `maps.cubic_of_set` for the others.
     """
 
     weight: Tensor
-    constants: Tensor  # log of the base temperature, its rows, variance of rows, intercept, minimum and maximum
-    prior_weight: Tensor
-    prior_constants: Tensor
+    limits: Tensor  # of log T: its value at the origin, minimum and maximum
+    scale: Tensor
+    precision: Tensor
+    noise: Tensor
     centre: Tensor
     axes: Tensor
     variances: Tensor
+    factors: Tensor
 
-    def __init__(
-        self,
-        weight: Tensor,
-        constants: tuple[float, ...],
-        gaussian: tuple[Tensor, ...],
-        prior: tuple[Tensor, ...],
-    ) -> None:
+    def __init__(self, gaussian: tuple[Tensor, ...], factors: Tensor, **values: Tensor | tuple[float, ...]) -> None:
         centre, axes, variances = gaussian or (torch.zeros(0),) * 3
-        prior_weight, prior_constants = prior or (torch.zeros(0),) * 2
-        super().__init__(
-            weight=weight,
-            constants=constants,
-            centre=centre,
-            axes=axes,
-            variances=variances,
-            prior_weight=prior_weight,
-            prior_constants=prior_constants,
-        )
-        self.has_gaussian, self.same_prior = len(gaussian) > 0, len(prior) > 0
+        super().__init__(centre=centre, axes=axes, variances=variances, **values)
+        self.register_buffer("factors", factors)
+        self.has_gaussian = len(gaussian) > 0
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        c = self.constants
-        z = logits.to(c.dtype)
+        z = logits.to(self.weight.dtype)
         n_rows = torch.ones_like(z[:, :1]).sum(0)
         parts = [maps.row_statistics(z).mean(0)]
         if self.has_gaussian:
             assert features is not None
             parts.append(maps.log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
-        if self.same_prior:
-            mix = maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0), n_rows)
-            parts.append(maps.prior_residual(mix, torch.cat(parts), self.prior_weight, self.prior_constants))
-        log_t = torch.maximum(torch.minimum(c[3] + torch.cat(parts) @ self.weight, c[5]), c[4])
-        deviation = maps.garrote(log_t - c[0], maps.set_variance(c[2], n_rows, c[1]))
-        return maps.scale_logits(logits, (c[0] + deviation).exp())
+        parts.append(maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0), n_rows))
+        statistics = torch.cat(parts).unsqueeze(0)
+        cubic = maps.cubic_of_set(statistics, n_rows, self.scale, self.precision, self.noise, self.factors)
+        least, most = self.limits[1], self.limits[2]
+        log_t = torch.maximum(torch.minimum(self.limits[0] + cubic @ self.weight, most), least)
+        return maps.scale_logits(logits, log_t.exp())

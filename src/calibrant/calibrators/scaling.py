@@ -1,9 +1,9 @@
-"""Vector, matrix and Dirichlet scaling: an affine map of logits or log-probabilities, by penalized likelihood."""
+"""Vector, matrix, Dirichlet and bias-corrected scaling: affine maps of logits, by penalized likelihood."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from calibrant._checks import check_memory, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_shape
 from calibrant.calibrators.likelihood import natural_scale
+from calibrant.calibrators.maps import floor_logits
 from calibrant.calibrators.modules import AffineModule
 from calibrant.errors import NotConvergedError
 from calibrant.parallel import one_thread
@@ -25,6 +26,8 @@ AFFINE_BLOCK = 2**17  # logits computed at once
 MAX_LBFGS_STEPS = 5000
 LBFGS_PAIRS = 30  # of positions and gradients that are kept
 LBFGS_VECTORS = 2 * LBFGS_PAIRS + 10  # of the size of all parameters, that are in memory at once
+MAX_NEWTON_STEPS = 100
+MAX_DECREMENT = 1e-16  # twice the mean penalized NLL over its minimum
 MAX_EXCESS = 1e-10  # of the mean penalized NLL over its minimum, by the Newton decrement, relative to 1 + NLL
 
 
@@ -213,3 +216,74 @@ class AffineProblem:
             gradient[:, -1] += residual.sum(0)
             gradient[:, :-1] += (residual * x).sum(0).unsqueeze(1) if self.diagonal else residual.T @ x
         return total / len(self.inputs), gradient / len(self.inputs)
+
+
+class BiasCorrectedTemperature(NamedTuple):
+    """softmax(scale · z + bias), fitted to the labels of rows."""
+
+    scale: float  # 1/T
+    bias: NDArray[np.float64]  # (k,)
+    influence: NDArray[np.float64]  # (n, 1 + k) of each row on scale and bias, times n
+
+
+def fit_bias_corrected(validation: Predictions) -> BiasCorrectedTemperature:
+    """Bias-corrected temperature scaling (Alexandari et al. 2020): Newton's method on the mean NLL plus a prior.
+
+    The prior is that of `AffineScaling`. Without it, the mean prediction is the class frequencies of validation.
+    """
+    check_likely_labels(validation.logits, validation.labels)
+    logits = floor_logits(validation.logits.double())
+    logits = logits - logits.amax(1, keepdim=True)
+    unit = natural_scale(logits, validation.labels)
+    problem = _BiasCorrection((unit * logits).numpy(), validation.labels.numpy())
+    theta = problem.start
+    value, gradient, hessian = problem(theta)
+    for _ in range(MAX_NEWTON_STEPS):
+        step = np.linalg.solve(hessian, -gradient)
+        decrement = -float(gradient @ step)
+        if decrement <= MAX_DECREMENT:
+            break
+        size = 1.0
+        while (moved := problem(theta + size * step))[0] > value - 1e-4 * size * decrement and size > 1e-9:
+            size /= 2
+        theta, (value, gradient, hessian) = theta + size * step, moved
+    else:
+        raise NotConvergedError(f"the bias correction did not converge: the NLL is about {decrement:.1e} too large")
+    if theta[0] <= 0:
+        raise NotConvergedError("no temperature is best: the labels do not follow the logits")
+    influence = problem.scores(theta) @ np.linalg.inv(hessian)
+    influence[:, 0] *= unit
+    return BiasCorrectedTemperature(unit * float(theta[0]), theta[1:], influence)
+
+
+class _BiasCorrection:
+    """The penalized mean NLL of scale · u + bias with gradient and Hessian; parameters (1 + k,), the scale first."""
+
+    def __init__(self, u: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
+        self.u, self.labels, self.rows = u, labels, np.arange(len(u))
+        self.start = np.concatenate([[1.0], np.zeros(u.shape[1])])
+
+    def _log_probs(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        z: NDArray[np.float64] = theta[0] * self.u + theta[1:]
+        z -= z.max(1, keepdims=True)
+        z -= np.log(np.exp(z).sum(1, keepdims=True))
+        return z
+
+    def scores(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n, 1 + k) gradient of the log-likelihood of each row."""
+        residual = -np.exp(self._log_probs(theta))
+        residual[self.rows, self.labels] += 1.0
+        return np.concatenate([(residual * self.u).sum(1, keepdims=True), residual], axis=1)
+
+    def __call__(self, theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        n, k = self.u.shape
+        log_probs = self._log_probs(theta)
+        probs, deviation = np.exp(log_probs), theta - self.start
+        value = -float(log_probs[self.rows, self.labels].mean()) + 0.5 * float(deviation @ deviation) / n
+        weighted = probs * self.u
+        mean = weighted.sum(1, keepdims=True)
+        hessian = np.eye(k + 1) / n
+        hessian[0, 0] += float((weighted * (self.u - mean)).sum()) / n
+        hessian[0, 1:] = hessian[1:, 0] = (weighted - probs * mean).mean(0)
+        hessian[1:, 1:] += np.diag(probs.mean(0)) - probs.T @ probs / n
+        return value, -self.scores(theta).mean(0) + deviation / n, hessian

@@ -12,44 +12,59 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
-from calibrant._checks import check_column_names, check_instance, check_integer, check_number, check_positive
+from calibrant._checks import (
+    check_column_names,
+    check_instance,
+    check_integer,
+    check_level,
+    check_positive,
+)
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_shape
-from calibrant.calibrators.domains import clean_rows, fit_ridge, pooled_log_temperatures, shift_types, sorted_groups
+from calibrant.calibrators.domains import clean_rows, shift_types, sorted_groups
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import (
     MIN_SET_ROWS,
-    garrote,
+    cubic_of_set,
     log_mahalanobis,
     prior_entropy,
-    prior_residual,
     row_statistics,
-    set_variance,
 )
 from calibrant.calibrators.modules import SetTemperatureModule
+from calibrant.calibrators.set_regression import (
+    GRID,
+    MIX_SHARE,
+    N_MIXES,
+    POOL_WEIGHT,
+    class_mixes,
+    cubic_factors,
+    fit_cubic,
+    grid_minima,
+    nll_on_grid,
+)
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
 FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
-Prior: TypeAlias = tuple[Tensor, ...]  # weight and constants of `prior_residual`; empty without same_prior
 MIN_SETS = 3
 MAX_AXES = 16
-MARGIN = 0.25  # a set's log T may exceed the range of those in the fit by this share of it
+MARGIN = 0.25  # a set's log T, and its statistics, may exceed the range of those in the fit by this share of it
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SetTemperature(Calibrator):
-    """One temperature for each unlabelled set, from its mean entropy, confidence and distance to known features.
+    """One temperature for each unlabelled set, from statistics of its predictions and features.
 
     A set is the rows of a combination of values of the columns ``sets``; if predictions have none of these columns, it
-    is all rows of the call. The metadata of the result say which. The regression is fitted to corrupted versions of the
-    validation set, each one a set, and passes through the clean set. A set that differs from it by less than two
-    standard errors, or that has fewer than 20 rows, gets the temperature of the clean set. Sets should have hundreds of
-    rows.
+    is all rows of the call. The metadata of the result say which. The statistics are the mean entropy, confidence and
+    distance to known features, and the entropy of the mean prediction. The regression is fitted to corrupted versions
+    of the validation set, each one a set, under its own and random class mixes, and passes through the clean set. A set
+    that does not clearly differ from the clean one, or that has fewer than 20 rows, gets its temperature. Sets should
+    have hundreds of rows.
     """
 
     name: ClassVar[str] = "set_temperature"
@@ -58,33 +73,35 @@ class SetTemperature(Calibrator):
     fits_shifts: ClassVar[bool] = True
 
     sets: tuple[str, ...]
-    base_temperature: float  # of the clean set; the geometric mean over sets if none is clean
+    base_temperature: float  # of the clean set; of all rows if none is clean
     base_rows: int
     left_out_rmse: float  # of log T, over types of corruption left out of the regression, with its weights
-    weight: Tensor  # of the statistics of a set, as `set_statistics` has them
-    intercept: float
-    row_variance: float  # within sets, of what a row adds to log T
     min_log_t: float
     max_log_t: float
+    n_types: int
+    scale: Tensor  # of the statistics, as `set_statistics` has them; see `SetRegression` for these four
+    weight: Tensor
+    inverse: Tensor
+    errors: Tensor
+    precision: Tensor  # see `maps.shrink_to_origin`
     gaussian: tuple[Tensor, ...]
-    prior: tuple[Tensor, ...]
 
     def __post_init__(self) -> None:
-        d = 2 + len(self.gaussian[2:])
-        check_shape("weight", self.weight, (d + len(self.prior[1:]),))
+        d = 3 + len(self.gaussian[2:])
+        p = len(cubic_factors(d))
+        for name, shape in {"scale": (4, d), "precision": (d, d), "weight": (p,), "inverse": (p, p)}.items():
+            check_shape(name, getattr(self, name), shape)
+        check_shape("errors", self.errors, (101,))
+        check_positive("spread", float(self.scale[1].min()))
         check_positive("base_temperature", self.base_temperature)
         check_integer("base_rows", self.base_rows, 1)
-        check_number("row_variance", self.row_variance, minimum=0.0)
+        check_integer("n_types", self.n_types, 1)
         if self.gaussian:
             centre, axes, variances = self.gaussian
             check_shape("centre", centre, (None,))
             check_shape("axes", axes, (len(centre), None))
             check_shape("variances", variances, (axes.shape[1] + 1,))
             check_positive("variances", float(variances.min()))
-        if self.prior:
-            weight, constants = self.prior
-            check_shape("weight of prior", weight, (d,))
-            check_shape("constants of prior", constants, (3,))
 
     @classmethod
     @checked
@@ -95,21 +112,18 @@ class SetTemperature(Calibrator):
         *,
         sets: Sequence[str] = ("corruption", "severity"),
         reference: Predictions | None = None,
-        same_prior: bool = False,
     ) -> Self:
-        """Fit a ridge regression of log T on the statistics of sets, through the clean set if there is one.
+        """Fit a polynomial of log T in the statistics of sets, through the clean set if there is one.
 
-        Each set has the weight of what an error of its log T costs in NLL, to second order: a set at chance level,
-        where all high temperatures are alike, has almost none.
+        Each set enters with its own class mix and with 30 random ones, which together have a tenth of the weight: an
+        unusual mix of predictions counts as a sign of corruption as far as no other class mix explains it. The weight
+        of a set is what an error of its log T costs in NLL, to second order: a set at chance level, where all high
+        temperatures are alike, has almost none.
 
         Args:
             sets: Columns whose values define the sets of validation, the type of corruption first ("none" if clean).
             reference: Rows with features to measure distances from, such as those of the training set; by default
                 the clean rows of validation, or all rows if none is clean.
-            same_prior: Whether the sets to calibrate have about the class proportions of those of validation. The
-                entropy of the mean prediction is then a statistic too. It misleads if the proportions differ: a set of
-                fewer classes looks like a corrupted one. What the other statistics do not explain of it is kept within
-                its range in the fit.
         """
         check_validation(validation)
         columns = check_column_names("sets", sets)
@@ -122,41 +136,44 @@ class SetTemperature(Calibrator):
             got = f"got {n_sets} by {', '.join(columns)}"
             raise InvalidInputError(f"validation must hold at least {MIN_SETS} sets, {got}")
         gaussian = _reference_gaussian(validation, clean, reference)
-        n_rows, means = set_means(validation, number, gaussian)
-        statistics, mix = set_statistics(n_rows, means, validation.n_classes)
-        groups = _left_out_together(validation, columns[0], number, has_clean)
-        prior: Prior = ()
-        if same_prior:
-            prior = _fit_prior(statistics, mix, groups, has_clean)
-            statistics = with_prior(statistics, mix, prior)
-        log_t, information = pooled_log_temperatures(validation, number, n_sets)
+        base = validation[torch.from_numpy(clean)] if has_clean else validation
+        everything = math.log(solve_temperature(Likelihood(validation.logits, validation.labels)).temperature)
+        statistics, log_t, information = _sets_of_fit(validation, number, gaussian, everything + GRID)
+        level = everything
         if has_clean:
-            with suppress(NotConvergedError):  # if all clean rows are correct, for example, the pooled one remains
-                own = Likelihood(validation.logits[number == 0], validation.labels[number == 0])
-                log_t[0] = math.log(solve_temperature(own).temperature)
-        known = ~np.isnan(log_t)
-        if known.sum() < MIN_SETS or (has_clean and not known[0]):
-            which = "the clean rows" if has_clean and not known[0] else f"{n_sets - known.sum()} of {n_sets} sets"
+            level = float(log_t[0])
+            with suppress(
+                NotConvergedError
+            ):  # if all clean rows are correct, for example, that with other rows remains
+                level = math.log(solve_temperature(Likelihood(base.logits, base.labels)).temperature)
+        origin, row_covariance = _row_noise(base, gaussian)
+        groups = np.repeat(_left_out_together(validation, columns[0], number, has_clean), N_MIXES + 1)
+        own = np.arange(len(groups)) % (N_MIXES + 1) == 0
+        weights = information * torch.from_numpy(np.where(own, 1 - MIX_SHARE, MIX_SHARE / N_MIXES))
+        known = ~log_t.isnan()
+        n_known = int(known.numpy()[own].sum())
+        if n_known < MIN_SETS or math.isnan(level):
+            which = "the clean rows" if math.isnan(level) else f"{n_sets - n_known} of {n_sets} sets"
             raise NotConvergedError(f"no temperature is best for {which}: their labels do not follow their logits")
-        log_t = log_t[known]
-        weight, intercept, rmse = _fit_sets(
-            statistics[torch.from_numpy(known)], log_t, groups[known], information[known], has_clean
-        )
-        margin = MARGIN * float(np.ptp(log_t))
+        kept = known & (weights > 0)
+        found = fit_cubic(statistics[kept], log_t[kept], weights[kept], groups[kept.numpy()], origin, level)
+        margin = MARGIN * float(log_t[kept].max() - log_t[kept].min())
         return cls.from_parameters(
             validation,
             shifts=shift_types(validation, columns[0]),
             sets=columns,
-            base_temperature=math.exp(log_t[0] if has_clean else log_t.mean()),
-            base_rows=int(clean.sum()) or len(validation),
-            left_out_rmse=rmse,
-            weight=weight,
-            intercept=intercept,
-            row_variance=row_variance(validation, number, means, weight, gaussian, prior),
-            min_log_t=float(log_t.min()) - margin,
-            max_log_t=float(log_t.max()) + margin,
+            base_temperature=math.exp(level),
+            base_rows=len(base),
+            left_out_rmse=found.rmse,
+            min_log_t=min(level, float(log_t[kept].min())) - margin,
+            max_log_t=max(level, float(log_t[kept].max())) + margin,
+            n_types=len(np.unique(groups)),
+            scale=found.scale,
+            weight=found.weight,
+            inverse=found.inverse,
+            errors=found.errors,
+            precision=torch.linalg.inv(row_covariance).contiguous(),
             gaussian=gaussian,
-            prior=prior,
         )
 
     @property
@@ -165,9 +182,15 @@ class SetTemperature(Calibrator):
 
     def row_module(self) -> nn.Module:
         """A module that takes the rows of a call as one set; call it with many rows, or use `adapt`."""
-        base = (math.log(self.base_temperature), self.base_rows, self.row_variance)
-        constants = (*base, self.intercept, self.min_log_t, self.max_log_t)
-        return SetTemperatureModule(self.weight, constants, self.gaussian, self.prior)
+        return SetTemperatureModule(
+            self.gaussian,
+            cubic_factors(self.scale.shape[1]),
+            weight=self.weight,
+            limits=(math.log(self.base_temperature), self.min_log_t, self.max_log_t),
+            scale=self.scale,
+            precision=self.precision,
+            noise=self._noise,
+        )
 
     def with_sets(self, sets: Sequence[str]) -> Self:
         """The same calibrator for predictions whose sets other columns define.
@@ -197,6 +220,27 @@ class SetTemperature(Calibrator):
             raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, a set, got {len(target)}")
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
 
+    @checked
+    def temperature_interval(self, target: Predictions, *, level: float = 0.9) -> tuple[float, float]:
+        """An interval of the temperature of these rows, as one set: of the error on types of corruption left out.
+
+        Args:
+            target: At least 20 rows. Labels are not used.
+            level: The share of sets, of types left out of the fit, whose best temperature is within it.
+
+        Returns:
+            Its ends; wider the less the set resembles those of the fit.
+
+        Raises:
+            InvalidInputError: There are fewer rows.
+        """
+        temperature = self.temperature_of(target)
+        cubic, _ = self._cubic(target, np.zeros(len(target), dtype=np.int64))
+        leverage = float(((cubic @ self.inverse) * cubic).sum())
+        error = float(np.interp(check_level(level), np.linspace(0, 1, 101), self.errors.numpy()))
+        factor = math.exp(error * math.sqrt(1 + leverage / self.n_types))
+        return temperature / factor, temperature * factor
+
     def adapt(self, target: Predictions) -> TemperatureScaling:
         """Temperature scaling for the set that these rows are a sample of.
 
@@ -221,7 +265,12 @@ class SetTemperature(Calibrator):
         calibrated = super().calibrate(predictions, first_row=first_row)
         columns, number = self._sets_of(predictions)
         n_rows = np.bincount(number)
-        record = {"sets": list(columns), "n_sets": len(n_rows), "n_small_sets": int((n_rows < MIN_SET_ROWS).sum())}
+        record = {
+            "sets": list(columns),
+            "n_sets": len(n_rows),
+            "n_small_sets": int((n_rows < MIN_SET_ROWS).sum()),
+            "n_unlike_sets": int(self._unlike(predictions, number).sum()) if len(predictions) else 0,
+        }
         return replace(
             calibrated,
             metadata={**calibrated.metadata, "calibrator": calibrated.metadata["calibrator"] | record},
@@ -245,16 +294,34 @@ class SetTemperature(Calibrator):
             )
         return self.sets, set_numbers(predictions, self.sets)
 
-    def _temperatures(self, predictions: Predictions, number: NDArray[np.int64]) -> Tensor:
+    def _unlike(self, predictions: Predictions, number: NDArray[np.int64]) -> Tensor:
+        """(n_sets,) whether a statistic of a set of enough rows is far outside the range of those of the fit."""
+        _, statistics = self._cubic(predictions, number)
+        origin, spread, least, most = self.scale
+        margin = MARGIN * (most - least)
+        standard = (statistics - origin) / spread
+        outside = (standard < least - margin) | (standard > most + margin)
+        found: Tensor = outside.any(1) & torch.from_numpy(np.bincount(number) >= MIN_SET_ROWS)
+        return found
+
+    @property
+    def _noise(self) -> tuple[float, ...]:
+        """What `maps.shrink_to_origin` takes; a chi-squared entropy has the variance 2 (K − 1)/(2 n log K)²."""
+        second_order = (self.n_classes - 1) / (2 * math.log(self.n_classes) ** 2)
+        return self.base_rows, second_order, self.scale.shape[1]
+
+    def _cubic(self, predictions: Predictions, number: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """The inputs of the regression for each set, and the statistics of the sets."""
         self._inputs(predictions)
-        n_rows, means = set_means(predictions, number, self.gaussian)
-        statistics, mix = set_statistics(n_rows, means, self.n_classes)
-        if self.prior:
-            statistics = with_prior(statistics, mix, self.prior)
-        base = math.log(self.base_temperature)
-        deviation = (self.intercept + statistics @ self.weight).clamp(self.min_log_t, self.max_log_t) - base
-        noise = torch.tensor([self.row_variance, self.base_rows], dtype=torch.float64)
-        return (base + garrote(deviation, set_variance(noise[0], n_rows, noise[1]))).exp()
+        means, n_rows = set_means(predictions, number, self.gaussian)
+        statistics = set_statistics(means, n_rows, self.n_classes)
+        noise = torch.tensor(self._noise, dtype=torch.float64)
+        factors = cubic_factors(statistics.shape[1])
+        return cubic_of_set(statistics, n_rows, self.scale, self.precision, noise, factors), statistics
+
+    def _temperatures(self, predictions: Predictions, number: NDArray[np.int64]) -> Tensor:
+        cubic, _ = self._cubic(predictions, number)
+        return (math.log(self.base_temperature) + cubic @ self.weight).clamp(self.min_log_t, self.max_log_t).exp()
 
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> NDArray[np.int64]:
@@ -264,17 +331,17 @@ def set_numbers(predictions: Predictions, columns: Sequence[str]) -> NDArray[np.
 
 
 def set_means(predictions: Predictions, number: NDArray[np.int64], gaussian: FeatureGaussian) -> tuple[Tensor, Tensor]:
-    """The number of rows of each set, and the means of `row_values` (n_sets, d + k)."""
+    """The means of `row_values` of each set (n_sets, d − 1 + k), and its number of rows (n_sets,)."""
     of_row = torch.from_numpy(number)
     n_rows = torch.bincount(of_row).double()
     sums = torch.zeros(len(n_rows), 2 + len(gaussian[2:]) + predictions.n_classes, dtype=torch.float64)
     for rows in blocks(*predictions.logits.shape):
         sums.index_add_(0, of_row[rows], row_values(predictions, rows, gaussian))
-    return n_rows, sums / n_rows.unsqueeze(1)
+    return sums / n_rows.unsqueeze(1), n_rows
 
 
 def row_values(predictions: Predictions, rows: slice, gaussian: FeatureGaussian) -> Tensor:
-    """(n, d + k) of each row: entropy, confidence, log distance if there is a Gaussian; then its probabilities."""
+    """(n, d − 1 + k) of each row: entropy, confidence, log distance if there is a Gaussian; then its probabilities."""
     logits = predictions.logits[rows].double()
     parts = [row_statistics(logits)]
     if gaussian:
@@ -283,38 +350,53 @@ def row_values(predictions: Predictions, rows: slice, gaussian: FeatureGaussian)
     return torch.cat([*parts, logits.softmax(1)], dim=1)
 
 
-def set_statistics(n_rows: Tensor, means: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """(n_sets, d) mean entropy, mean confidence and mean log distance; (n_sets,) entropy of the mean prediction."""
+def set_statistics(means: Tensor, n_rows: Tensor, n_classes: int) -> Tensor:
+    """(m, d) means of entropy, confidence and log distance, and entropy of the mean prediction, from `set_means`."""
     d = means.shape[1] - n_classes
-    return means[:, :d], prior_entropy(means[:, d:], n_rows)
+    return torch.cat([means[:, :d], prior_entropy(means[:, d:], n_rows).unsqueeze(1)], dim=1)
 
 
-def with_prior(statistics: Tensor, mix: Tensor, prior: Prior) -> Tensor:
-    """The statistics (n_sets, d), and the entropy of the mean prediction as far as they do not explain it."""
-    return torch.cat([statistics, prior_residual(mix, statistics, *prior).unsqueeze(1)], dim=1)
+def _sets_of_fit(
+    validation: Predictions, number: NDArray[np.int64], gaussian: FeatureGaussian, grid: NDArray[np.float64]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each set, by its own class mix and then others: statistics, best log T (NaN if none), its information."""
+    generator = np.random.default_rng(0)
+    pool = nll_on_grid(validation, torch.full((1, len(validation)), 1 / len(validation), dtype=torch.float64), grid)
+    statistics, log_t, information = [], [], []
+    for one in range(int(number.max()) + 1):
+        rows = validation[torch.from_numpy(number == one)]
+        mixes = class_mixes(rows.labels, generator)
+        means = sum(mixes[:, part] @ row_values(rows, part, gaussian) for part in blocks(*rows.logits.shape))
+        assert isinstance(means, Tensor)
+        n_rows = 1 / mixes.square().sum(1)
+        nll = nll_on_grid(rows, mixes, grid) * n_rows.unsqueeze(1) + POOL_WEIGHT * pool
+        minima, curvature = grid_minima(nll / (n_rows.unsqueeze(1) + POOL_WEIGHT), grid)
+        statistics.append(set_statistics(means, n_rows, validation.n_classes))
+        log_t.append(minima)
+        information.append(curvature)
+    return torch.cat(statistics), torch.cat(log_t), torch.cat(information)
 
 
-def row_variance(
-    predictions: Predictions,
-    number: NDArray[np.int64],
-    means: Tensor,
-    weight: Tensor,
-    gaussian: FeatureGaussian,
-    prior: Prior,
-) -> float:
-    """The variance within sets of what a row adds to log T; log T of a set of n rows has about 1/n of it."""
-    of_row, k = torch.from_numpy(number), predictions.n_classes
-    d = means.shape[1] - k
-    log_mix = means[:, d:].log().clamp(min=-1e4) / math.log(k)
-    total = 0.0
-    for rows in blocks(*predictions.logits.shape):
-        values = row_values(predictions, rows, gaussian) - means[of_row[rows]]
-        added = values[:, :d] @ weight[:d]
-        if prior:  # a row of probabilities p adds −Σ p log q to the entropy of the mean prediction q
-            entropy = -(values[:, d:] * log_mix[of_row[rows]]).sum(1)
-            added = added + weight[d] * (entropy - values[:, :d] @ prior[0])
-        total += float(added.square().sum())
-    return total / max(1, len(predictions) - len(means))
+def _row_noise(base: Predictions, gaussian: FeatureGaussian) -> tuple[Tensor, Tensor]:
+    """The statistics of a set, and the covariance of what its rows add to them.
+
+    A row of probabilities p adds −Σ p log q to the entropy of the mean prediction q.
+    """
+    k = base.n_classes
+    means, n_rows = set_means(base, np.zeros(len(base), dtype=np.int64), gaussian)
+    statistics = set_statistics(means, n_rows, k)
+    d = statistics.shape[1] - 1
+    sums, squares = torch.zeros(d + 1, dtype=torch.float64), torch.zeros(d + 1, d + 1, dtype=torch.float64)
+    surprise = -means[0, d:].log().clamp(min=-1e4) / math.log(k)
+    for rows in blocks(*base.logits.shape):
+        values = row_values(base, rows, gaussian)
+        added = torch.cat([values[:, :d], (values[:, d:] @ surprise).unsqueeze(1)], dim=1) - statistics
+        sums += added.sum(0)
+        squares += added.T @ added
+    mean = sums / len(base)
+    covariance = squares / len(base) - mean.outer(mean)
+    least = 1e-6 * covariance.diagonal().mean().clamp(min=1e-9)  # keeps statistics that are all alike from dominating
+    return statistics[0], covariance + least * torch.eye(d + 1, dtype=torch.float64)
 
 
 def _left_out_together(
@@ -324,26 +406,6 @@ def _left_out_together(
     types = np.zeros(int(number.max()) + 1, dtype=np.int64)
     types[number] = sorted_groups(validation, column)[0]
     return types if len(np.unique(types[has_clean:])) > 1 else np.arange(len(types))
-
-
-def _fit_sets(
-    statistics: Tensor,
-    targets: NDArray[np.float64],
-    groups: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    has_clean: bool,
-) -> tuple[Tensor, float, float]:
-    """`fit_ridge` of the sets; through the first one if that is the clean one."""
-    through = (statistics[0], float(targets[0])) if has_clean else None
-    rest = slice(int(has_clean), None)
-    return fit_ridge(statistics[rest], targets[rest], groups[rest], weights[rest], through=through)
-
-
-def _fit_prior(statistics: Tensor, mix: Tensor, groups: NDArray[np.int64], has_clean: bool) -> Prior:
-    """The regression of the entropy of the mean prediction on the other statistics, and the range of its residuals."""
-    weight, intercept, _ = _fit_sets(statistics, mix.numpy(), groups, np.ones(len(groups)), has_clean)
-    residual = mix - intercept - statistics @ weight
-    return weight, torch.tensor([intercept, float(residual.min()), float(residual.max())], dtype=torch.float64)
 
 
 def _reference_gaussian(

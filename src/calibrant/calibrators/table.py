@@ -9,6 +9,7 @@ from calibrant.calibrators.binary import BetaCalibration, PlattScaling
 from calibrant.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration, MulticlassIsotonic
 from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
 from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
+from calibrant.calibrators.label_shift import LabelShift
 from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
@@ -37,6 +38,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {  # from the simplest on: `choose` p
     "domain_temperature": DomainTemperature,
     "set_temperature": SetTemperature,
     "transcal": TransCal,
+    "label_shift": LabelShift,
     "density_aware": DensityAwareScaling,
 }
 

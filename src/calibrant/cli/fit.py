@@ -33,10 +33,7 @@ class FitOptions(TypedDict, total=False):
     shift: Annotated[str, Parameter(help="perturbed_temperature: the column of corruption types.")]
     domain: Annotated[str, Parameter(help="domain_temperature: the column of domains.")]
     sets: Annotated[Words, Parameter(help="set_temperature: columns that define the sets, the corruption first.")]
-    same_prior: Annotated[
-        Switch, Parameter(help="set_temperature: the sets to calibrate have the same class proportions.")
-    ]
-    target: Annotated[Files, Parameter(help="transcal: predictions of the target; labels are not needed.")]
+    target: Annotated[Files, Parameter(help="transcal, label_shift: predictions of the target; labels are not needed.")]
     reference: Annotated[
         Files, Parameter(help="set_temperature, density_aware: predictions with features to measure distances from.")
     ]
@@ -56,7 +53,7 @@ def fit(
 
     Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt and beta (two classes), spline,
     conditional_temperature, isotonic_multiclass, vector, matrix, dirichlet, histogram, bbq, isotonic; for shifted data
-    perturbed_temperature, domain_temperature, set_temperature, transcal, density_aware.
+    perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift, density_aware.
 
     Parameters
     ----------
@@ -102,6 +99,7 @@ def fit(
 
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     """The NLL before and after, and the scalar parameters."""
+    from calibrant.calibrators.label_shift import LabelShift
     from calibrant.calibrators.temperature import TemperatureScaling
 
     fitted = calibrator.fitted
@@ -113,6 +111,8 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     if isinstance(calibrator, TemperatureScaling) and calibrator.rests_on_few_rows:
         few = f"About {calibrator.influential_rows:.0f} rows decide the temperature"
         notes.append(f"{few}: errors, or rows of far larger logits than the others. Fit it on more rows.")
+    if isinstance(calibrator, LabelShift) and calibrator.warning:
+        notes.append(f"Warning: {calibrator.warning}.")
     return Table(
         f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
         [Column("", numeric=False), Column("value")],

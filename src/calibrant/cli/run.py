@@ -124,10 +124,12 @@ def _print_result(console: "Console", plan: "ExperimentPlan", result: "Experimen
             print(textwrap.fill(printable(f"- {sentence}"), console.width, subsequent_indent="  "))
     if result.missing:
         print(f"{len(result.missing)} of {len(plan.states)} runs are not done, and not in the table")
-    for outcome in result.failures:
-        run = folder.run(outcome.run)
+    for reason in dict.fromkeys(outcome.failure for outcome in result.failures):
+        first, *others = [outcome.run for outcome in result.failures if outcome.failure == reason]
+        run = folder.run(first)
         log = run.error_log if run.error_log.is_file() else run.output_log
-        console.print(safe_text(f"{outcome.run} failed: {outcome.failure} ({log})"), style="red", soft_wrap=True)
+        names = f"{first} and {len(others)} more" if others else first
+        console.print(safe_text(f"{names} failed: {reason} ({log})"), style="red", soft_wrap=True)
     if result.n_done or "all" not in plan.experiment.figures:
         page = write_page(folder.path)
         print(printable(f"rows are in {folder.rows_file}, figures in {folder.figures_folder}"))

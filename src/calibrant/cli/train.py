@@ -28,12 +28,13 @@ def flag(name: str, field: "FieldInfo") -> Any:
     kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(field.annotation)]
     is_union = get_origin(field.annotation) in (Union, UnionType)
     options: dict[str, Any] = {"help": field.description}
-    if name not in SMALL_RECIPE and field.default not in (None, PydanticUndefined, False):
-        default = " ".join(field.default) if name == "shifts" else field.default
+    is_list = isinstance(field.default, tuple)
+    if name not in SMALL_RECIPE and field.default not in (None, PydanticUndefined, False, ()):
+        default = " ".join(field.default) if is_list else field.default
         options["help"] = f"{field.description} [default: {default}]"
     if int in (field.annotation, *kinds):
         options["converter"] = integer
-    if name == "shifts":
+    if is_list:
         options |= {"consume_multiple": True, "negative": ()}
     return Annotated[Union[tuple(kinds)] if is_union else field.annotation, Parameter(**options)]  # noqa: UP007
 

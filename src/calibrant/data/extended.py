@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
+from calibrant._names import suggestion
 from calibrant.corruptions import CORRUPTIONS
 from calibrant.data.base import DataSet, Split, corruption_shifts
 from calibrant.data.image_files import IMAGE_SUFFIXES, images_by_class, visible_folders
@@ -59,7 +60,8 @@ class ExtendedData(DataSet):
         found = visible_folders(folder)
         for one in found:
             if one not in known:
-                raise InvalidInputError(f"{folder / one} must be named as one of the classes of {self.name}")
+                rule = f"{folder / one} must be named as one of the classes of {self.name}"
+                raise InvalidInputError(f"{rule}; {suggestion(one, known)}")
         if not found:
             raise NoDataError(f"no folder of a class in {folder}: put images in {folder / known[0]} and so on")
         images, labels = images_by_class(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from calibrant._files import read_toml
 from calibrant._names import check_choice
 from calibrant._signatures import checked
-from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments.folder import EXPERIMENT
 from calibrant.runs import RunKey, ensemble_variant
 from calibrant.training.settings import Settings, check_settings, run_key, validate_settings
@@ -105,11 +105,10 @@ class Experiment(StrictModel):
 
     @cached_property
     def runs(self) -> dict[RunKey, Settings]:
-        """The settings of the runs of all grids by key, checked on first use.
+        """The settings of the runs of all grids by key.
 
         Raises:
-            InvalidInputError: Two runs of different settings would have the same folder.
-            UnknownNameError: There is no such data set, model or loss.
+            InvalidInputError: Two runs of different settings would have the same folder, or a setting is not possible.
         """
         return _expand_grids(self)
 
@@ -145,10 +144,24 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
         The experiment, with its output folder.
 
     Raises:
-        NoDataError: The file does not exist.
+        NoDataError: The file does not exist, or that of a model of your own.
         CorruptFileError: The file is not TOML.
         InvalidInputError: A value has a wrong type or is not possible; the message names the file and the key.
         UnknownNameError: An unknown key or name.
+    """
+    experiment = parse_experiment(path)
+    try:
+        _check_names(experiment)
+        _check_runs(experiment)
+    except (InvalidInputError, UnknownNameError, NoDataError) as error:
+        raise type(error)(f"{path}: {error}") from None
+    return experiment
+
+
+def parse_experiment(path: str | os.PathLike[str]) -> Experiment:
+    """Read an experiment file as `read_experiment` does, but check only keys and values: no names, and no code is run.
+
+    Raises: those of `read_experiment`.
     """
     prefix = f"{path}: "
     try:
@@ -156,12 +169,9 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
     except ValidationError as error:
         raise as_calibrant_error(error, prefix, KNOWN_KEYS) from None
     try:
-        _check_names(experiment)
         experiment.runs  # noqa: B018  (they are checked)
     except (InvalidInputError, UnknownNameError) as error:
         raise type(error)(f"{prefix}{error}") from None
-    if not experiment.grid and "figures" not in experiment.model_fields_set:
-        raise InvalidInputError(f"{prefix}grid must name at least one run, or figures at least one figure")
     # of the copy in the folder of an experiment, that folder
     default = Path(path).parent if Path(path).name == EXPERIMENT else Path("runs") / Path(path).stem
     return experiment if experiment.output else experiment.model_copy(update={"output": str(default)})
@@ -189,17 +199,25 @@ def _check_names(experiment: Experiment) -> None:
         raise InvalidInputError(f"calibration_shifts must name corruptions to fit {fit_shifts[0]} to, got none")
 
 
+def _check_runs(experiment: Experiment) -> None:
+    common = experiment.settings.model_dump(exclude_unset=True)
+    for grid in experiment.grid:
+        one_seed = grid.model_copy(update={"seed": grid.seed[:1]}) if grid.seed else grid  # the check builds the loss
+        for values in one_seed.settings(common):
+            check_settings(Settings(**values))
+    if not experiment.grid and "figures" not in experiment.model_fields_set:
+        raise InvalidInputError("grid must name at least one run, or figures at least one figure")
+    if experiment.ensembles and not experiment.members:
+        raise InvalidInputError("ensembles must have two seeds of a loss, got one of each")
+
+
 def _expand_grids(experiment: Experiment) -> dict[RunKey, Settings]:
     common = experiment.settings.model_dump(exclude_unset=True)
     runs: dict[str, tuple[RunKey, Settings]] = {}  # by name: two keys may have the same one
     for number, grid in enumerate(experiment.grid):
-        checked: set[tuple[object, ...]] = set()  # the check builds the loss, the same for every seed
         for values in grid.settings(common):
             settings = validate_settings(values, f"grid[{number}].")
             key = run_key(settings, grid.variant)
-            if key.kind not in checked:
-                check_settings(settings)
-                checked.add(key.kind)
             if runs.setdefault(key.name, (key, settings)) != (key, settings):
                 raise InvalidInputError(f"grid[{number}] has another {key.name}: give one of them a variant")
     return dict(runs.values())

@@ -28,7 +28,7 @@ from calibrant.training.settings import Settings, open_data
 
 RELIABILITY_BINS = 10  # of the reliability diagrams, as in the paper's figures
 COVERAGES = np.linspace(0.05, 1, 20)
-FORMAT = 6  # of the files: raise it when their content changes
+FORMAT = 7  # of the files: raise it when their content changes
 NORMS = ("feature_norm", "logit_norm")
 DIGEST = b"evaluation"  # the key of the digest in the metadata of the files
 

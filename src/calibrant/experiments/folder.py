@@ -192,15 +192,15 @@ class ExperimentFolder:
             MissingExtraError: The extra train is not installed.
             CorruptFileError: The file is not TOML.
             InvalidInputError: A value is not possible.
-            UnknownNameError: An unknown key or name.
+            UnknownNameError: An unknown key.
         """
         if not self.has_plan:
             raise NoDataError(f"{self.path} has no {EXPERIMENT}: it is not the folder of an experiment")
         try:
-            from calibrant.experiments.config import read_experiment
+            from calibrant.experiments.config import parse_experiment
         except ImportError:
             raise MissingExtraError(f"reading {self.experiment_file}", "train") from None
-        experiment = read_experiment(self.experiment_file)
+        experiment = parse_experiment(self.experiment_file)
         return [*experiment.runs, *experiment.members]
 
     def read_title(self) -> str:

@@ -75,7 +75,8 @@ class ExperimentPlan:
         states = [self.states[key] for key in self.chosen]
         n_done, n_started = states.count("done"), states.count("started")
         started = f" ({n_started} started)" if n_started else ""
-        return f"{len(states)} runs in {self.folder.path}: {n_done} done, {len(states) - n_done} remaining{started}"
+        runs = "1 run" if len(states) == 1 else f"{len(states)} runs"
+        return f"{runs} in {self.folder.path}: {n_done} done, {len(states) - n_done} remaining{started}"
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,7 @@ def run_plan(
     with hold_lock(folder.lock_file, f"another process runs an experiment in {folder.path}"):
         folder.copy_experiment(file)
         tasks = plan.tasks(redo=redo)
+        _check_weights(tasks)
         keys, failures = {task.name: task.key for task in tasks}, list[RunOutcome]()
         tables: RunTables = {}
         for key, state in plan.states.items():  # a damaged file that is not made again raises before hours of training
@@ -264,6 +266,14 @@ def run_plan(
             finally:
                 outcomes.close()
         return _finish(plan, tables, failures)
+
+
+def _check_weights(tasks: Sequence[RunTask]) -> None:
+    """Refuse an experiment whose runs would all fail one by one. Raises: NoDataError."""
+    for task in tasks:
+        weights, begun = task.settings.weights, task.folder.last.is_file() or task.folder.weights.is_file()
+        if weights and not (task.members or begun or Path(weights).is_file()):
+            raise NoDataError(f"{weights} is not there: the weights that {task.name} starts from")
 
 
 def _in_order(backend: Backend, tasks: Sequence[RunTask], progress: RunProgress) -> Generator[RunOutcome]:

@@ -61,7 +61,7 @@ def check_model(name: str) -> str:
     """
     if name.startswith(PREFIX):
         return name
-    if ":" not in name:
+    if ":" not in name and not name.endswith(".py"):
         return check_choice("model", name, MODELS)
     find_builder(name)
     return name

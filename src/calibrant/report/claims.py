@@ -191,9 +191,7 @@ def _cells(
     published = Cell(MISSING) if paper is None else Cell(published_text(paper, claim.metric), paper[0], "faint")
     if tested is None:
         return [Cell(MISSING), published, Cell(MISSING)]
-    text = ratio_text(tested, claim.metric)
-    if not claim.ratio:
-        text = f"{points(tested.value)} ({points_limits((tested.low or 0.0, tested.high or 0.0))}) pp"
+    text = ratio_text(tested, claim.metric) if claim.ratio else _points_text(tested)
     verdict = AT_CHANCE if at_chance else _verdict(claim, tested)
     facts: dict[str, object] = {name: getattr(key, name) for name in ("data", "model", "shift", "loss", "metric")}
     facts |= {"claim": claim.text, "source": claim.source, "is_ratio": claim.ratio, "limit": claim.limit}
@@ -202,6 +200,13 @@ def _cells(
     facts |= {"published": None if paper is None else paper[0], "verdict": verdict}
     kind = KINDS.get(verdict, "")
     return [Cell(text, tested.value), published, Cell(verdict, kind=kind, marks="*" * (n_seeds == 1), facts=facts)]
+
+
+def _points_text(difference: Contrast) -> str:
+    """For example "3.4 (1.4 to 5.4) pp"."""
+    _, low, high, _ = difference
+    limits = "" if low is None or high is None else f" ({points_limits((low, high))})"
+    return f"{points(difference.value)}{limits} pp"
 
 
 def _rules(verdicts: Sequence[str], one_seed: bool) -> Iterator[str]:

@@ -64,18 +64,21 @@ def contrast(
         above: Scores of the same data set and metric.
         below: The same.
         ratio: Whether it is the ratio; its interval is symmetric for the logarithm.
-        paired: Whether the means are over the common seeds. An ensemble has none: each mean is then over its own.
+        paired: Whether the means are over the common seeds, else each over its own. An ensemble has no seed.
 
     Returns:
         The contrast; None where a mean is undefined, or a ratio has one that is not positive.
     """
     terms = [*above, *below]
     signs = np.array([1.0] * len(above) + [-1.0] * len(below))
-    every = [score for term in terms for score in term.values()]
-    seeds = set.intersection(*(set(score.per_seed) for score in every)) if every else set()
-    if not all(terms) or any(score.mean is None for score in every) or not (seeds or not paired):
+    if not all(terms) or any(score.mean is None for term in terms for score in term.values()):
         return None
-    means = [_mean(term, sorted(seeds) if paired else None) for term in terms]
+    seeds = [set.intersection(*(set(score.per_seed) for score in term.values())) for term in terms]
+    if paired:
+        seeds = [set.intersection(*seeds)] * len(terms)
+    if not all(seeds):
+        return None
+    means = [_mean(term, sorted(own)) for term, own in zip(terms, seeds, strict=True)]
     values = np.array([mean.value for mean in means])
     if not np.isfinite(values).all() or (ratio and values.min() <= 0):
         return None
@@ -104,9 +107,8 @@ def _unscale(value: float, ratio: bool) -> float:
     return math.exp(value) if ratio else value
 
 
-def _mean(scores: ScoresByType, seeds: Sequence[int] | None) -> _Mean:
-    """The mean over types, each weighted with its test sets, and over these seeds, or its own where None."""
-    seeds = sorted(next(iter(scores.values())).per_seed) if seeds is None else seeds
+def _mean(scores: ScoresByType, seeds: Sequence[int]) -> _Mean:
+    """The mean over types, each weighted with its test sets, and over these seeds."""
     values = np.array([[score.per_seed[seed] for score in scores.values()] for seed in seeds])
     weights = np.array([score.n_tests for score in scores.values()], float)
     by_seed, by_type, total = values @ weights / weights.sum(), values.mean(0) * weights, weights.sum()

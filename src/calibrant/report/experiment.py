@@ -22,6 +22,8 @@ from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, MissingExtraError, NoDataError
 from calibrant.experiments.folder import ExperimentFolder, RunKey, RunOutcome, run_keys
 from calibrant.report.charts import skip_validation, with_notes
+from calibrant.report.claims import make_claims
+from calibrant.report.combinations import make_combinations
 from calibrant.report.experiment_words import describe_environments, describe_progress, findings
 from calibrant.report.figures import ALL, FIGURES, ExperimentPath, ImageSource, make_figures, open_experiment, severity
 from calibrant.report.learning import CONSTRAINTS, LEARNING, draw_learning_curves, run_sort_key
@@ -165,11 +167,21 @@ def _results(rows: pa.Table, files: Mapping[str, str]) -> dict[str, Any]:
         "tables": metric_tables(scores, metrics, notes, shifted=shifted),
         "calibrators": calibrator_tables(scores, notes) if shifted else [],
         "losses": [loss_label(loss) for loss in sorted(pc.unique(plain["loss"]).to_pylist(), key=loss_sort_key)],
+        "claims": _table_where_possible(make_claims, rows),
+        "combinations": _table_where_possible(make_combinations, rows),
         "severity": _severity_drawings(shared, metrics, notes) if "severity" in files else [],
         "drawings": {name: drawings[name] for name in OWN_SECTIONS if name in drawings},
         "figures": [drawings[name] for name in FIGURE_TITLES if name in drawings],
         "loss_lines": any(name in drawings for name in LOSS_LINE_FIGURES),
     }
+
+
+def _table_where_possible(make: Callable[[pa.Table], Table], rows: pa.Table) -> Table | None:
+    """The table; None where the runs lack what it compares."""
+    try:
+        return make(rows)
+    except NoDataError:
+        return None
 
 
 def _figure_title(name: str) -> str:
@@ -324,6 +336,8 @@ def _sections(content: Mapping[str, Any]) -> dict[str, str]:
         "severity": ("Scores against severity", content["severity"]),
         "reliability": ("Reliability diagrams", "reliability" in content["drawings"]),
         "heat_map": ("ECE by corruption", "heat_map" in content["drawings"]),
+        "claims": ("Claims of the paper", content["claims"]),
+        "combinations": ("Combinations", content["combinations"]),
         "figures": ("More figures", content["figures"]),
         "epochs": ("Learning curves", content["epochs"]),
         "plan": ("Progress", True),

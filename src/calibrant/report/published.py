@@ -54,10 +54,10 @@ def published_ratio(above: ScoreKey, below: ScoreKey) -> tuple[float, float] | N
     >>> [round(number, 3) for number in published_ratio(focal, poly)]  # 9.30±0.1 / 15.6±0.4
     [0.596, 0.017]
     """
-    pair = published(above), published(below)
-    if pair[0] is None or pair[1] is None:
+    pair = [tuple(map(float, digits)) for key in (above, below) if (digits := published(key)) is not None]
+    if len(pair) < 2:
         return None
-    (a, a_error), (b, b_error) = (tuple(map(float, digits)) for digits in pair if digits)
+    (a, a_error), (b, b_error) = pair
     return a / b, a / b * math.hypot(a_error / a, b_error / b)
 
 
