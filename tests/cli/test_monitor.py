@@ -52,6 +52,7 @@ def test_a_line_for_each_new_window_and_the_verdict(calibrant: Run, folder: Path
     calibrant("monitor", "day1.parquet", *command, "--metrics-file", "day1.parquet").refused("is not a metrics file")
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing(calibrant: Run, folder: Path) -> None:
     command = ["monitor", "day*.parquet", "--reference", "reference.parquet", "--every", "200", "--state", "m.json"]
     calibrant(*command[:1], "day1.parquet", *command[2:]).done()

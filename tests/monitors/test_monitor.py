@@ -15,6 +15,7 @@ import torch
 import calibrant as cb
 from calibrant import Predictions, monitor, monitors
 from calibrant.errors import CalibrantError
+from calibrant.estimates import shift_tests
 
 N = 300  # rows of a day
 
@@ -79,6 +80,9 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
         assert window["confidence"] == pytest.approx(float(rows.probs().amax(1).double().mean()), rel=1e-6)
         assert window["class_mix"] == (rows.logits.argmax(1).bincount(minlength=4).double() / N).tolist()
         assert window["last_time"] == f"{window['window']}T00:04:59Z"
+        tests = shift_tests(rows, day(99, n=1500))
+        assert [test["name"] for test in window["shift"]] == [test.name for test in tests]
+        assert [test["effect"] for test in window["shift"]] == pytest.approx([test.effect for test in tests], rel=1e-6)
     alarm = {alarm["question"]: alarm for alarm in record["alarms"]}
     assert alarm.keys() == {"miscalibrated", "changed"}
     assert {(each["window"], each["higher"]) for each in alarm.values()} == {("2026-03-05", False)}
@@ -87,6 +91,10 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
     json.dumps(record, allow_nan=False)
     in_memory = monitor(Predictions.concat(days), day(99, n=1500), every="1d", time="when").to_dict()
     assert in_memory["alarms"] == record["alarms"]
+    kinds = ["none"] * 1500 + ["fog"] * N
+    both = Predictions.concat([day(99, n=1500), day(5, scale=0.3)])
+    mixed = replace(both, columns=both.columns.append_column("corruption", pa.array(kinds)))
+    assert monitor(Predictions.concat(days), mixed, every="1d", time="when").to_dict()["alarms"] == record["alarms"]
     by_rows = follow("day*.parquet", every=600)
     assert [(each["window"], each["n_rows"]) for each in by_rows["windows"]] == [
         (f"row {n:,}", 600) for n in (0, 600, 1200)

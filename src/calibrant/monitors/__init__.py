@@ -16,8 +16,11 @@ from calibrant._names import check_choice
 from calibrant._parquet import find_files
 from calibrant._paths import check_path, filesystem_of
 from calibrant._signatures import checked
+from calibrant.audits import SHIFT_COLUMN
 from calibrant.calibrators import Calibrator, load_calibrator
+from calibrant.calibrators.domains import clean_rows
 from calibrant.errors import InvalidInputError
+from calibrant.monitors.describing import describer
 from calibrant.monitors.gates import WindowGate
 from calibrant.monitors.rows import parse_every
 from calibrant.monitors.state import read_state, write_state
@@ -54,7 +57,8 @@ def monitor(
 
     Args:
         source: Predictions, or files, folders, globs or URLs of them, with labels or without.
-        reference: Predictions of the same model on rows that it was not trained on; with labels, as far as known.
+        reference: Predictions of the same model on rows that it was not trained on; with labels, as far as known. Rows
+            with a corruption, in a column of that name, are left out.
         every: The length of a window: "1d", "12h", "30min", or a number of rows.
         time: A column of times, which a length of time needs.
         labels: Files with the columns ``id`` and label, for rows that came without; they may repeat older labels.
@@ -90,18 +94,22 @@ def monitor(
     if late and id is None:
         raise InvalidInputError("id must name a column that labels are joined on")
     known = reference if isinstance(reference, Predictions) else Predictions.load(reference)
-    if len(known) == 0:
-        raise InvalidInputError("reference must have at least one row")
     fitted = calibrator if calibrator is None or isinstance(calibrator, Calibrator) else load_calibrator(calibrator)
     if fitted is not None and not fitted.row_by_row:
         raise InvalidInputError(f"calibrator must calibrate row by row, got {fitted.name}")
     settings = {"time": time, "every": str(every), "id": id, "cluster": cluster, "alpha": alpha}
     settings["reference"] = known.fingerprint
     settings["calibrator"] = None if fitted is None else f"{fitted.name} {fitted.fitted.fingerprint}"
+    calibrated = known if fitted is None else fitted(known)
+    clean = calibrated
+    if SHIFT_COLUMN in known.columns.column_names:
+        clean = calibrated[clean_rows(calibrated, SHIFT_COLUMN)]
+    if len(clean) == 0:
+        raise InvalidInputError("reference must have at least one row that is not corrupted")
     options: dict[str, Any] = {
-        "reference": known if fitted is None else fitted(known),
+        "reference": clean,
         "calibrator": fitted,
-        "describe": _describer(known),
+        "describe": describer(clean),
         "max_waiting": max_waiting,
         "gates": tuple(map(WindowGate.parse, [gates] if isinstance(gates, str) else gates)),
     }
@@ -116,10 +124,6 @@ def monitor(
         if state is not None:
             write_state(state, found)
     return found
-
-
-def _describer(reference: Predictions) -> Any:
-    return lambda sample: {"estimate": None, "shift": None}
 
 
 def _state_lock(state: str | os.PathLike[str]) -> Any:
