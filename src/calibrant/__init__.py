@@ -7,7 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import audits, calibrators, corruptions, errors, losses, maxent, metrics, monitors, predictions
+    from calibrant import (
+        audits,
+        calibrators,
+        corruptions,
+        errors,
+        estimates,
+        losses,
+        maxent,
+        metrics,
+        monitors,
+        predictions,
+    )
     from calibrant.audits import Audit, Gate, audit
     from calibrant.calibrators import (
         CALIBRATORS,
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
+    from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
@@ -29,10 +41,12 @@ __version__ = "0.1.0"
 __all__ = [
     "CALIBRATORS",
     "CORRUPTIONS",
+    "ESTIMATORS",
     "LOSSES",
     "METRICS",
     "Audit",
     "CorruptedDataset",
+    "Estimate",
     "Gate",
     "MaxEntLoss",
     "Monitor",
@@ -49,6 +63,8 @@ __all__ = [
     "corruptions",
     "cross_fit",
     "errors",
+    "estimate",
+    "estimates",
     "gibbs_distribution",
     "load_calibrator",
     "losses",
@@ -68,6 +84,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",
         "metrics": "METRICS Scorecard compare score score_multilabel",

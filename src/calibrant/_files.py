@@ -34,6 +34,7 @@ HEAD = 200  # bytes of a file that tell its kind
 KINDS = {
     "a Parquet file": rb"PAR1",
     "a calibrator": rb'\{\s*"calibrant_calibrator"',
+    "an estimator": rb'\{\s*"calibrant_estimator"',
     "an HTML page of calibrant": rb'<!DOCTYPE html>[^{}]{0,60}<meta name="generator" content="calibrant">',
     "an SVG image": rb"<svg|<\?xml",
     "a PNG image of calibrant": rb"(?s)\x89PNG\r\n.{31}tEXtSoftware\0calibrant",

@@ -15,6 +15,8 @@ from scipy.stats import binom
 import calibrant as cb
 from calibrant import Predictions
 from calibrant.calibrators import ClassProportions, LabelShift, class_proportions
+from calibrant.calibrators.label_shift import _share_kept
+from calibrant.calibrators.proportions import LabelShiftProblem
 from calibrant.calibrators.scaling import fit_bias_corrected
 from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
 from made.calibrator_data import class_rows, like, nll_per_row, permuted
@@ -70,6 +72,26 @@ def test_bbse_solves_the_confusion_matrix() -> None:
         assert found.proportions == pytest.approx(np.linalg.solve(confusion, new.mean(0)), abs=1e-9)
 
 
+@pytest.mark.parametrize("method", ["em", "bbse"])
+def test_influences_are_derivatives(method: str) -> None:
+    """What the estimate changes by if some rows count twice, to first order: intervals are made of that."""
+    parts = {"validation": rows(2000, EQUAL, 1), "target": rows(2000, SKEWED, 2)}
+
+    def estimate(**given: Predictions) -> Any:
+        problem = LabelShiftProblem(given["validation"], given["target"])
+        return (
+            problem.em(fit_bias_corrected(given["validation"]), 0.9)[0] if method == "em" else problem.bbse(hard=False)
+        )
+
+    before = estimate(**parts)
+    for side, influence in (("validation", before.of_validation), ("target", before.of_target)):
+        for chosen in (parts[side].logits.argmax(1) == 0, parts[side].labels == 2):
+            some = chosen.nonzero()[:20, 0]
+            after = estimate(**{**parts, side: Predictions.concat([parts[side], parts[side][some]])})
+            wanted = influence[some.numpy()].sum(0) / (2000 + len(some))
+            assert np.abs(after.proportions - before.proportions - wanted).max() < 0.05 * np.abs(wanted).max() + 2e-5
+
+
 # Intervals, and the test of label shift
 
 
@@ -115,6 +137,12 @@ def test_intervals_shrink_with_the_rows_of_both() -> None:
     assert np.ptp(wide.intervals, axis=1) == pytest.approx(np.ptp(few.intervals, axis=1) * 2.576 / 1.645, rel=0.3)
 
 
+def test_p_values_of_label_shift_are_uniform() -> None:
+    found = [each.p_value for each in simulated(80, 200, 250, SKEWED, "bbse")]
+    assert 0.4 < np.mean(found) < 0.6
+    assert np.mean(np.less_equal(found, 0.05)) <= 0.1
+
+
 def test_another_shift_is_told_from_label_shift() -> None:
     """Rows of each class that spread more, or less: the proportions are wrong, and the result says so."""
     for spread in (0.5, 1.8):
@@ -145,6 +173,13 @@ def test_where_nothing_shifted_predictions_are_only_calibrated() -> None:
         fits = [LabelShift.fit(rows(300, SKEWED, 2 * i), target=rows(m, SKEWED, 2 * i + 1)) for i in range(25)]
         shifted = [each for each in fits if not torch.equal(each.proportions, each.validation_proportions)]
         assert len(shifted) <= binom.ppf(0.99, 25, 0.05)
+
+
+def test_how_much_of_a_difference_is_kept() -> None:
+    assert _share_kept(3.0, 2, 1000) == 0.0
+    assert _share_kept(2 * 5.991, 2, 10**6) == pytest.approx(0.5, abs=1e-3)  # twice the 5 % point of χ²
+    assert _share_kept(1e30, 2, 50) == pytest.approx(50 / 51)
+    assert _share_kept(1e30, 60, 50) == 0.0  # fewer rows than directions
 
 
 def test_one_class_in_the_target() -> None:

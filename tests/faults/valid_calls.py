@@ -65,7 +65,13 @@ RECORDS = {
     *("audits.TemperatureEffect", "corruptions.Corruption", "data.DatasetInfo", "losses.Telemetry"),
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
-    *("calibrators.ClassProportions", "estimates.ShiftTest"),
+    *(
+        "calibrators.ClassProportions",
+        "estimates.ShiftTest",
+        "estimates.Estimate",
+        "estimates.Estimator",
+        "estimates.Quantity",
+    ),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *("runs.RunKey", "experiments.config.Experiment", "monitors.Monitor"),
@@ -79,6 +85,7 @@ _HOOKS = (
     r"training\.predicting\.Predictor\.\w+",
     r"models\.\w+\.(embed|forward)",
     r"calibrators\.Calibrator\.(from_parameters|from_record|fit)",
+    r"estimates\.Estimator\.from_record",
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
@@ -257,6 +264,7 @@ def _audits() -> dict[str, ValidCall]:
         **_of("audits.Gate", metric="ece", operator=">", limit=0.05),
         **_of("audits.Gate.parse", text="ece > 0.05"),
         "audits.Gate.fails": ValidCall(gate.fails, {"card": card}),
+        "audits.Gate.holds": ValidCall(gate.holds, {"value": 0.1}),
         "audits.Gate.describe": ValidCall(gate.describe, {"card": card}),
         **_of("audits.calibration_verdict", card=card, p_values=(0.5, 0.5)),
     }
@@ -304,13 +312,29 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.SetTemperature.temperature_interval": ValidCall(
             sets.temperature_interval, {"target": test, "level": 0.8}
         ),
+        "calibrators.SetTemperature.is_unlike": ValidCall(sets.is_unlike, {"target": test}),
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found
 
 
 def _estimates() -> dict[str, ValidCall]:
-    return _of("estimates.shift_tests.shift_tests", target=_rows(), reference=_rows(1))
+    rows, test = _rows(), _rows(1)
+    estimator = cb.estimates.fit_estimator(rows, "doc")
+    estimator.save(_folder() / "estimator.json")
+    found = estimator(test)
+    return {
+        **_of("estimates.shift_tests.shift_tests", target=rows, reference=test),
+        **_of("estimates.fit_estimator", reference=rows, method="doc"),
+        **_of("estimates.load_estimator", path=_folder() / "estimator.json"),
+        **_of("estimates.estimate", target=test, reference=rows, method="doc", level=0.8),
+        **_of("estimates.Estimator.fit", reference=rows),
+        **_of("estimates.EstimateGate", metric="accuracy", operator="<", limit=0.8),
+        "estimates.Estimator.accuracy_of": ValidCall(estimator.accuracy_of, {"target": test}),
+        "estimates.Estimator.__call__": ValidCall(estimator.__call__, {"target": test, "level": 0.8}),
+        "estimates.Estimator.save": ValidCall(estimator.save, {"path": "out.json"}),
+        "estimates.Estimate.failed": ValidCall(found.failed, {"gates": ["accuracy < 0.8"]}),
+    }
 
 
 def _model(images: torch.Tensor) -> Any:

@@ -15,7 +15,7 @@ import torch
 import calibrant as cb
 from calibrant import Predictions, monitor, monitors
 from calibrant.errors import CalibrantError
-from calibrant.estimates import shift_tests
+from calibrant.estimates import fit_estimator, shift_tests
 
 N = 300  # rows of a day
 
@@ -80,6 +80,10 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
         assert window["confidence"] == pytest.approx(float(rows.probs().amax(1).double().mean()), rel=1e-6)
         assert window["class_mix"] == (rows.logits.argmax(1).bincount(minlength=4).double() / N).tolist()
         assert window["last_time"] == f"{window['window']}T00:04:59Z"
+        estimate = fit_estimator(day(99, n=1500))(rows)
+        assert window["estimate"]["accuracy"]["value"] == pytest.approx(estimate.accuracy.value, rel=1e-6)
+        error = estimate.accuracy.value - window["accuracy"]["value"]
+        assert window["estimate_error"] == pytest.approx(error, abs=1e-6)
         tests = shift_tests(rows, day(99, n=1500))
         assert [test["name"] for test in window["shift"]] == [test.name for test in tests]
         assert [test["effect"] for test in window["shift"]] == pytest.approx([test.effect for test in tests], rel=1e-6)

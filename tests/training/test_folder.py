@@ -435,3 +435,10 @@ def test_parts_of_wilds_can_be_put_under_a_corruption() -> None:
     assert select_splits(data, ["val+fog-3"]) == ["val+fog-3"]
     with pytest.raises(UnknownNameError, match="unknown corruption 'fgo'"):
         select_splits(data, ["val+fgo"])
+
+
+def test_a_model_of_other_classes_is_refused_at_the_first_step(tmp_path: Path) -> None:
+    source = "from torch import nn\ndef net(n, **size):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, n + 1))"
+    (tmp_path / "nets.py").write_text(source)
+    with pytest.raises(InvalidInputError, match=r"got \(64, 11\) for 64 images and 10 classes"):
+        train(quick(model=f"{tmp_path}/nets.py:net"), tmp_path / "run")

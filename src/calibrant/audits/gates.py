@@ -2,9 +2,10 @@
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
-from typing import Self
+from typing import ClassVar, Self
 
 from calibrant._checks import check_number
 from calibrant._names import check_choice
@@ -30,12 +31,14 @@ class Gate:
         InvalidInputError: The limit is not finite.
     """
 
+    names: ClassVar[Collection[str]] = METRICS
+
     metric: str
     operator: str
     limit: float
 
     def __post_init__(self) -> None:
-        check_choice("metric", self.metric, METRICS)
+        check_choice("metric", self.metric, self.names)
         check_choice("operator", self.operator, OPERATORS)
         check_number("the limit of a gate", self.limit)
 
@@ -79,9 +82,21 @@ class Gate:
             InvalidInputError: The metric is undefined.
         """
         try:
-            return bool(OPERATORS[self.operator](card[self.metric], self.limit))
+            return self.holds(card[self.metric])
         except UndefinedMetricError as error:
             raise InvalidInputError(f"the gate {self} cannot be decided: {error}") from None
+
+    @checked
+    def holds(self, value: float) -> bool:
+        """Whether the condition is true of a value.
+
+        Args:
+            value: That of the metric.
+
+        Returns:
+            True if the gate fails.
+        """
+        return bool(OPERATORS[self.operator](value, self.limit))
 
     @checked
     def describe(self, card: Scorecard) -> str:

@@ -259,10 +259,12 @@ class Calibrator(ABC):
     def from_record(cls, record: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         """The calibrator of a file's content; ``path`` is for the error message."""
         try:
-            rows = decode_fields(RowSketch, record["fitted"]["rows"])
-            fitted = decode_fields(FitRecord, {**record["fitted"], "rows": rows})
             names = check_class_names(record["class_names"], record["n_classes"])
-            shared = {"n_classes": record["n_classes"], "class_names": names and list(names), "fitted": fitted}
+            shared = {
+                "n_classes": record["n_classes"],
+                "class_names": names and list(names),
+                "fitted": record["fitted"],
+            }
             calibrator = decode_fields(cls, {**record["parameters"], **shared})
             calibrator.check_parameters()
         except (CalibrantError, KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:

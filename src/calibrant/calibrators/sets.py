@@ -221,6 +221,18 @@ class SetTemperature(Calibrator):
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
 
     @checked
+    def is_unlike(self, target: Predictions) -> bool:
+        """Whether a statistic of these rows, as one set, is far outside the range of the sets of the fit.
+
+        Args:
+            target: Rows. Labels are not used.
+
+        Returns:
+            True if their temperature is not to be trusted.
+        """
+        return len(target) > 0 and bool(self._unlike(target, np.zeros(len(target), dtype=np.int64))[0])
+
+    @checked
     def temperature_interval(self, target: Predictions, *, level: float = 0.9) -> tuple[float, float]:
         """An interval of the temperature of these rows, as one set: of the error on types of corruption left out.
 

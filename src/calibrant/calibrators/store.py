@@ -17,7 +17,7 @@ from calibrant._files import atomic_write, read_bytes
 from calibrant._paths import check_path
 from calibrant.errors import CorruptFileError, InvalidInputError
 
-VERSION_KEY, VERSION = "calibrant_calibrator", 1
+VERSION = 1
 MAX_LISTED = 4096  # numbers; arrays of more are base64
 DTYPES = ("float64", "float16")
 DataclassT = TypeVar("DataclassT")
@@ -65,6 +65,8 @@ def _decode(name: str, value: Any, hint: Any) -> Any:
         if value != "inf" and (isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)):
             raise InvalidInputError(f"{name} must be a number, got {value!r}")
         return float(value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return decode_fields(kind, value)
     if get_origin(kind) is tuple:
         _check_kind(name, value, list)
         return tuple(_decode(name, item, get_args(kind)[0]) for item in value)
@@ -96,22 +98,26 @@ def _tensor(name: str, value: Any) -> Tensor:
     return torch.from_numpy(array.reshape(value["shape"]))
 
 
-def write_record(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    with atomic_write(path, "a calibrator") as file:
-        file.write(dump_record({VERSION_KEY: VERSION, **record}, indent=1))
+def _described(kind: str) -> str:
+    return f"an {kind}" if kind.startswith("e") else f"a {kind}"
 
 
-def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+def write_record(path: str | os.PathLike[str], record: dict[str, Any], kind: str = "calibrator") -> None:
+    with atomic_write(path, _described(kind)) as file:
+        file.write(dump_record({f"calibrant_{kind}": VERSION, **record}, indent=1))
+
+
+def read_record(path: str | os.PathLike[str], kind: str = "calibrator") -> dict[str, Any]:
     """The content of a file. Raises: NoDataError, ResourceError, CorruptFileError."""
     record = parse_record(read_bytes(check_path("path", path)), os.fspath(path))
-    version = record.get(VERSION_KEY)
+    version = record.get(f"calibrant_{kind}")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptFileError(f"{os.fspath(path)} is not a calibrator of calibrant")
+        raise CorruptFileError(f"{os.fspath(path)} is not {_described(kind)} of calibrant")
     if version > VERSION:
         raise CorruptFileError(
             f"{os.fspath(path)} was written by a newer calibrant (version {version} of the file; this one reads up to "
             f"{VERSION}); upgrade calibrant"
         )
-    if not isinstance(record.get("calibrator"), str):
-        raise CorruptFileError(f"{os.fspath(path)} is damaged: it has no calibrator")
+    if not isinstance(record.get(kind), str):
+        raise CorruptFileError(f"{os.fspath(path)} is damaged: it has no {kind}")
     return record

@@ -15,6 +15,7 @@ from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
+from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
@@ -60,6 +61,7 @@ for verb in (
     audit,
     compare_calibrators,
     corrupt,
+    estimate,
     figure,
     fit,
     monitor,

@@ -46,6 +46,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant data check camelyon17 --deep": "decode every image as well",
     },
     "data where": {"calibrant data where": "the folder, and which setting chose it"},
+    "estimate": {
+        "calibrant estimate today.parquet --reference val.parquet": "how accurate is it today, without labels?",
+        "calibrant estimate today.parquet --reference val.parquet --by site": "each site as a set of its own",
+        "calibrant estimate today.parquet --reference val.parquet --fail-if 'accuracy < 0.8'": "fail a job",
+    },
     "figure": {
         "calibrant figure severity runs/demo": "runs/demo/figures/severity.svg",
         "calibrant figure all runs/demo": "every figure that the rows allow",
@@ -107,6 +112,7 @@ ALWAYS = {
 RESUMES = {130: "stopped by Ctrl-C; the same command resumes", 143: "stopped by SIGTERM; the same command resumes"}
 EXITS: dict[str, dict[int, str]] = {
     "audit": {3: "a condition of --fail-if holds"},
+    "estimate": {3: "a condition of --fail-if holds"},
     "monitor": {3: "a condition of --fail-if holds"},
     "run": {1: "some runs failed; the same command retries them"} | RESUMES,
     "train": RESUMES,

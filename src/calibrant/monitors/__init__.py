@@ -58,7 +58,7 @@ def monitor(
     Args:
         source: Predictions, or files, folders, globs or URLs of them, with labels or without.
         reference: Predictions of the same model on rows that it was not trained on; with labels, as far as known. Rows
-            with a corruption, in a column of that name, are left out.
+            with a corruption, in a column of that name, are for the estimates alone.
         every: The length of a window: "1d", "12h", "30min", or a number of rows.
         time: A column of times, which a length of time needs.
         labels: Files with the columns ``id`` and label, for rows that came without; they may repeat older labels.
@@ -109,7 +109,7 @@ def monitor(
     options: dict[str, Any] = {
         "reference": clean,
         "calibrator": fitted,
-        "describe": describer(clean),
+        "describe": describer(calibrated, clean),
         "max_waiting": max_waiting,
         "gates": tuple(map(WindowGate.parse, [gates] if isinstance(gates, str) else gates)),
     }

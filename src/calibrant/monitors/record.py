@@ -35,7 +35,8 @@ def monitor_record(monitor: "Monitor") -> dict[str, Any]:
         "windows": windows,
     }
     figures = latest_figures(record)
-    gates = [{"gate": str(g), "value": figures[g.metric], "failed": g.holds(figures)} for g in monitor.gates]
+    values = [(gate, figures[gate.metric]) for gate in monitor.gates]
+    gates = [{"gate": str(g), "value": v, "failed": v is not None and g.holds(v)} for g, v in values]
     return record | {"gates": gates, "verdict": verdict(record)}
 
 

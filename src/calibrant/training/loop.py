@@ -167,6 +167,9 @@ class TrainingLoop:
             self.state.waiting += time.perf_counter() - waited_since
             with fabric.no_backward_sync(self.model, enabled=part + 1 < settings.accumulate):
                 outputs = self.model(images)
+                if outputs.shape != (len(images), self.data.n_classes):  # of a model of your own
+                    got = f"{tuple(outputs.shape)} for {len(images)} images and {self.data.n_classes} classes"
+                    raise InvalidInputError(f"model must return logits (n, n_classes), got {got}")
                 logits = outputs[: len(labels)]  # of the clean images
                 loss = criterion(logits, labels)
                 if settings.augment == "augmix":
