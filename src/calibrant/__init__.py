@@ -7,7 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import audits, calibrators, corruptions, errors, estimates, losses, maxent, metrics, predictions
+    from calibrant import (
+        audits,
+        calibrators,
+        corruptions,
+        errors,
+        estimates,
+        losses,
+        maxent,
+        metrics,
+        monitors,
+        predictions,
+    )
     from calibrant.audits import Audit, Gate, audit
     from calibrant.calibrators import (
         CALIBRATORS,
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
+    from calibrant.monitors import Monitor, monitor
     from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
@@ -37,6 +49,7 @@ __all__ = [
     "Estimate",
     "Gate",
     "MaxEntLoss",
+    "Monitor",
     "Predictions",
     "Scorecard",
     "TemperatureScaling",
@@ -57,6 +70,8 @@ __all__ = [
     "losses",
     "maxent",
     "metrics",
+    "monitor",
+    "monitors",
     "predictions",
     "score",
     "score_multilabel",
@@ -73,6 +88,7 @@ _HOMES = {
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",
         "metrics": "METRICS Scorecard compare score score_multilabel",
+        "monitors": "Monitor monitor",
         "predictions": "Predictions",
     }.items()
     for name in names.split()

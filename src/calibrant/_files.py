@@ -40,6 +40,8 @@ KINDS = {
     "a PNG image of calibrant": rb"(?s)\x89PNG\r\n.{31}tEXtSoftware\0calibrant",
     "a PDF file": rb"%PDF-",
     "a Vega-Lite specification": rb'\{\s*"\$schema": "https://vega',
+    "a monitor": rb'\{\s*"calibrant_monitor"',
+    "a metrics file": rb"# HELP calibrant_",
     "a JSON schema": rb'\{\s*"\$defs"',
     "a table": rb'(?:\*\*|\{\s*"caption": ")?(?:Table|Appendix)|% needs \\usepackage|table,',
 }

@@ -127,6 +127,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "estimate": ("no.parquet --reference no.parquet", "there is no file no.parquet"),
     "figure": ("sevrity runs", "unknown figure 'sevrity'; did you mean 'severity'?"),
     "fit": ("no.parquet --calibrator spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
+    "monitor": ("no.parquet --reference no.parquet --every 1y", "there is no file no.parquet"),
     "predict": ("no_module:model", "your own model needs --data and --output"),
     "report": ("no_folder", "no_folder has no rows.parquet"),
     "run": ("no.toml", "there is no file no.toml"),

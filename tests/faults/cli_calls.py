@@ -50,6 +50,7 @@ CALLS = {
     "estimate": "y.parquet --reference x.parquet",
     "figure": "severity experiment -o out.svg",
     "fit": "x.parquet -o out",
+    "monitor": "x.parquet --reference y.parquet --every 10 --state out",
     "predict": "run test -o out --device cpu",
     "report": "experiment",
     "run": "sweep.toml -o out --dry-run",

@@ -74,7 +74,7 @@ RECORDS = {
     ),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
-    *("runs.RunKey", "experiments.config.Experiment"),
+    *("runs.RunKey", "experiments.config.Experiment", "monitors.Monitor"),
     *("losses.Loss", "models.Classifier", "data.DataSet"),  # abstract
 }
 # Called by calibrant, by torch or by Lightning with what they made, and not by users
@@ -89,6 +89,7 @@ _HOOKS = (
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
+    r"monitors\.Monitor\.\w+",  # `monitor` makes these calls
     r"integrations\.sklearn\.CalibratedClassifier\.\w+",  # of arrays that scikit-learn checks, as its own tests ask
     r"metrics\.Groups\.__getitem__",  # of a mapping: a KeyError
     r"metrics\.Scorecard\.__radd__",  # after the + of the other
@@ -145,6 +146,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
+    found |= _monitors()
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -235,6 +237,15 @@ def _metrics() -> dict[str, ValidCall]:
         "metrics.Groups.__add__": ValidCall(lambda other: operator.add(groups, other), {"other": groups}),
     }
     return found
+
+
+def _monitors() -> dict[str, ValidCall]:
+    path = _folder() / "stream.parquet"
+    _rows().save(path)
+    calibrator = cb.TemperatureScaling.fit(_validation())
+    columns = {"every": "10", "time": None, "labels": [], "id": None, "cluster": "patient", "calibrator": calibrator}
+    given = {"source": [path], "reference": _rows(1), "gates": ["alarms > 0"], "state": None, **columns}
+    return {"monitors.monitor": ValidCall(cb.monitor, given, ("progress",))}
 
 
 def _audits() -> dict[str, ValidCall]:

@@ -19,6 +19,7 @@ from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.monitor import monitor
 from calibrant.cli.options import check_text
 from calibrant.cli.output import prepare_streams
 from calibrant.cli.predict import predict
@@ -63,6 +64,7 @@ for verb in (
     estimate,
     figure,
     fit,
+    monitor,
     predict,
     report,
     run,

@@ -61,6 +61,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another calibrator, with an option",
         "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "the paper's grid",
     },
+    "monitor": {
+        "calibrant monitor preds/ --reference val.parquet --time when --every 1d": "a line per day",
+        "calibrant monitor p/ --reference v.parquet --every 1000 --state m.json": "read only new files",
+        "calibrant monitor p/ --reference v.parquet --every 9 --id i --labels l.parquet": "labels that come late",
+        "calibrant monitor p/ --reference v.parquet --every 9 --fail-if 'alarms > 0'": "fail a job",
+    },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",
         "calibrant predict my_module:load --data cifar10 -o preds": "your own model",
@@ -107,6 +113,7 @@ RESUMES = {130: "stopped by Ctrl-C; the same command resumes", 143: "stopped by 
 EXITS: dict[str, dict[int, str]] = {
     "audit": {3: "a condition of --fail-if holds"},
     "estimate": {3: "a condition of --fail-if holds"},
+    "monitor": {3: "a condition of --fail-if holds"},
     "run": {1: "some runs failed; the same command retries them"} | RESUMES,
     "train": RESUMES,
 }

@@ -1,0 +1,108 @@
+"""`calibrant monitor`: follow a deployed model in its files of predictions, with alarms, for a job that runs again."""
+
+import sys
+
+from calibrant.cli.audit import GATE_FAILED
+from calibrant.cli.options import File, Files, Integer, Json, Switch, Words
+from calibrant.cli.output import counting_bar, print_json
+from calibrant.errors import InvalidInputError, printable
+
+
+def monitor(
+    *paths: File,
+    reference: Files,
+    every: str,
+    time: str | None = None,
+    labels: Files = (),
+    id: str | None = None,
+    cluster: str | None = None,
+    calibrator: File | None = None,
+    alpha: float = 0.05,
+    max_waiting: Integer = 1_000_000,
+    state: File | None = None,
+    metrics_file: File | None = None,
+    fail_if: Words = (),
+    match_names: Switch = False,
+    as_json: Json = False,
+) -> None:
+    """Follow a deployed model in its files of predictions, window by window, and raise alarms.
+
+    Three questions gather evidence: is the model miscalibrated, has it changed since the reference (both from labels),
+    have its predictions shifted (without labels)? The probability that any alarm is ever false is at most alpha,
+    however often one looks. With --state, a job that runs again reads only new files, and a killed run loses nothing.
+
+    Parameters
+    ----------
+    paths
+        Parquet files, folders, globs or fsspec URLs of predictions, with labels or without, in the order of time.
+    reference
+        Predictions of the same model on other rows than it was trained on, with labels as far as they are known.
+    every
+        The length of a window: 1d, 12h, 30min, or a number of rows.
+    time
+        The column of times, in UTC where it has no time zone.
+    labels
+        Parquet files with the columns --id and label, for rows that came without; they may repeat older labels.
+    id
+        The column that identifies a row.
+    cluster
+        A column; rows of one file that share its value are not independent, and count as one.
+    calibrator
+        A JSON file of `calibrant fit`, which calibrates every row; it must not be fitted on the reference.
+    alpha
+        The probability that any alarm is ever false.
+    max_waiting
+        How many rows may wait for a label; the oldest are dropped, and counted.
+    state
+        The JSON file that says what was counted; made where there is none, and replaced whole.
+    metrics_file
+        A file to write the latest figures to, as text for Prometheus.
+    fail_if
+        Conditions on the latest figures such as "alarms > 0" or "accuracy < 0.8"; if one is true, the exit code is 3.
+    match_names
+        Reorder the classes of files that have the same class names as the reference in another order.
+    as_json
+        Print JSON with full precision instead of a line for each window with new rows or labels.
+    """
+    if not paths:
+        raise InvalidInputError("give at least one file, folder or glob of predictions")
+    from calibrant import monitors
+    from calibrant._files import atomic_write, check_output
+    from calibrant._parquet import find_files
+    from calibrant.monitors.record import metrics_text, window_line
+
+    if metrics_file is not None:
+        check_output(metrics_file, "a metrics file")
+    with counting_bar("monitoring", len(find_files(paths))) as done:
+        found = monitors.monitor(
+            paths,
+            reference,
+            every=every,
+            time=time,
+            labels=labels,
+            id=id,
+            cluster=cluster,
+            calibrator=calibrator,
+            alpha=alpha,
+            max_waiting=max_waiting,
+            state=state,
+            gates=fail_if,
+            match_names=match_names,
+            progress=done,
+        )
+    record = found.to_dict()
+    if metrics_file is not None:
+        with atomic_write(metrics_file, "a metrics file") as file:
+            file.write(metrics_text(record).encode())
+    if as_json:
+        print_json(record)
+    else:
+        for number, window in enumerate(record["windows"]):
+            if window["updated"]:
+                print(printable(window_line(record, number)))
+        print(printable(record["verdict"]))
+    failed = found.failed
+    for gate in failed:
+        print(f"failed: {gate}", file=sys.stderr)
+    if failed:
+        sys.exit(GATE_FAILED)
