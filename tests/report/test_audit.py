@@ -15,8 +15,9 @@ from calibrant.audits.verdict import VerdictKind
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
-from calibrant.report.audit import check_report, provenance, verdict_css_class
+from calibrant.report.audit import provenance, verdict_css_class
 from calibrant.report.numbers import metric_text
+from calibrant.report.page import check_report
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
 

@@ -74,9 +74,9 @@ def audit(
     from calibrant._names import check_choice
     from calibrant.metrics.table import METRICS
     from calibrant.predictions import Predictions
-    from calibrant.report.audit import check_report
     from calibrant.report.audit_tables import audit_text
     from calibrant.report.audit_words import advice_command, advice_sentence, summary
+    from calibrant.report.page import check_report
 
     gates = [audits.Gate.parse(text) for text in fail_if]
     for name in metrics:

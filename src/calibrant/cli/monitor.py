@@ -21,6 +21,7 @@ def monitor(
     max_waiting: Integer = 1_000_000,
     state: File | None = None,
     metrics_file: File | None = None,
+    report: File | None = None,
     fail_if: Words = (),
     match_names: Switch = False,
     as_json: Json = False,
@@ -57,6 +58,8 @@ def monitor(
         The JSON file that says what was counted; made where there is none, and replaced whole.
     metrics_file
         A file to write the latest figures to, as text for Prometheus.
+    report
+        An .html file to write: the monitor as a page, with the verdict, charts over time and a table of windows.
     fail_if
         Conditions on the latest figures such as "alarms > 0" or "accuracy < 0.8"; if one is true, the exit code is 3.
     match_names
@@ -70,7 +73,10 @@ def monitor(
     from calibrant._files import atomic_write, check_output
     from calibrant._parquet import find_files
     from calibrant.monitors.record import metrics_text, window_line
+    from calibrant.report.page import check_report
 
+    if report is not None:
+        check_report(report)
     if metrics_file is not None:
         check_output(metrics_file, "a metrics file")
     with counting_bar("monitoring", len(find_files(paths))) as done:
@@ -101,6 +107,9 @@ def monitor(
             if window["updated"]:
                 print(printable(window_line(record, number)))
         print(printable(record["verdict"]))
+    if report is not None:
+        found.save_html(report, command=["calibrant", *sys.argv[1:]])
+        print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
     failed = found.failed
     for gate in failed:
         print(f"failed: {gate}", file=sys.stderr)

@@ -1,8 +1,9 @@
 """The stream that a monitor follows: files and late labels, each row of which is counted once."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_same_class_names
 from calibrant._parquet import absolute_url
 from calibrant._paths import filesystem_of
+from calibrant._signatures import checked
 from calibrant.calibrators import Calibrator
 from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.monitors.gates import WindowGate
@@ -107,6 +109,26 @@ class Monitor:
             The record.
         """
         return monitor_record(self)
+
+    @checked
+    def save_html(
+        self, path: str | os.PathLike[str], *, command: Sequence[str] = (), now: datetime | None = None
+    ) -> None:
+        """Write the monitor as a page: one HTML file that loads nothing from a network.
+
+        Args:
+            path: A file ending in .html, which is replaced atomically.
+            command: The command line to show.
+            now: The time to show, by default the current one.
+
+        Raises:
+            InvalidInputError: The path is not an .html file.
+            ResourceError: The folder does not exist, or the file cannot be written.
+            MissingExtraError: The extra report is not installed.
+        """
+        from calibrant.report.monitor import write_monitor
+
+        write_monitor(path, self.to_dict(), command=command, now=now)
 
     @property
     def failed(self) -> tuple[str, ...]:

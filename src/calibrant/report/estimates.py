@@ -18,6 +18,7 @@ from calibrant.report.numbers import (
 from calibrant.report.table import Cell, Column, Table, number_cell
 
 SMALL_EFFECT = 0.1
+UNSHIFTED = "The reference has no shifted sets: the intervals hold only if nothing but the frequency of inputs changed."
 QUANTITIES = {
     "accuracy": "accuracy",
     "gap": "confidence − accuracy",
@@ -70,9 +71,7 @@ def reservation(found: Estimate) -> str:
     if found.unlike:
         return "It is unlike everything the estimator was fitted to: do not rely on these numbers."
     if not found.shifts:
-        return (
-            "The reference has no shifted sets: the intervals hold only if nothing but the frequency of inputs changed."
-        )
+        return UNSHIFTED
     return (
         f"The intervals include the error on {count(len(found.shifts), 'type')} of shift, each left out of the fit. "
         "They take the target for one kind of shift (a mixture looks more accurate than it is: divide it with --by) "

@@ -4,18 +4,27 @@ import base64
 import hashlib
 import os
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
+from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from calibrant._files import atomic_write
-from calibrant.errors import MissingExtraError, printable
+import calibrant
+from calibrant._files import atomic_write, check_output
+from calibrant._paths import check_path
+from calibrant.errors import InvalidInputError, MissingExtraError, printable, without_secrets
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+REPORT_MODULES = ("altair", "jinja2", "vl_convert")
+HTML_SUFFIXES = (".html", ".htm")
+MAX_COMMAND_CHARACTERS = 20_000
 TEMPLATES = Path(__file__).parent / "templates"
 LONG_TABLE = 30  # rows from which a table scrolls in its own box
 XML_TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
@@ -43,6 +52,16 @@ class SvgFigure:
     caption: str = ""
     name: str = ""
     title: str = ""
+
+
+def check_report(path: str | os.PathLike[str]) -> None:
+    """Check that a page can be written to a path, before long work. Raises: InvalidInputError, MissingExtraError."""
+    name = check_path("report", path)
+    if PurePath(name).suffix.lower() not in HTML_SUFFIXES:
+        raise InvalidInputError(f"report must be a file ending in {' or '.join(HTML_SUFFIXES)}, got {name}")
+    if not all(map(find_spec, REPORT_MODULES)):
+        raise MissingExtraError("writing a page", "report")
+    check_output(name, "an HTML page of calibrant")
 
 
 def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> None:
@@ -116,3 +135,13 @@ def _zoom(size: re.Match[str]) -> str:
     """The size times ZOOM; data-wide makes a wide chart scroll on a phone instead of shrinking it."""
     width, height = (ZOOM * float(number) for number in size.groups())
     return f'data-wide="{"yes" if width > WIDE_CHART else "no"}" width="{width:g}" height="{height:g}"'
+
+
+def generator(now: datetime) -> str:
+    """What made a page, and when."""
+    return f"calibrant {calibrant.__version__}, {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def command_line(command: Sequence[str]) -> str:
+    """A command as a shell takes it, without secrets."""
+    return shlex.join(map(without_secrets, command))[:MAX_COMMAND_CHARACTERS]

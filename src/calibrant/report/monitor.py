@@ -1,0 +1,267 @@
+"""The HTML page of a monitor."""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from calibrant.estimates import ShiftTest
+from calibrant.report.estimates import TESTS, UNSHIFTED, differs
+from calibrant.report.findings import PageSection, write_findings
+from calibrant.report.numbers import (
+    MISSING,
+    count,
+    interval_text,
+    join_words,
+    level_text,
+    metric_text,
+    percent,
+    percent_limits,
+    points,
+    shorten_list,
+)
+from calibrant.report.page import SvgFigure, check_report
+from calibrant.report.table import Cell, Column, Table, number_cell
+
+MAX_SHOWN = 300  # windows in charts and table: the newest
+COLUMNS = {"time": "times", "id": "ids", "cluster": "clusters"}
+
+
+def write_monitor(
+    path: str | os.PathLike[str],
+    record: Mapping[str, Any],
+    *,
+    command: Sequence[str] = (),
+    now: datetime | None = None,
+) -> None:
+    """Write the page of the record of `Monitor.to_dict`; see `Monitor.save_html`."""
+    check_report(path)
+    windows = record["windows"][-MAX_SHOWN:]
+    title = f"Monitor of {count(record['n_files'], 'file')}"
+    sections = [
+        _alarm_section(record),
+        *_chart_sections(record, windows),
+        PageSection("windows", "Windows", tables=[windows_table(record, windows)]),
+    ]
+    facts, bad = provenance(record), bool(record["alarms"])
+    write_findings(path, title, summary(record), sections, facts, bad=bad, command=command, now=now)
+
+
+def summary(record: Mapping[str, Any]) -> list[str]:
+    """The verdict in words, what is known of the newest window, and whether the estimates deserve trust."""
+    raised = [alarm["question"] for alarm in record["alarms"]]
+    headline = f"{count(len(raised), 'alarm').capitalize()}: {', then '.join(raised)}." if raised else "No alarm."
+    sentences = [headline, record["verdict"], _newest(record), _labels(record), estimate_errors(record)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _newest(record: Mapping[str, Any]) -> str:
+    if not record["windows"]:
+        return "The stream has no rows yet."
+    window = record["windows"][-1]
+    parts = [count(window["n_rows"], "row"), f"mean confidence {percent(window['confidence'])}"]
+    if (estimate := window["estimate"]) is not None:
+        parts.append(f"estimated accuracy {_percent_text(estimate['accuracy'])}")
+    if window["accuracy"] is not None:
+        parts.append(f"measured accuracy {_percent_text(window['accuracy'])} of {window['n_labelled']:,} labelled rows")
+    return f"The newest window, {window['window']}: {', '.join(parts)}."
+
+
+def _percent_text(found: Mapping[str, float]) -> str:
+    return f"{percent(found['value'])} ({percent_limits((found['low'], found['high']))})"
+
+
+def _labels(record: Mapping[str, Any]) -> str:
+    if not record["n_rows"]:
+        return ""
+    if not record["n_labelled"]:
+        return "No label is known: a change of what the labels mean is invisible."
+    return f"Labels are known of {record['n_labelled']:,} of {count(record['n_rows'], 'row')}."
+
+
+def estimate_errors(record: Mapping[str, Any]) -> str:
+    """How far the estimates were from the measured accuracy, so far."""
+    errors = [abs(w["estimate_error"]) for w in record["windows"] if w["estimate_error"] is not None]
+    if not errors:
+        return ""
+    mean = points(sum(errors) / len(errors))
+    return (
+        f"Estimated and measured accuracy differ by {mean} percentage points on average over "
+        f"{count(len(errors), 'window')} with labels, at most by {points(max(errors))}."
+    )
+
+
+def _alarm_section(record: Mapping[str, Any]) -> PageSection:
+    sentences = ["No question has an alarm."]
+    if record["alarms"]:
+        first = record["alarms"][0]
+        sentences = [f"What changed first: {first['question']}, in window {first['window']} ({first['where']})."]
+    for gate in record["gates"]:
+        value = MISSING if gate["value"] is None else f"{gate['value']:.6g}"
+        sentences.append(f"{'Failed' if gate['failed'] else 'Passed'}: {gate['gate']} ({value}).")
+    return PageSection("alarms", "Alarms", sentences, tables=[questions_table(record)])
+
+
+def questions_table(record: Mapping[str, Any]) -> Table:
+    """The evidence on each question, and its alarm."""
+    columns = [
+        Column("question", numeric=False),
+        Column("asks whether", numeric=False),
+        Column("rows"),
+        Column("log e"),
+        Column("alarm line"),
+        Column("alarm in window", numeric=False),
+        Column("after rows"),
+        Column("most evidence in", numeric=False),
+    ]
+    alarms = {alarm["question"]: alarm for alarm in record["alarms"]}
+    rows = []
+    for name, found in record["questions"].items():
+        alarm = alarms.get(name, {})
+        most = max(found["parts"], key=lambda part: part["log_e"])["where"] if found["n_rows"] else MISSING
+        rows.append(
+            [
+                Cell(name),
+                Cell(found["asks"]),
+                _count_cell(found["n_rows"]),
+                number_cell(found["log_e"], f"{found['log_e']:.2f}", "bad" if alarm else ""),
+                number_cell(found["limit"], f"{found['limit']:.2f}"),
+                Cell(alarm.get("window", MISSING)),
+                _count_cell(alarm.get("n_rows")),
+                Cell(most),
+            ]
+        )
+    note = f"The probability that any alarm is ever false is at most {100 * record['alpha']:g} %. An alarm stays."
+    return Table("evidence so far", columns, rows, [note])
+
+
+def _chart_sections(record: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> list[PageSection]:
+    from calibrant.report import monitor_charts as charts  # imports altair
+
+    reserve = estimate_reservation(windows)
+    sections = []
+    drawings: list[tuple[str, str, SvgFigure | None, list[str]]] = [
+        ("accuracy", "Accuracy", charts.accuracy_drawing(record, windows), reserve),
+        ("gap", "Confidence − accuracy", charts.gap_drawing(record, windows), []),
+        ("evidence", "Evidence", charts.evidence_drawing(record, windows), []),
+        ("classes", "Predicted classes", charts.class_drawing(record, windows), []),
+    ]
+    for name, title, drawing, sentences in drawings:
+        if drawing is not None:
+            sections.append(PageSection(name, title, sentences, [drawing]))
+    return sections
+
+
+def estimate_reservation(windows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Under which condition the intervals of the estimates hold."""
+    estimates = [window["estimate"] for window in windows if window["estimate"] is not None]
+    if not estimates:
+        return []
+    shifts = len(estimates[-1]["shifts"])
+    if not shifts:
+        return [UNSHIFTED]
+    sentences = [
+        f"Intervals of estimates include the error on {count(shifts, 'type')} of shift, each left out of the fit."
+    ]
+    unlike = [window["window"] for window in windows if window["estimate"] and window["estimate"]["unlike"]]
+    if unlike:
+        names = join_words(shorten_list(unlike, 5))
+        sentences.append(f"Unlike everything the estimator was fitted to, so do not rely on the estimates: {names}.")
+    return sentences
+
+
+def windows_table(record: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> Table:
+    """What is known of each window, the newest first."""
+    free, measured, evidence = "without labels", "with labels", "log e"
+    questions = list(record["questions"])
+    columns = [
+        Column("window", numeric=False),
+        Column("rows"),
+        Column("labelled"),
+        Column("confidence"),
+        Column("accuracy", group=free),
+        Column("interval", group=free),
+        Column("temperature", tooltip="that adaptation would take", group=free),
+        Column("differs in", numeric=False, group=free),
+        Column("accuracy", group=measured),
+        Column("interval", group=measured),
+        Column("ECE", group=measured),
+        Column("noise floor", group=measured),
+        Column("estimate − accuracy", group=measured),
+        *(Column(name, group=evidence) for name in questions),
+    ]
+    rows = [_window_cells(window, questions) for window in reversed(windows)]
+    notes = [
+        f"Intervals of measured accuracies have a level of {level_text(record['level'])}. The noise floor is the "
+        "expected ECE of a perfectly calibrated model.",
+        "Differs in: where a shift test of this window alone tells it from the reference (p < 0.05), with the effect, "
+        "from 0 (the same) to 1 (nothing in common).",
+    ]
+    caption = "windows, the newest first"
+    if len(windows) < len(record["windows"]):
+        caption = f"the newest {len(windows)} of {len(record['windows']):,} windows"
+    return Table(caption, columns, rows, notes)
+
+
+def _window_cells(window: Mapping[str, Any], questions: Sequence[str]) -> list[Cell]:
+    estimate, ece = window["estimate"] or {}, window["ece"] or {}
+    temperature = (estimate.get("temperature") or {}).get("value")
+    error = window["estimate_error"]
+    log_e = [window["log_e"].get(name) for name in questions]
+    return [
+        Cell(window["window"]),
+        _count_cell(window["n_rows"]),
+        _count_cell(window["n_labelled"]),
+        number_cell(window["confidence"], metric_text(window["confidence"])),
+        *_interval_cells(estimate.get("accuracy"), "bad" if estimate.get("unlike") else ""),
+        number_cell(temperature, metric_text(temperature)),
+        _shift_cell([ShiftTest(**test) for test in window["shift"] or ()]),
+        *_interval_cells(window["accuracy"]),
+        number_cell(ece.get("value"), metric_text(ece.get("value"))),
+        number_cell(ece.get("noise_floor"), metric_text(ece.get("noise_floor"))),
+        number_cell(error, metric_text(error, "+")),
+        *(number_cell(value, "" if value is None else f"{value:.1f}") for value in log_e),
+    ]
+
+
+def _shift_cell(tests: Sequence[ShiftTest]) -> Cell:
+    """What differs from the reference, each with its effect."""
+    clear = [f"{TESTS[test.name]} ({test.effect:.2f})" for test in tests if differs(test)]
+    return Cell(", ".join(clear)) if clear else Cell(MISSING, kind="faint")
+
+
+def _interval_cells(found: Mapping[str, float] | None, kind: str = "") -> tuple[Cell, Cell]:
+    if found is None:
+        return number_cell(None, ""), Cell(MISSING, kind="faint")
+    return number_cell(found["value"], metric_text(found["value"]), kind), Cell(
+        interval_text((found["low"], found["high"]))
+    )
+
+
+def _count_cell(n: int | None) -> Cell:
+    return number_cell(n, "" if n is None else f"{n:,}")
+
+
+def provenance(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the numbers come from."""
+    reference = record["reference"]
+    accuracy = "" if reference["accuracy"] is None else f", accuracy {percent(reference['accuracy'])}"
+    labelled = f"{count(reference['n_rows'], 'row')}, {reference['n_labelled']:,} labelled{accuracy}"
+    return [
+        ("files", f"{record['n_files']:,}"),
+        ("rows", f"{record['n_rows']:,}"),
+        ("labelled rows", f"{record['n_labelled']:,}"),
+        ("rows that wait for a label", f"{record['n_waiting']:,}"),
+        ("rows that waited too long", f"{record['n_dropped']:,}"),
+        ("labels without a row", f"{record['n_unmatched']:,}"),
+        ("classes", f"{len(reference['class_mix']):,}"),
+        (
+            "windows",
+            f"{len(record['windows']):,}, of {record['every']}{'' if record['every'][-1].isalpha() else ' rows'}",
+        ),
+        *((f"column of {what}", record[key]) for key, what in COLUMNS.items() if record[key] is not None),
+        ("calibrator", record["calibrator"] or "none"),
+        ("reference", f"{labelled}, mean confidence {percent(reference['confidence'])}"),
+        ("fingerprint of the reference", reference["fingerprint"]),
+        ("alpha", f"{record['alpha']:g}"),
+    ]
