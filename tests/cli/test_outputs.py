@@ -104,6 +104,8 @@ def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> N
         "fit x.parquet -o t.json": "a calibrator",
         "apply t.json y.parquet -o new.parquet": "a Parquet file",
         "audit x.parquet --report audit.html": "an HTML page of calibrant",
+        "monitor x.parquet --reference y.parquet --every 10 --report monitor.html": "an HTML page of calibrant",
+        "estimate x.parquet --reference y.parquet --report estimate.html": "an HTML page of calibrant",
         "schema -o schema.json": "a JSON schema",
         "figure gibbs -o new.svg": "an SVG image",
         "figure gibbs -o vega.json": "a Vega-Lite specification",

@@ -89,7 +89,7 @@ _HOOKS = (
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
-    r"monitors\.Monitor\.\w+",  # `monitor` makes these calls
+    r"monitors\.Monitor\.(?!save_html)\w+",  # `monitor` makes these calls
     r"integrations\.sklearn\.CalibratedClassifier\.\w+",  # of arrays that scikit-learn checks, as its own tests ask
     r"metrics\.Groups\.__getitem__",  # of a mapping: a KeyError
     r"metrics\.Scorecard\.__radd__",  # after the + of the other
@@ -245,7 +245,11 @@ def _monitors() -> dict[str, ValidCall]:
     calibrator = cb.TemperatureScaling.fit(_validation())
     columns = {"every": "10", "time": None, "labels": [], "id": None, "cluster": "patient", "calibrator": calibrator}
     given = {"source": [path], "reference": _rows(1), "gates": ["alarms > 0"], "state": None, **columns}
-    return {"monitors.monitor": ValidCall(cb.monitor, given, ("progress",))}
+    page = {"path": "monitor.html", "command": ["a"], "now": datetime(2026, 1, 1)}
+    return {
+        "monitors.monitor": ValidCall(cb.monitor, given, ("progress",)),
+        "monitors.Monitor.save_html": ValidCall(cb.monitor(_rows(), _rows(1), every=10).save_html, page),
+    }
 
 
 def _audits() -> dict[str, ValidCall]:
@@ -334,6 +338,9 @@ def _estimates() -> dict[str, ValidCall]:
         "estimates.Estimator.__call__": ValidCall(estimator.__call__, {"target": test, "level": 0.8}),
         "estimates.Estimator.save": ValidCall(estimator.save, {"path": "out.json"}),
         "estimates.Estimate.failed": ValidCall(found.failed, {"gates": ["accuracy < 0.8"]}),
+        "estimates.Estimate.save_html": ValidCall(
+            found.save_html, {"path": "estimate.html", "command": ["a"], "now": datetime(2026, 1, 1)}
+        ),
     }
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.audits import audit
+from calibrant.estimates import estimate
+from calibrant.monitors import monitor
 from calibrant.predictions import Predictions
 from calibrant.report.experiment import write_experiment
 from calibrant.report.figures import make_figures
@@ -55,6 +57,27 @@ def write_audit(folder: Path, payload: str) -> list[Path]:
     return [folder / "audit.html"]
 
 
+def write_unlabelled(folder: Path, payload: str) -> list[Path]:
+    """The pages of a monitor and an estimate whose columns, groups, classes and commands are the payload."""
+    random = np.random.default_rng(0)
+    times = [f"2026-01-0{1 + i % 3}T00:00" for i in range(90)]
+    columns = {f"{payload} when": times, f"{payload} id": [f"{payload}{i}" for i in range(90)]}
+    columns[payload] = [payload, "b", f"{payload} "] * 30
+    names = [payload, f"{payload} ", "c"]
+    parts = []
+    for _ in range(2):
+        logits = 3 * random.normal(size=(90, 3))
+        labels = (logits + random.gumbel(size=(90, 3))).argmax(1)
+        parts.append(Predictions.from_logits(logits, labels, class_names=names, columns=columns))
+    target, reference = parts
+    options = {"time": f"{payload} when", "id": f"{payload} id", "cluster": payload}
+    found = monitor(target, reference, every="1d", gates=["alarms > 0"], **options)
+    found.save_html(folder / "monitor.html", command=["calibrant", "monitor", payload])
+    estimated = estimate(target, reference, by=payload)
+    estimated.save_html(folder / "estimate.html", command=["calibrant", "estimate", payload])
+    return [folder / "monitor.html", folder / "estimate.html"]
+
+
 def write_sweep(folder: Path, payload: str, suffix: str, names: Collection[str] = FIGURES) -> list[Path]:
     """The page of an experiment in which every name is the payload; or its figures, with this suffix."""
     options = {"variants": ("", "global"), "smoothing": (0.0, 0.01), "calibrators": ("none", "temperature")}
@@ -84,11 +107,12 @@ def write_sweep(folder: Path, payload: str, suffix: str, names: Collection[str] 
 
 WRITERS: dict[str, Callable[[Path, str], list[Path]]] = {
     "audit page": write_audit,
+    "monitor and estimate pages": write_unlabelled,
     "experiment page": partial(write_sweep, suffix=""),
     "HTML figures": partial(write_sweep, suffix=".html"),
     "SVG figures": partial(write_sweep, suffix=".svg"),
 }
-N_SCRIPTS = {"audit page": 1, "experiment page": 1, "HTML figures": 2, "SVG figures": 0}
+N_SCRIPTS = dict.fromkeys(WRITERS, 1) | {"HTML figures": 2, "SVG figures": 0}
 
 
 def script_problem(page: Page, n_scripts: int) -> str | None:

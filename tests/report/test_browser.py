@@ -16,6 +16,7 @@ from calibrant.predictions import Predictions
 from calibrant.report.experiment import write_experiment
 from made.browser import heading_levels, lowest_contrast, open_page, overflow, start_browser, without_name
 from made.folder import write_folder
+from made.hostile import write_unlabelled
 from made.rows import Experiment
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An audit of many classes with hostile names, an audit of one row, and a running experiment."""
+    """An audit, a monitor and an estimate with hostile names, an audit of one row, and a running experiment."""
     folder = tmp_path_factory.mktemp("pages")
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(400, N_CLASSES, generator=generator)
@@ -51,7 +52,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = Experiment(losses=losses, severities=(1, 3), calibrators=("none", "temperature"))
     toml = f'title = "{SCRIPT} & others"\n[settings]\ndata = "digits"\n[[grid]]\nloss = "focal"\nseed = 7\n'
     page = write_experiment(write_folder(folder / "runs", made, toml=toml), refresh=3600)
-    return {"audit": folder / "audit.html", "one row": folder / "row.html", "experiment": page}
+    write_unlabelled(folder, SCRIPT)
+    pages = {kind: folder / f"{kind}.html" for kind in ("audit", "monitor", "estimate")}
+    return {**pages, "one row": folder / "row.html", "experiment": page}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,7 @@ def filter_of_chart(page: Any) -> str:
 # Every page
 
 
-@pytest.mark.parametrize("kind", ["audit", "one row", "experiment"])
+@pytest.mark.parametrize("kind", ["audit", "one row", "monitor", "estimate", "experiment"])
 def test_page_is_readable_on_every_medium(kind: str, tabs: dict[str, Any]) -> None:
     page = tabs[kind]
     assert Path(unquote(urlsplit(page.url).path)).stat().st_size <= MAX_BYTES
@@ -107,7 +110,7 @@ def test_page_is_readable_on_every_medium(kind: str, tabs: dict[str, Any]) -> No
 
 
 def test_page_is_complete_without_its_script(paths: dict[str, Path], browser: Any) -> None:
-    for kind in ("audit", "experiment"):
+    for kind in ("audit", "monitor", "experiment"):
         with open_page(browser, paths[kind], java_script_enabled=False) as page:
             assert page.locator("[data-panel]:visible").count() == page.locator("[data-panel]").count()
             assert not page.locator("select:visible, input:visible, button:visible").count()

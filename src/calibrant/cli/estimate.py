@@ -5,7 +5,7 @@ import sys
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.options import File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
-from calibrant.errors import InvalidInputError
+from calibrant.errors import InvalidInputError, printable
 
 
 def estimate(
@@ -18,6 +18,7 @@ def estimate(
     fail_if: Words = (),
     match_names: Switch = False,
     allow_same_rows: Switch = False,
+    report: File | None = None,
     as_json: Json = False,
 ) -> None:
     """Estimate how accurate and how overconfident a model is on predictions without labels.
@@ -47,6 +48,8 @@ def estimate(
         Reorder the classes of files that have the same class names in another order.
     allow_same_rows
         Continue if the target holds rows of the reference.
+    report
+        An .html file to write: the estimate as a page, with a chart of the groups of --by.
     as_json
         Print JSON with full precision instead of text.
     """
@@ -58,9 +61,12 @@ def estimate(
     from calibrant.calibrators import load_calibrator
     from calibrant.predictions import Predictions
     from calibrant.report.estimates import summary, tables
+    from calibrant.report.page import check_report
 
     for text in fail_if:
         estimates.EstimateGate.parse(text)
+    if report is not None:
+        check_report(report)
     with status("estimating"):
         known = Predictions.scan(reference, match_names=match_names).check_labels().read()
         target = Predictions.scan(paths, match_names=match_names).read()
@@ -80,6 +86,9 @@ def estimate(
         Console(soft_wrap=False).print("\n".join(summary(found)), markup=False, highlight=False)
         print()
         print_tables(*tables(found))
+    if report is not None:
+        found.save_html(report, command=["calibrant", *sys.argv[1:]])
+        print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
     for gate in failed:
         print(f"failed: {gate}", file=sys.stderr)
     if failed:

@@ -49,6 +49,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "estimate": {
         "calibrant estimate new.parquet --reference val.parquet": "how accurate is it today, without labels?",
         "calibrant estimate new.parquet --reference val.parquet --by site": "each site as a set of its own",
+        "calibrant estimate new.parquet --reference val.parquet --report estimate.html": "as an HTML page",
         "calibrant estimate new.parquet --reference val --fail-if 'accuracy < 0.8'": "fail a job",
     },
     "figure": {
@@ -65,6 +66,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant monitor preds/ --reference val.parquet --time when --every 1d": "a line per day",
         "calibrant monitor p/ --reference v.parquet --every 1000 --state m.json": "read only new files",
         "calibrant monitor p/ --reference v.parquet --every 9 --id i --labels l.parquet": "labels that come late",
+        "calibrant monitor p/ --reference v.parquet --every 9 --report monitor.html": "as an HTML page",
         "calibrant monitor p/ --reference v.parquet --every 9 --fail-if 'alarms > 0'": "fail a job",
     },
     "predict": {

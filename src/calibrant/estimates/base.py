@@ -5,6 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -144,6 +145,26 @@ class Estimate:
         found["tests"] = [asdict(test) for test in self.tests]
         found["groups"] = {name: group.to_dict() for name, group in self.groups.items()}
         return found
+
+    @checked
+    def save_html(
+        self, path: str | os.PathLike[str], *, command: Sequence[str] = (), now: datetime | None = None
+    ) -> None:
+        """Write the estimate as a page: one HTML file that loads nothing from a network.
+
+        Args:
+            path: A file ending in .html, which is replaced atomically.
+            command: The command line to show.
+            now: The time to show, by default the current one.
+
+        Raises:
+            InvalidInputError: The path is not an .html file.
+            ResourceError: The folder does not exist, or the file cannot be written.
+            MissingExtraError: The extra report is not installed.
+        """
+        from calibrant.report.estimate_page import write_estimate
+
+        write_estimate(path, self, command=command, now=now)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

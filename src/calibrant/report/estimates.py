@@ -92,7 +92,7 @@ def estimate_table(found: Estimate) -> Table:
         quantity = getattr(found, name)
         if quantity is not None:
             rows.append([Cell(title), *_cells(quantity)])
-    columns = [Column("", numeric=False), Column("estimate"), Column(f"{level_text(found.level)} interval")]
+    columns = [Column("quantity", numeric=False), Column("estimate"), Column(f"{level_text(found.level)} interval")]
     return Table(f"{found.method}: {count(found.n_rows, 'row')} without labels", columns, rows)
 
 

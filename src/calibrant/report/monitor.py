@@ -50,9 +50,9 @@ def write_monitor(
 def summary(record: Mapping[str, Any]) -> list[str]:
     """The verdict in words, what is known of the newest window, and whether the estimates deserve trust."""
     raised = [alarm["question"] for alarm in record["alarms"]]
-    headline = f"{count(len(raised), 'alarm').capitalize()}: {', then '.join(raised)}." if raised else "No alarm."
-    sentences = [headline, record["verdict"], _newest(record), _labels(record), estimate_errors(record)]
-    return [sentence for sentence in sentences if sentence]
+    headline = [f"{count(len(raised), 'alarm')}: {', then '.join(raised)}."] if raised else []
+    sentences = [record["verdict"], _newest(record), _labels(record), estimate_errors(record)]
+    return [*headline, *(sentence for sentence in sentences if sentence)]
 
 
 def _newest(record: Mapping[str, Any]) -> str:
@@ -84,11 +84,9 @@ def estimate_errors(record: Mapping[str, Any]) -> str:
     errors = [abs(w["estimate_error"]) for w in record["windows"] if w["estimate_error"] is not None]
     if not errors:
         return ""
-    mean = points(sum(errors) / len(errors))
-    return (
-        f"Estimated and measured accuracy differ by {mean} percentage points on average over "
-        f"{count(len(errors), 'window')} with labels, at most by {points(max(errors))}."
-    )
+    mean, windows = points(sum(errors) / len(errors)), count(len(errors), "window")
+    most = f" (at most {points(max(errors))})" if len(errors) > 1 else ""
+    return f"In {windows} with labels, the estimated accuracy was off by {mean} percentage points{most}."
 
 
 def _alarm_section(record: Mapping[str, Any]) -> PageSection:
@@ -106,13 +104,13 @@ def questions_table(record: Mapping[str, Any]) -> Table:
     """The evidence on each question, and its alarm."""
     columns = [
         Column("question", numeric=False),
-        Column("asks whether", numeric=False),
         Column("rows"),
         Column("log e"),
         Column("alarm line"),
         Column("alarm in window", numeric=False),
         Column("after rows"),
         Column("most evidence in", numeric=False),
+        Column("asks whether", numeric=False),
     ]
     alarms = {alarm["question"]: alarm for alarm in record["alarms"]}
     rows = []
@@ -122,13 +120,13 @@ def questions_table(record: Mapping[str, Any]) -> Table:
         rows.append(
             [
                 Cell(name),
-                Cell(found["asks"]),
                 _count_cell(found["n_rows"]),
-                number_cell(found["log_e"], f"{found['log_e']:.2f}", "bad" if alarm else ""),
-                number_cell(found["limit"], f"{found['limit']:.2f}"),
+                _log_e_cell(found["log_e"], "bad" if alarm else ""),
+                _log_e_cell(found["limit"]),
                 Cell(alarm.get("window", MISSING)),
                 _count_cell(alarm.get("n_rows")),
                 Cell(most),
+                Cell(found["asks"]),
             ]
         )
     note = f"The probability that any alarm is ever false is at most {100 * record['alpha']:g} %. An alarm stays."
@@ -207,7 +205,6 @@ def _window_cells(window: Mapping[str, Any], questions: Sequence[str]) -> list[C
     estimate, ece = window["estimate"] or {}, window["ece"] or {}
     temperature = (estimate.get("temperature") or {}).get("value")
     error = window["estimate_error"]
-    log_e = [window["log_e"].get(name) for name in questions]
     return [
         Cell(window["window"]),
         _count_cell(window["n_rows"]),
@@ -220,7 +217,7 @@ def _window_cells(window: Mapping[str, Any], questions: Sequence[str]) -> list[C
         number_cell(ece.get("value"), metric_text(ece.get("value"))),
         number_cell(ece.get("noise_floor"), metric_text(ece.get("noise_floor"))),
         number_cell(error, metric_text(error, "+")),
-        *(number_cell(value, "" if value is None else f"{value:.1f}") for value in log_e),
+        *(_log_e_cell(window["log_e"].get(name)) for name in questions),
     ]
 
 
@@ -236,6 +233,10 @@ def _interval_cells(found: Mapping[str, float] | None, kind: str = "") -> tuple[
     return number_cell(found["value"], metric_text(found["value"]), kind), Cell(
         interval_text((found["low"], found["high"]))
     )
+
+
+def _log_e_cell(value: float | None, kind: str = "") -> Cell:
+    return number_cell(value, "" if value is None else f"{value:.2f}".replace("-", "−"), kind)
 
 
 def _count_cell(n: int | None) -> Cell:
