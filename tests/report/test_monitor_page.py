@@ -12,6 +12,7 @@ import calibrant as cb
 from calibrant import Predictions
 from calibrant.errors import InvalidInputError
 from calibrant.report import monitor as monitor_page
+from made.cli import Run
 from made.page import Page
 
 NAMES = ["cat", "dog", "frog"]
@@ -120,3 +121,15 @@ def test_page_of_an_estimate(tmp_path: Path) -> None:
     assert {"groups", "shift", "recall"} <= {attributes["id"] for attributes in page.all("section")}
     alone = page_of(cb.estimate(rows(600), rows(1000, 2)), tmp_path / "estimate.html")
     assert not alone.all("section", id="groups")
+
+
+def test_the_verbs_write_pages(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows(300).save("a.parquet")
+    rows(300, 2).save("r.parquet")
+    for verb, options in (("monitor", ["--every", "100"]), ("estimate", ["--by", "site"])):
+        command = [verb, "a.parquet", "--reference", "r.parquet", *options, "--report", f"{verb}.html"]
+        assert calibrant(*command).done().splitlines()[-1] == f"open {verb}.html"
+        ran = calibrant(*command, "--json")
+        assert (bool(ran.record), ran.err) == (True, f"open {verb}.html\n")
+        assert charts(Page(Path(f"{verb}.html").read_text(encoding="utf-8")))
