@@ -29,6 +29,16 @@ def rows(n: int, seed: int = 0, *, scale: float = 1.0, labels: bool = True, firs
     return Predictions.from_logits(logits, known if labels else None, class_names=NAMES, columns=columns)
 
 
+def shifted_sets() -> Predictions:
+    """A reference with three types of shift."""
+    parts = []
+    for seed, (kind, severity) in enumerate([("none", 0), *((k, s) for k in ("blur", "fog", "rain") for s in (1, 2))]):
+        part = rows(300, seed + 10, scale=0.7**severity)
+        columns = {"corruption": [kind] * 300, "severity": [severity] * 300}
+        parts.append(Predictions.from_logits(part.logits, part.labels, class_names=NAMES, columns=columns))
+    return Predictions.concat(parts)
+
+
 def page_of(found: Any, path: Path) -> Page:
     found.save_html(path, command=["calibrant", "monitor", "a b"], now=NOW)
     return Page(path.read_text(encoding="utf-8"))
@@ -80,22 +90,32 @@ def test_page_of_a_monitor_with_an_alarm(tmp_path: Path) -> None:
 
 
 def test_pages_where_little_is_known(tmp_path: Path) -> None:
-    reference, bare = rows(300, 2), rows(300, 2, labels=False)
+    reference, bare, shifted = rows(300, 2), rows(300, 2, labels=False), shifted_sets()
+    far = Predictions.from_logits(99 * rows(300).logits, class_names=NAMES)
     for name, stream, known, texts, n_charts in (
         ("empty", rows(300)[:0], reference, ("No alarm in 0 rows.", "The stream has no rows yet."), 0),
         ("one window", rows(300)[:30], reference, ("In 1 window with labels", "Labels are known of 30 of 30 rows."), 4),
         ("no labels", rows(300, labels=False), reference, ("No label is known", "estimated accuracy"), 4),
         ("nothing", rows(300, labels=False), bare, ("No label is known",), 2),  # evidence and classes
+        ("shifts", rows(300), shifted, ("includes the error on 3 types of shift",), 4),
+        (
+            "unlike",
+            far,
+            shifted,
+            ("to: do not rely on these numbers.", "the estimates: row 0, row 100 and row 200."),
+            4,
+        ),
     ):
         found = cb.monitor(stream, known, every=100)
         page = page_of(found, tmp_path / "monitor.html")
         for text in texts:
             assert text in page.text, (name, text)
         assert len(charts(page)) == n_charts, name
-        assert not page.all("div", **{"class": "lead bad"}), name
-        assert bool(marks(page, "measured: ")) == (name == "one window"), name
+        assert bool(page.all("div", **{"class": "lead bad"})) == (name == "unlike"), name  # it has shifted
+        assert bool(marks(page, "measured: ")) == (name in ("one window", "shifts")), name
         targets = {attributes["href"] for attributes in page.all("a")} - {"#main"}
         assert targets == {f"#{attributes['id']}" for attributes in page.all("section")}
+        assert ("do not rely on" in page.text) == (name == "unlike"), name
     with pytest.raises(InvalidInputError, match=r"report must be a file ending in \.html"):
         found.save_html(tmp_path / "monitor.txt")
 

@@ -18,6 +18,7 @@ from calibrant.report.numbers import (
 from calibrant.report.table import Cell, Column, Table, number_cell
 
 SMALL_EFFECT = 0.1
+UNLIKE = "It is unlike everything the estimator was fitted to: do not rely on these numbers."
 UNSHIFTED = "The reference has no shifted sets: the intervals hold only if nothing but the frequency of inputs changed."
 QUANTITIES = {
     "accuracy": "accuracy",
@@ -69,7 +70,7 @@ def differs(test: ShiftTest) -> bool:
 def reservation(found: Estimate) -> str:
     """Under which condition the interval holds."""
     if found.unlike:
-        return "It is unlike everything the estimator was fitted to: do not rely on these numbers."
+        return UNLIKE
     if not found.shifts:
         return UNSHIFTED
     return (

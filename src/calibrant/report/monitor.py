@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from calibrant.estimates import ShiftTest
-from calibrant.report.estimates import TESTS, UNSHIFTED, differs
+from calibrant.report.estimates import TESTS, UNLIKE, UNSHIFTED, differs
 from calibrant.report.findings import PageSection, write_findings
 from calibrant.report.numbers import (
     MISSING,
@@ -64,7 +64,18 @@ def _newest(record: Mapping[str, Any]) -> str:
         parts.append(f"estimated accuracy {_percent_text(estimate['accuracy'])}")
     if window["accuracy"] is not None:
         parts.append(f"measured accuracy {_percent_text(window['accuracy'])} of {window['n_labelled']:,} labelled rows")
-    return f"The newest window, {window['window']}: {', '.join(parts)}."
+    found = f"The newest window, {window['window']}: {', '.join(parts)}."
+    return found if estimate is None else f"{found} {estimate_reservation(estimate)}"
+
+
+def estimate_reservation(estimate: Mapping[str, Any]) -> str:
+    """Under which condition the interval of an estimate holds."""
+    if estimate["unlike"]:
+        return UNLIKE
+    if not estimate["shifts"]:
+        return UNSHIFTED
+    n_types = count(len(estimate["shifts"]), "type")
+    return f"The interval of the estimate includes the error on {n_types} of shift, each left out of the fit."
 
 
 def _percent_text(found: Mapping[str, float]) -> str:
@@ -110,7 +121,6 @@ def questions_table(record: Mapping[str, Any]) -> Table:
         Column("alarm in window", numeric=False),
         Column("after rows"),
         Column("most evidence in", numeric=False),
-        Column("asks whether", numeric=False),
     ]
     alarms = {alarm["question"]: alarm for alarm in record["alarms"]}
     rows = []
@@ -126,20 +136,21 @@ def questions_table(record: Mapping[str, Any]) -> Table:
                 Cell(alarm.get("window", MISSING)),
                 _count_cell(alarm.get("n_rows")),
                 Cell(most),
-                Cell(found["asks"]),
             ]
         )
-    note = f"The probability that any alarm is ever false is at most {100 * record['alpha']:g} %. An alarm stays."
-    return Table("evidence so far", columns, rows, [note])
+    notes = [f"{name}: {found['asks']}." for name, found in record["questions"].items()]
+    notes.append(
+        f"The probability that any alarm is ever false is at most {100 * record['alpha']:g} %. An alarm stays."
+    )
+    return Table("evidence so far", columns, rows, notes)
 
 
 def _chart_sections(record: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> list[PageSection]:
     from calibrant.report import monitor_charts as charts  # imports altair
 
-    reserve = estimate_reservation(windows)
     sections = []
     drawings: list[tuple[str, str, SvgFigure | None, list[str]]] = [
-        ("accuracy", "Accuracy", charts.accuracy_drawing(record, windows), reserve),
+        ("accuracy", "Accuracy", charts.accuracy_drawing(record, windows), unlike_sentences(windows)),
         ("gap", "Confidence − accuracy", charts.gap_drawing(record, windows), []),
         ("evidence", "Evidence", charts.evidence_drawing(record, windows), []),
         ("classes", "Predicted classes", charts.class_drawing(record, windows), []),
@@ -150,22 +161,13 @@ def _chart_sections(record: Mapping[str, Any], windows: Sequence[Mapping[str, An
     return sections
 
 
-def estimate_reservation(windows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Under which condition the intervals of the estimates hold."""
-    estimates = [window["estimate"] for window in windows if window["estimate"] is not None]
-    if not estimates:
-        return []
-    shifts = len(estimates[-1]["shifts"])
-    if not shifts:
-        return [UNSHIFTED]
-    sentences = [
-        f"Intervals of estimates include the error on {count(shifts, 'type')} of shift, each left out of the fit."
-    ]
+def unlike_sentences(windows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The windows whose estimates are not to be believed."""
     unlike = [window["window"] for window in windows if window["estimate"] and window["estimate"]["unlike"]]
-    if unlike:
-        names = join_words(shorten_list(unlike, 5))
-        sentences.append(f"Unlike everything the estimator was fitted to, so do not rely on the estimates: {names}.")
-    return sentences
+    if not unlike:
+        return []
+    names = join_words(shorten_list(unlike, 5))
+    return [f"Unlike everything the estimator was fitted to, so do not rely on the estimates: {names}."]
 
 
 def windows_table(record: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> Table:

@@ -40,6 +40,7 @@ QUESTION_STYLES = {
 }
 MAX_CLASSES = 6  # in the chart of predicted classes
 MAX_NAME = 24  # characters of the name of a class in a legend
+FEW_WINDOWS = 60  # have large points, and an error bar each
 CLIP = 4  # times the alarm line: evidence above is drawn at the upper edge
 Record: TypeAlias = Mapping[str, Any]  # of a monitor, or of a window
 
@@ -178,6 +179,7 @@ def _drawing(
         scale=alt.Scale(type="utc" if by_time else "linear", nice=False, zero=False, padding=12),
     )
     base = alt.Chart(inline_data(rows)).encode(x=x, color=colour(styles))
+    many = len({row["x"] for row in rows}) > FEW_WINDOWS
     own = "line" in limits[0] if limits else False
     rules = alt.Chart(inline_data(limits)).mark_rule(strokeDash=[4, 3], strokeWidth=1, clip=True, opacity=0.6)
     tint = colour(styles) if own else alt.value(TEXT_COLOUR)
@@ -185,9 +187,10 @@ def _drawing(
     if "low" in rows[0]:
         low, high = alt.Y("low:Q", title=y["title"]), alt.Y2("high:Q")
         layers.append(base.mark_area(opacity=0.15).encode(y=low, y2=high))
-        layers.append(base.mark_rule(opacity=0.5).encode(y=low, y2=high))
-    layers.append(base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=dash(styles)))
-    symbols = base.mark_point(filled=True, size=26, opacity=1)
+        if not many:
+            layers.append(base.mark_rule(opacity=0.5).encode(y=low, y2=high))  # an area of one window has no width
+    layers.append(base.mark_line(strokeWidth=0.8 if many else 1.5).encode(y=y, strokeDash=dash(styles)))
+    symbols = base.mark_point(filled=True, size=5 if many else 26, opacity=1)
     layers.append(symbols.encode(y=y, shape=shape(styles), **DESCRIPTION))
     panel = layer_charts(*layers).properties(width=CHART_WIDTH, height=CHART_HEIGHT)
     chart = compose_figure(panel, legend(tuple(styles), CHART_WIDTH))
