@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from made.browser import open_page, start_browser
-from made.hostile import N_SCRIPTS, PAYLOADS, WRITERS, script_problem, write_audit, write_sweep
+from made.hostile import N_SCRIPTS, PAYLOADS, WRITERS, script_problem, write_audit, write_sweep, write_unlabelled
 from made.page import Page
 
 
@@ -27,7 +27,7 @@ def test_nothing_runs_in_a_browser(tmp_path: Path) -> None:
             folder = tmp_path / str(number)
             folder.mkdir()
             [figure] = write_sweep(folder, payload, ".html", ["heat_map"])
-            for path in (figure, *write_audit(folder, payload)):
+            for path in (figure, *write_audit(folder, payload), *write_unlabelled(folder, payload)):
                 with open_page(browser, path) as page:
                     page.locator("svg.marks").first.wait_for()
                     assert page.evaluate("[...document.scripts].length") == 1 + (path == figure)

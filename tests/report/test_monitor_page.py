@@ -12,6 +12,7 @@ import calibrant as cb
 from calibrant import Predictions
 from calibrant.errors import InvalidInputError
 from calibrant.report import monitor as monitor_page
+from calibrant.report import monitor_charts
 from made.cli import Run
 from made.page import Page
 
@@ -126,6 +127,34 @@ def test_a_long_stream_shows_its_newest_windows(tmp_path: Path, monkeypatch: pyt
     assert "the newest 4 of 6 windows" in page.text
     measured = [re.findall(r"row \d+", text)[0] for text in marks(page, "measured: row")]
     assert measured == ["row 200", "row 300", "row 400", "row 500"] * 2
+
+
+def test_points_are_where_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, Any]] = []
+    monkeypatch.setattr(monitor_charts, "to_svg", lambda chart: drawn.append(chart.to_dict(validate=True)) or "<svg/>")
+    for options, starts in (
+        ({"every": "100"}, [100 * at for at in range(1, 6)]),
+        ({"every": "1d", "time": "when"}, [1000 * datetime(2026, 5, at, tzinfo=UTC).timestamp() for at in (2, 3)]),
+    ):
+        record = cb.monitor(rows(600), rows(300, 2), **options).to_dict()
+        windows = record["windows"][1:]
+        for name, draw in (
+            ("accuracy", monitor_charts.accuracy_drawing),
+            ("gap", monitor_charts.gap_drawing),
+            ("shifted", monitor_charts.evidence_drawing),
+            ("dog", monitor_charts.class_drawing),
+        ):
+            draw(record, windows)
+            line = "measured" if name in ("accuracy", "gap") else name
+            points = [point for data in drawn.pop()["datasets"].values() for point in data if "x" in point]
+            own = [point for point in points if point["line"] == line and "value" in point]
+            assert [point["x"] for point in own] == starts
+            if line == "measured":
+                ends = [(point["value"], point["low"], point["high"]) for point in own]
+                assert ends == [tuple(window[name].values()) for window in windows]
+            else:
+                values = [window["log_e"].get(name, window["class_mix"][1]) for window in windows]
+                assert [point["value"] for point in own] == values
 
 
 def test_page_of_an_estimate(tmp_path: Path) -> None:
