@@ -95,7 +95,13 @@ def test_pages_where_little_is_known(tmp_path: Path) -> None:
     far = Predictions.from_logits(99 * rows(300).logits, class_names=NAMES)
     for name, stream, known, texts, n_charts in (
         ("empty", rows(300)[:0], reference, ("No alarm in 0 rows.", "The stream has no rows yet."), 0),
-        ("one window", rows(300)[:30], reference, ("In 1 window with labels", "Labels are known of 30 of 30 rows."), 4),
+        (
+            "one window",
+            rows(300)[:30],
+            reference,
+            ("In 1 window with labels", "Labels are known for 30 of 30 rows."),
+            4,
+        ),
         ("no labels", rows(300, labels=False), reference, ("No label is known", "estimated accuracy"), 4),
         ("nothing", rows(300, labels=False), bare, ("No label is known",), 2),  # evidence and classes
         ("shifts", rows(300), shifted, ("includes the error on 3 types of shift",), 4),
@@ -107,11 +113,13 @@ def test_pages_where_little_is_known(tmp_path: Path) -> None:
             4,
         ),
     ):
-        found = cb.monitor(stream, known, every=100)
+        found = cb.monitor(stream, known, every=100, gates=["accuracy < 0.01"])
         page = page_of(found, tmp_path / "monitor.html")
         for text in texts:
             assert text in page.text, (name, text)
         assert len(charts(page)) == n_charts, name
+        decided = "Passed" if name in ("one window", "shifts") else "Undecided, since there is no value yet"
+        assert f"{decided}: accuracy < 0.01" in page.text, name
         assert bool(page.all("div", **{"class": "lead bad"})) == (name == "unlike"), name  # it has shifted
         assert bool(marks(page, "measured: ")) == (name in ("one window", "shifts")), name
         targets = {attributes["href"] for attributes in page.all("a")} - {"#main"}

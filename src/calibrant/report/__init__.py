@@ -1,4 +1,4 @@
-"""Tables, figures and pages of audits and experiments."""
+"""Tables, figures and pages of audits, estimates, monitors and experiments."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from calibrant.estimates import ShiftTest
+from calibrant.monitors.rows import parse_every
 from calibrant.report.estimates import TESTS, UNLIKE, UNSHIFTED, differs
 from calibrant.report.findings import PageSection, write_findings
 from calibrant.report.numbers import (
@@ -87,7 +88,7 @@ def _labels(record: Mapping[str, Any]) -> str:
         return ""
     if not record["n_labelled"]:
         return "No label is known: a change of what the labels mean is invisible."
-    return f"Labels are known of {record['n_labelled']:,} of {count(record['n_rows'], 'row')}."
+    return f"Labels are known for {record['n_labelled']:,} of {count(record['n_rows'], 'row')}."
 
 
 def estimate_errors(record: Mapping[str, Any]) -> str:
@@ -106,8 +107,10 @@ def _alarm_section(record: Mapping[str, Any]) -> PageSection:
         first = record["alarms"][0]
         sentences = [f"What changed first: {first['question']}, in window {first['window']} ({first['where']})."]
     for gate in record["gates"]:
-        value = MISSING if gate["value"] is None else f"{gate['value']:.6g}"
-        sentences.append(f"{'Failed' if gate['failed'] else 'Passed'}: {gate['gate']} ({value}).")
+        if gate["value"] is None:
+            sentences.append(f"Undecided, since there is no value yet: {gate['gate']}.")
+        else:
+            sentences.append(f"{'Failed' if gate['failed'] else 'Passed'}: {gate['gate']} ({gate['value']:.6g}).")
     return PageSection("alarms", "Alarms", sentences, tables=[questions_table(record)])
 
 
@@ -191,9 +194,11 @@ def windows_table(record: Mapping[str, Any], windows: Sequence[Mapping[str, Any]
         *(Column(name, group=evidence) for name in questions),
     ]
     rows = [_window_cells(window, questions) for window in reversed(windows)]
+    levels = [f"with labels {level_text(record['level'])}"]
+    levels += {f"without labels {level_text(w['estimate']['level'])}" for w in windows if w["estimate"]}
     notes = [
-        f"Intervals of measured accuracies have a level of {level_text(record['level'])}. The noise floor is the "
-        "expected ECE of a perfectly calibrated model.",
+        f"Level of the intervals: {', '.join(levels)}. The noise floor is the expected ECE of a perfectly calibrated "
+        "model.",
         "Differs in: where a shift test of this window alone tells it from the reference (p < 0.05), with the effect, "
         "from 0 (the same) to 1 (nothing in common).",
     ]
@@ -232,9 +237,8 @@ def _shift_cell(tests: Sequence[ShiftTest]) -> Cell:
 def _interval_cells(found: Mapping[str, float] | None, kind: str = "") -> tuple[Cell, Cell]:
     if found is None:
         return number_cell(None, ""), Cell(MISSING, kind="faint")
-    return number_cell(found["value"], metric_text(found["value"]), kind), Cell(
-        interval_text((found["low"], found["high"]))
-    )
+    limits = Cell(interval_text((found["low"], found["high"])))
+    return number_cell(found["value"], metric_text(found["value"]), kind), limits
 
 
 def _log_e_cell(value: float | None, kind: str = "") -> Cell:
@@ -250,6 +254,7 @@ def provenance(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     reference = record["reference"]
     accuracy = "" if reference["accuracy"] is None else f", accuracy {percent(reference['accuracy'])}"
     labelled = f"{count(reference['n_rows'], 'row')}, {reference['n_labelled']:,} labelled{accuracy}"
+    length = record["every"] if parse_every(record["every"])[1] else f"{record['every']} rows"
     return [
         ("files", f"{record['n_files']:,}"),
         ("rows", f"{record['n_rows']:,}"),
@@ -258,10 +263,7 @@ def provenance(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("rows that waited too long", f"{record['n_dropped']:,}"),
         ("labels without a row", f"{record['n_unmatched']:,}"),
         ("classes", f"{len(reference['class_mix']):,}"),
-        (
-            "windows",
-            f"{len(record['windows']):,}, of {record['every']}{'' if record['every'][-1].isalpha() else ' rows'}",
-        ),
+        ("windows", f"{len(record['windows']):,}, of {length}"),
         *((f"column of {what}", record[key]) for key, what in COLUMNS.items() if record[key] is not None),
         ("calibrator", record["calibrator"] or "none"),
         ("reference", f"{labelled}, mean confidence {percent(reference['confidence'])}"),

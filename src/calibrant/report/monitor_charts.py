@@ -104,7 +104,8 @@ def evidence_drawing(record: Record, windows: Sequence[Record]) -> SvgFigure | N
     limits = [{"value": limit, "description": f"alarm line: log e = {limit:.2f}"}]
     drawn = [style for name, style in QUESTION_STYLES.items() if any(row["line"] == name for row in rows)]
     caption = (
-        "Evidence on each question after the rows of each window. Dashed: the alarm line, the logarithm of "
+        "Evidence on each question after the rows of each window; late labels count when they come, in the window of "
+        "their rows. Dashed: the alarm line, the logarithm of "
         f"{len(QUESTION_STYLES)}/α = {limit:.2f} for α = {record['alpha']:g}."
     )
     if clipped:
