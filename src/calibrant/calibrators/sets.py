@@ -9,6 +9,7 @@ from typing import ClassVar, Self, TypeAlias, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
@@ -250,7 +251,9 @@ class SetTemperature(Calibrator):
         cubic, _ = self._cubic(target, np.zeros(len(target), dtype=np.int64))
         leverage = float(((cubic @ self.inverse) * cubic).sum())
         error = float(np.interp(check_level(level), np.linspace(0, 1, 101), self.errors.numpy()))
-        factor = math.exp(error * math.sqrt(1 + leverage / self.n_types))
+        upper = 0.5 + level / 2
+        of_few = float(stdtrit(max(1, self.n_types - 1), upper) / ndtri(upper))  # few types show few of the errors
+        factor = math.exp(of_few * error * math.sqrt(1 + leverage / self.n_types))
         return temperature / factor, temperature * factor
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
