@@ -12,6 +12,7 @@ from calibrant.report.numbers import count, join_words, level_text, percent, per
 from calibrant.report.page import SvgFigure, check_report
 
 MAX_SHOWN = 40  # groups in the chart: those of the least accuracy
+LABEL_WIDTH = 180  # pixels
 
 
 def write_estimate(
@@ -59,7 +60,9 @@ def drawing(found: Estimate) -> SvgFigure:
             row = {"name": name, "line": style.label, "value": number, "low": ends[0], "high": ends[1]}
             rows.append(row | {"description": describe_mark(style.label, name, words)})
     styles = (accuracy, confidence)
-    y = alt.Y("name:N", title=None, sort=None)
+    longest = max(len(row["name"]) for row in rows)
+    extent = min(LABEL_WIDTH, 7 * longest)  # room for a wider font than that of the drawing
+    y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(minExtent=extent, labelLimit=LABEL_WIDTH))
     axis = alt.Axis(format=PERCENT_FORMAT, tickCount=6)
     x = alt.X("value:Q", title="Accuracy and confidence", axis=axis, scale=alt.Scale(zero=False, padding=12))
     base = alt.Chart(inline_data(rows)).encode(y=y, color=colour(styles))
