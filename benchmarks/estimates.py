@@ -5,10 +5,14 @@ half of the test images is the reference, the second the target. For each type o
 to the clean images and the 18 other types.
 
     python benchmarks/estimates.py runs/public_resnet/ResNet-20 [--methods set_temperature doc]
+
+With NannyML installed (pip install nannyml statsmodels; NML_DISABLE_USAGE_LOGGING=1 keeps it from reporting its use),
+its CBPE is in the table, with the boundaries that it gives.
 """
 
 import argparse
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +21,7 @@ from rich.progress import track
 
 import calibrant as cb
 from calibrant.calibrators import SetTemperature
-from calibrant.estimates import ESTIMATORS, Estimate, fit_estimator
+from calibrant.estimates import ESTIMATORS, Quantity, fit_estimator
 from calibrant.report.formats import as_text
 from calibrant.report.table import Cell, Column, Table
 
@@ -54,10 +58,35 @@ def ece(rows: cb.Predictions) -> float:
     return cb.score(rows, metrics=("accuracy", "ece")).ece
 
 
-def line(name: str, found: list[tuple[Estimate, float]]) -> list[Cell]:
-    errors = np.array([estimate.accuracy.value - truth for estimate, truth in found])
-    covered = np.mean([estimate.accuracy.low <= truth <= estimate.accuracy.high for estimate, truth in found])
-    width = np.mean([estimate.accuracy.high - estimate.accuracy.low for estimate, _ in found])
+def nannyml_estimates(reference: cb.Predictions, sets: list[cb.Predictions]) -> list[tuple[Quantity, float]]:
+    """The accuracy of each set by NannyML's CBPE, fitted to the clean rows: it has no use for corrupted ones."""
+    import nannyml
+    import pandas as pd
+
+    def table(rows: cb.Predictions) -> pd.DataFrame:
+        frame = pd.DataFrame(rows.logits.double().softmax(1).numpy(), columns=[f"p{k}" for k in range(rows.n_classes)])
+        return frame.assign(y_pred=rows.logits.argmax(1).numpy().astype(str), y_true=rows.labels.numpy().astype(str))
+
+    cbpe = nannyml.CBPE(
+        problem_type="classification_multiclass",
+        y_pred="y_pred",
+        y_true="y_true",
+        y_pred_proba={str(k): f"p{k}" for k in range(reference.n_classes)},
+        metrics=["accuracy"],
+        chunk_size=len(sets[0]),
+    ).fit(table(reference.where(corruption="none")))
+    found = []
+    for rows in sets:
+        result = cbpe.estimate(table(rows)).filter(period="analysis").to_df()["accuracy"].iloc[0]
+        ends = ("value", "lower_confidence_boundary", "upper_confidence_boundary")
+        found.append((Quantity(*(float(result[name]) for name in ends)), accuracy(rows)))
+    return found
+
+
+def line(name: str, found: list[tuple[Quantity, float]]) -> list[Cell]:
+    errors = np.array([estimate.value - truth for estimate, truth in found])
+    covered = np.mean([estimate.low <= truth <= estimate.high for estimate, truth in found])
+    width = np.mean([estimate.high - estimate.low for estimate, _ in found])
     values = (np.abs(errors).mean(), np.abs(errors).max(), errors.mean(), covered, width)
     return [Cell(name), *(Cell(f"{value:.3f}") for value in values)]
 
@@ -73,7 +102,7 @@ def main() -> None:
     reference, target = load(options.folder)
     kinds = sorted(set(target.column("corruption").to_pylist()) - {"none"})
     severities = range(1, 6)
-    found: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in options.methods}
+    found: dict[str, list[tuple[Quantity, float]]] = {name: [] for name in options.methods}
     ratios: dict[str, list[tuple[float, float, float, float]]] = {"own class mix": [], "Dirichlet class mix": []}
     random = np.random.default_rng(MIX_SEED)
     clean = cb.TemperatureScaling.fit(reference.where(corruption="none"))
@@ -82,12 +111,15 @@ def main() -> None:
         sets = [target.where(corruption=kind, severity=severity) for severity in severities]
         for name in options.methods:
             estimator = fit_estimator(known, name)
-            found[name] += [(estimator(rows), accuracy(rows)) for rows in sets]
+            found[name] += [(estimator(rows).accuracy, accuracy(rows)) for rows in sets]
         adapt = SetTemperature.fit(known)
         for rows in sets:
             for label, part in {"own class mix": rows, "Dirichlet class mix": other_mix(rows, random)}.items():
                 best = replace(part, logits=part.logits / cb.TemperatureScaling.fit(part).temperature)
                 ratios[label].append(tuple(map(ece, (part, clean.calibrate(part), adapt.calibrate(part), best))))
+    if find_spec("nannyml"):
+        every = [target.where(corruption=kind, severity=severity) for kind in kinds for severity in severities]
+        found["NannyML's CBPE"] = nannyml_estimates(reference, every)
     columns = ["mean |error|", "worst", "bias", "in 90 % interval", "its width"]
     rows = [line(name, values) for name, values in found.items()]
     print(
