@@ -316,6 +316,9 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.SetTemperature.temperature_interval": ValidCall(
             sets.temperature_interval, {"target": test, "level": 0.8}
         ),
+        "calibrators.SetTemperature.temperature_intervals": ValidCall(
+            sets.temperature_intervals, {"target": test, "levels": [0.5, 0.8]}
+        ),
         "calibrators.SetTemperature.is_unlike": ValidCall(sets.is_unlike, {"target": test}),
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
@@ -334,7 +337,6 @@ def _estimates() -> dict[str, ValidCall]:
         **_of("estimates.estimate", target=test, reference=rows, method="doc", level=0.8),
         **_of("estimates.Estimator.fit", reference=rows),
         **_of("estimates.EstimateGate", metric="accuracy", operator="<", limit=0.8),
-        "estimates.Estimator.accuracy_of": ValidCall(estimator.accuracy_of, {"target": test}),
         "estimates.Estimator.__call__": ValidCall(estimator.__call__, {"target": test, "level": 0.8}),
         "estimates.Estimator.save": ValidCall(estimator.save, {"path": "out.json"}),
         "estimates.Estimate.failed": ValidCall(found.failed, {"gates": ["accuracy < 0.8"]}),

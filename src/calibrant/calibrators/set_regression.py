@@ -15,6 +15,7 @@ from calibrant.predictions import Predictions
 N_MIXES, MIX_SHARE = 30, 0.1  # class mixes of each set in the fit beside its own, and the weight of all of them
 CONCENTRATIONS = (1.0, 0.1)  # of the Dirichlet distributions they come from in turn: of many classes, of few
 GRID = np.linspace(-2.4, 2.4, 33)  # of log T, relative to that of all rows
+LEVELS = torch.linspace(0, 1, 101, dtype=torch.float64)  # of the quantiles of errors that are kept
 POOL_WEIGHT = 10.0  # in rows: all rows are added to each set, so that one without errors has a temperature too
 
 
@@ -83,7 +84,7 @@ def fit_cubic(
         scale=torch.stack([origin, spread.clamp(max=1e150), standard.amin(0), standard.amax(0)]),
         weight=solution * columns / size,
         inverse=(inverse * columns * columns.unsqueeze(1) / (size * size.unsqueeze(1))).contiguous(),
-        errors=weighted_quantiles(deviations, w, torch.linspace(0, 1, 101, dtype=torch.float64)),
+        errors=weighted_quantiles(deviations, w, LEVELS),
         rmse=least**0.5,
     )
 

@@ -35,6 +35,7 @@ from calibrant.calibrators.maps import (
 from calibrant.calibrators.modules import SetTemperatureModule
 from calibrant.calibrators.set_regression import (
     GRID,
+    LEVELS,
     MIX_SHARE,
     N_MIXES,
     POOL_WEIGHT,
@@ -92,7 +93,7 @@ class SetTemperature(Calibrator):
         p = len(cubic_factors(d))
         for name, shape in {"scale": (4, d), "precision": (d, d), "weight": (p,), "inverse": (p, p)}.items():
             check_shape(name, getattr(self, name), shape)
-        check_shape("errors", self.errors, (101,))
+        check_shape("errors", self.errors, (len(LEVELS),))
         check_positive("spread", float(self.scale[1].min()))
         check_positive("base_temperature", self.base_temperature)
         check_integer("base_rows", self.base_rows, 1)
@@ -143,9 +144,7 @@ class SetTemperature(Calibrator):
         level = everything
         if has_clean:
             level = float(log_t[0])
-            with suppress(
-                NotConvergedError
-            ):  # if all clean rows are correct, for example, that with other rows remains
+            with suppress(NotConvergedError):  # if all clean rows are correct: that with other rows remains
                 level = math.log(solve_temperature(Likelihood(base.logits, base.labels)).temperature)
         origin, row_covariance = _row_noise(base, gaussian)
         groups = np.repeat(_left_out_together(validation, columns[0], number, has_clean), N_MIXES + 1)
@@ -247,14 +246,33 @@ class SetTemperature(Calibrator):
         Raises:
             InvalidInputError: There are fewer rows.
         """
+        return self.temperature_intervals(target, (level,))[0]
+
+    @checked
+    def temperature_intervals(self, target: Predictions, levels: Sequence[float]) -> list[tuple[float, float]]:
+        """`temperature_interval` at several levels, from one pass over the rows.
+
+        Args:
+            target: At least 20 rows. Labels are not used.
+            levels: The shares of sets whose best temperature is within.
+
+        Returns:
+            The ends of each.
+
+        Raises:
+            InvalidInputError: There are fewer rows.
+        """
         temperature = self.temperature_of(target)
         cubic, _ = self._cubic(target, np.zeros(len(target), dtype=np.int64))
         leverage = float(((cubic @ self.inverse) * cubic).sum())
-        error = float(np.interp(check_level(level), np.linspace(0, 1, 101), self.errors.numpy()))
-        upper = 0.5 + level / 2
-        of_few = float(stdtrit(max(1, self.n_types - 1), upper) / ndtri(upper))  # few types show few of the errors
-        factor = math.exp(of_few * error * math.sqrt(1 + leverage / self.n_types))
-        return temperature / factor, temperature * factor
+        found = []
+        for level in levels:
+            error = float(np.interp(check_level(level), LEVELS, self.errors))
+            upper = 0.5 + level / 2
+            of_few = float(stdtrit(max(1, self.n_types - 1), upper) / ndtri(upper))  # few types show few of the errors
+            factor = math.exp(of_few * error * math.sqrt(1 + leverage / self.n_types))
+            found.append((temperature / factor, temperature * factor))
+        return found
 
     def adapt(self, target: Predictions) -> TemperatureScaling:
         """Temperature scaling for the set that these rows are a sample of.

@@ -23,19 +23,16 @@ from calibrant.calibrators.checks import check_same_classes
 from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.maps import MIN_SET_ROWS
-from calibrant.calibrators.set_regression import weighted_quantiles
+from calibrant.calibrators.set_regression import LEVELS, weighted_quantiles
 from calibrant.calibrators.sets import set_numbers
 from calibrant.calibrators.store import decode_fields, encode, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.estimates.shift_tests import ShiftTest
 from calibrant.predictions import Predictions
 
-LEVELS = torch.linspace(0, 1, 101, dtype=torch.float64)
 KIND = "estimator"  # of the JSON file
 SETS = ("corruption", "severity")  # columns: the type of shift, "none" if there is none, and its strength
 ShiftedSets: TypeAlias = list[tuple[str, Predictions]]  # the type of shift of each
-
-
 GATED = ("accuracy", "confidence", "gap", "ece", "ece_after", "temperature")
 
 
@@ -225,7 +222,7 @@ class Estimator(ABC):
         for left_out in self.shifts:
             own = [rows for kind, rows in shifted if kind == left_out]
             fitted = replace(self, **self._parameters(clean, [item for item in shifted if item[0] != left_out]))
-            errors += [abs(fitted.accuracy_of(rows) - accuracy(rows)) for rows in own]
+            errors += [abs(fitted._accuracy_of(rows) - accuracy(rows)) for rows in own]
         values = torch.tensor(errors, dtype=torch.float64)
         return weighted_quantiles(values, torch.ones_like(values), LEVELS) if errors else values
 
@@ -235,15 +232,8 @@ class Estimator(ABC):
         """The fields of the class."""
 
     @abstractmethod
-    def accuracy_of(self, target: Predictions) -> float:
-        """The estimated accuracy, without an interval.
-
-        Args:
-            target: Predictions. Labels are not used.
-
-        Returns:
-            A number between 0 and 1.
-        """
+    def _accuracy_of(self, target: Predictions) -> float:
+        """The estimated accuracy, without an interval."""
 
     @checked
     def __call__(self, target: Predictions, *, level: float = 0.9, allow_same_rows: bool = False) -> Estimate:
@@ -272,7 +262,7 @@ class Estimator(ABC):
         return self._estimate(target, level)
 
     def _estimate(self, target: Predictions, level: float) -> Estimate:
-        value = min(max(self.accuracy_of(target), 0.0), 1.0)
+        value = min(max(self._accuracy_of(target), 0.0), 1.0)
         error = float(np.interp(level, LEVELS, self.errors)) if len(self.errors) else 0.0
         return self._combine(target, level, Quantity(value, value - error, value + error))
 

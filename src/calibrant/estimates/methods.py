@@ -25,7 +25,7 @@ from calibrant.estimates.base import (
 from calibrant.predictions import Predictions
 
 TRANSPORT_ROWS = 1000  # of the target at most: the time grows with the square
-EXPECTED_LEVELS = np.arange(0.05, 1.0, 0.1)
+EXPECTED_LEVELS = tuple(np.arange(0.05, 1.0, 0.1).tolist())  # whose mean is the expected error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,7 +40,7 @@ class CalibratedConfidence(Estimator):
     def _parameters(cls, clean: Predictions, shifted: ShiftedSets) -> dict[str, Any]:
         return {"calibrator": TemperatureScaling.fit(clean)}
 
-    def accuracy_of(self, target: Predictions) -> float:
+    def _accuracy_of(self, target: Predictions) -> float:
         return mean_confidence(target, self.calibrator.temperature)
 
     def _estimate(self, target: Predictions, level: float) -> Estimate:
@@ -70,7 +70,7 @@ class DifferenceOfConfidences(Estimator):
         factor = float(falls[:, 0] @ falls[:, 1]) / squares if squares > 0 else 1.0
         return {"reference_accuracy": level, "reference_confidence": confidence, "factor": factor}
 
-    def accuracy_of(self, target: Predictions) -> float:
+    def _accuracy_of(self, target: Predictions) -> float:
         return self.reference_accuracy - self.factor * (self.reference_confidence - mean_confidence(target))
 
 
@@ -91,7 +91,7 @@ class AverageThreshold(Estimator):
         bounds = np.concatenate([[-np.inf], scores, [np.inf]])
         return {"temperature": temperature, "threshold": _between(bounds[n_errors], bounds[n_errors + 1])}
 
-    def accuracy_of(self, target: Predictions) -> float:
+    def _accuracy_of(self, target: Predictions) -> float:
         return float((self._scores(target, self.temperature) > self.threshold).mean())
 
     @classmethod
@@ -130,7 +130,7 @@ class ConfidenceTransport(Estimator):
         shares = tuple((counts.double() / len(clean)).tolist())
         return {"temperature": TemperatureScaling.fit(clean).temperature, "proportions": shares}
 
-    def accuracy_of(self, target: Predictions) -> float:
+    def _accuracy_of(self, target: Predictions) -> float:
         rows = target[np.argsort(target.row_hashes[0], kind="stable")[:TRANSPORT_ROWS]]
         n, k = rows.logits.shape
         cost = 1 - (rows.logits.double() / self.temperature).softmax(1)
@@ -170,18 +170,14 @@ class SetTemperatureEstimator(Estimator):
             calibrator=calibrator,
         )
 
-    def accuracy_of(self, target: Predictions) -> float:
+    def _accuracy_of(self, target: Predictions) -> float:
         return mean_confidence(target, self.calibrator.temperature_of(target))
 
     def _estimate(self, target: Predictions, level: float) -> Estimate:
         temperature = self.calibrator.temperature_of(target)
-        ends = self.calibrator.temperature_interval(target, level=level)
+        ends, *others = self.calibrator.temperature_intervals(target, (level, *EXPECTED_LEVELS))
         value, high, low = (mean_confidence(target, t) for t in (temperature, *ends))
-        off = [
-            abs(mean_confidence(target, t) - value)
-            for share in EXPECTED_LEVELS
-            for t in self.calibrator.temperature_interval(target, level=float(share))
-        ]
+        off = [abs(mean_confidence(target, t) - value) for pair in others for t in pair]
         now = mean_confidence(target)
         found = self._combine(
             target,

@@ -128,7 +128,7 @@ def comparable_rows(rows: pa.Table, data: Sequence[str] | None = None) -> tuple[
         UnknownNameError: A data set is unknown.
     """
     check_rows(rows)
-    data = list(data or ())
+    data = [] if data is None else list(data)
     for wanted in data:
         check_choice("data", wanted, sorted(pc.unique(rows["data"]).to_pylist()))
     return shared_tests(rows.filter(pc.is_in(rows["data"], pa.array(data, pa.string()))) if data else rows)
