@@ -1,9 +1,11 @@
 """`calibrant monitor`: its lines, JSON, metrics file, exit codes, and a process that is killed."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +72,32 @@ app({command!r})
     at_once = calibrant(*command[:-1], "other.json", "--json").record
     assert resumed["questions"] == at_once["questions"]
     assert [window["accuracy"] for window in resumed["windows"]] == [each["accuracy"] for each in at_once["windows"]]
+
+
+def test_watch_looks_again_until_a_condition_holds(calibrant: Run, folder: Path) -> None:
+    command = ["--reference", "reference.parquet", "--every", "400", "--report", "monitor.html"]
+    new, waits = folder / "new", []
+    new.mkdir()
+    shutil.copy(folder / "day1.parquet", new)
+
+    def next_day(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            assert 'http-equiv="refresh" content="7"' in (folder / "monitor.html").read_text(encoding="utf-8")
+        if len(waits) != 2:  # nothing is new after the second look
+            shutil.copy(folder / f"day{min(len(waits) + 1, 4)}.parquet", new)
+
+    calibrant("monitor", "new", *command, "--watch", "7").refused("watch needs a state")
+    calibrant("monitor", "new", *command, "--watch", "0", "--state", "m.json").refused(
+        "watch must be an integer of at least 1, got 0"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", next_day)
+        ran = calibrant("monitor", "new", *command, "--watch", "7", "--state", "m.json", "--fail-if", "alarms > 0")
+    assert ran.code == 3, ran.err
+    assert waits == [7, 7, 7]
+    windows = [line.split("  ")[0] for line in ran.out.splitlines() if "  rows " in line]
+    assert windows == ["row 0", "row 400", "row 800"]
+    assert ran.out.count("No alarm") == 2
+    assert ran.out.count("open monitor.html") == 1
+    assert "refresh" not in (folder / "monitor.html").read_text(encoding="utf-8").split("</head>")[0]

@@ -67,6 +67,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant monitor p/ --reference v.parquet --every 1000 --state m.json": "read only new files",
         "calibrant monitor p/ --reference v.parquet --every 9 --id i --labels l.parquet": "labels that come late",
         "calibrant monitor p/ --reference v.parquet --every 9 --report monitor.html": "as an HTML page",
+        "calibrant monitor p/ --reference v.parquet --every 9 --state m.json --watch 60": "look again each minute",
         "calibrant monitor p/ --reference v.parquet --every 9 --fail-if 'alarms > 0'": "fail a job",
     },
     "predict": {

@@ -1,11 +1,16 @@
 """`calibrant monitor`: follow a deployed model in its files of predictions, with alarms, for a job that runs again."""
 
 import sys
+import time as clock
+from typing import TYPE_CHECKING
 
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.options import File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
+
+if TYPE_CHECKING:
+    from calibrant.monitors import Monitor
 
 
 def monitor(
@@ -22,6 +27,7 @@ def monitor(
     state: File | None = None,
     metrics_file: File | None = None,
     report: File | None = None,
+    watch: Integer | None = None,
     fail_if: Words = (),
     match_names: Switch = False,
     as_json: Json = False,
@@ -60,6 +66,9 @@ def monitor(
         A file to write the latest figures to, as text for Prometheus.
     report
         An .html file to write: the monitor as a page, with the verdict, charts over time and a table of windows.
+    watch
+        Look again after this many seconds, until Ctrl-C or until a condition of --fail-if is true; needs --state. The
+        page reloads itself.
     fail_if
         Conditions on the latest figures such as "alarms > 0" or "accuracy < 0.8"; if one is true, the exit code is 3.
     match_names
@@ -70,36 +79,61 @@ def monitor(
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
     from calibrant import monitors
+    from calibrant._checks import check_integer
     from calibrant._files import atomic_write, check_output
     from calibrant._parquet import find_files
-    from calibrant.monitors.record import metrics_text, window_line
+    from calibrant.monitors.record import metrics_text
     from calibrant.report.page import check_report
 
+    if watch is not None:
+        check_integer("watch", watch, 1)
+        if state is None:
+            raise InvalidInputError("watch needs a state: --state monitor.json")
     if report is not None:
         check_report(report)
     if metrics_file is not None:
         check_output(metrics_file, "a metrics file")
-    with counting_bar("monitoring", len(find_files(paths))) as done:
-        found = monitors.monitor(
-            paths,
-            reference,
-            every=every,
-            time=time,
-            labels=labels,
-            id=id,
-            cluster=cluster,
-            calibrator=calibrator,
-            alpha=alpha,
-            max_waiting=max_waiting,
-            state=state,
-            gates=fail_if,
-            match_names=match_names,
-            progress=done,
-        )
+    is_first = True
+    while True:
+        with counting_bar("monitoring", len(find_files(paths))) as done:
+            found = monitors.monitor(
+                paths,
+                reference,
+                every=every,
+                time=time,
+                labels=labels,
+                id=id,
+                cluster=cluster,
+                calibrator=calibrator,
+                alpha=alpha,
+                max_waiting=max_waiting,
+                state=state,
+                gates=fail_if,
+                match_names=match_names,
+                progress=done,
+            )
+        if is_first or found.updated:
+            if metrics_file is not None:
+                with atomic_write(metrics_file, "a metrics file") as file:
+                    file.write(metrics_text(found.to_dict()).encode())
+            if report is not None:
+                found.save_html(report, command=["calibrant", *sys.argv[1:]], refresh=None if found.failed else watch)
+            _print(found, report if is_first else None, as_json=as_json)
+        if watch is None or found.failed:
+            break
+        is_first = False
+        clock.sleep(watch)
+    for gate in found.failed:
+        print(f"failed: {gate}", file=sys.stderr)
+    if found.failed:
+        sys.exit(GATE_FAILED)
+
+
+def _print(found: "Monitor", report: File | None, *, as_json: bool) -> None:
+    """The record as JSON, or a line for each window with new rows or labels and the verdict; and what to open."""
+    from calibrant.monitors.record import window_line
+
     record = found.to_dict()
-    if metrics_file is not None:
-        with atomic_write(metrics_file, "a metrics file") as file:
-            file.write(metrics_text(record).encode())
     if as_json:
         print_json(record)
     else:
@@ -108,10 +142,5 @@ def monitor(
                 print(printable(window_line(record, number)))
         print(printable(record["verdict"]))
     if report is not None:
-        found.save_html(report, command=["calibrant", *sys.argv[1:]])
         print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
-    failed = found.failed
-    for gate in failed:
-        print(f"failed: {gate}", file=sys.stderr)
-    if failed:
-        sys.exit(GATE_FAILED)
+    sys.stdout.flush()  # a log is read while the command watches

@@ -112,7 +112,12 @@ class Monitor:
 
     @checked
     def save_html(
-        self, path: str | os.PathLike[str], *, command: Sequence[str] = (), now: datetime | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        command: Sequence[str] = (),
+        now: datetime | None = None,
+        refresh: int | None = None,
     ) -> None:
         """Write the monitor as a page: one HTML file that loads nothing from a network.
 
@@ -120,6 +125,7 @@ class Monitor:
             path: A file ending in .html, which is replaced atomically.
             command: The command line to show.
             now: The time to show, by default the current one.
+            refresh: Seconds after which a browser reloads the page, while a program writes it again and again.
 
         Raises:
             InvalidInputError: The path is not an .html file.
@@ -128,7 +134,7 @@ class Monitor:
         """
         from calibrant.report.monitor import write_monitor
 
-        write_monitor(path, self.to_dict(), command=command, now=now)
+        write_monitor(path, self.to_dict(), command=command, now=now, refresh=refresh)
 
     @property
     def failed(self) -> tuple[str, ...]:

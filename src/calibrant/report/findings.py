@@ -38,12 +38,14 @@ def write_findings(
     bad: bool,
     command: Sequence[str],
     now: datetime | None,
+    refresh: int | None = None,
 ) -> None:
     """Write the page. The first sentence is emphasised, in the colour of an alarm if it is bad."""
     headline, *others = sentences
     write_page(
         path,
         "findings.html.j2",
+        refresh=refresh,
         title=title,
         sections=[*((section.name, section.title) for section in sections), ("provenance", "Provenance")],
         content=sections,

@@ -34,6 +34,7 @@ def write_monitor(
     *,
     command: Sequence[str] = (),
     now: datetime | None = None,
+    refresh: int | None = None,
 ) -> None:
     """Write the page of the record of `Monitor.to_dict`; see `Monitor.save_html`."""
     check_report(path)
@@ -45,7 +46,8 @@ def write_monitor(
         PageSection("windows", "Windows", tables=[windows_table(record, windows)]),
     ]
     facts, bad = provenance(record), bool(record["alarms"])
-    write_findings(path, title, summary(record), sections, facts, bad=bad, command=command, now=now)
+    options: dict[str, Any] = {"bad": bad, "command": command, "now": now, "refresh": refresh}
+    write_findings(path, title, summary(record), sections, facts, **options)
 
 
 def summary(record: Mapping[str, Any]) -> list[str]:

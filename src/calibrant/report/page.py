@@ -72,7 +72,7 @@ def write_page(path: str | os.PathLike[str], template: str, **content: Any) -> N
 
 
 def page_html(template: str, *, refresh: int | None = None, **content: Any) -> str:
-    """The page as text. refresh: seconds after which a browser reloads it, for a running experiment."""
+    """The page as text. refresh: seconds after which a browser reloads it, while its command runs."""
     return _environment().get_template(template).render(refresh=refresh, **content)
 
 
