@@ -21,9 +21,8 @@ from calibrant.predictions import Predictions
 FloatArray = NDArray[np.float64]
 MAX_EXACT_PAIRS = 100_000  # rows of the target × rows of the reference, for an exact Kolmogorov-Smirnov test
 MIN_EXPECTED = 5.0  # rows of a class on either side, for the distribution of χ²
-CLASS_MIX_DRAWS = 9_999
 MAX_FEATURE_ROWS = 500  # of either side: the time and memory of all distances
-FEATURE_DRAWS = 999
+PERMUTATIONS = 999
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def _class_mix(target: Predictions, reference: Predictions, random: np.random.Ge
     if min(n, m) * share.min() >= MIN_EXPECTED:
         p_value = float(chdtrc(len(share) - 1, statistic)) if len(share) > 1 else 1.0
     else:
-        drawn = chi_square(random.multivariate_hypergeometric(total, n, CLASS_MIX_DRAWS, method="marginals"))
+        drawn = chi_square(random.multivariate_hypergeometric(total, n, PERMUTATIONS, method="marginals"))
         p_value = _permutation_p_value(statistic, drawn)
     floor = np.sqrt(share * (1 - share) * (1 / n + 1 / m) * 2 / math.pi).sum() / 2  # of normal differences
     effect = float(np.abs(counts[0] / n - counts[1] / m).sum() / 2)
@@ -165,7 +164,7 @@ def _energy(x: Tensor, y: Tensor, random: np.random.Generator) -> ShiftTest:
     rows = torch.cat([x, y])
     distances = torch.cdist(rows, rows).numpy()
     of_row, total = distances.sum(1), distances.sum()
-    first = np.zeros((1 + FEATURE_DRAWS, n + m))  # who is of the target: as it is, then permuted
+    first = np.zeros((1 + PERMUTATIONS, n + m))  # who is of the target: as it is, then permuted
     first[:, :n] = 1.0
     first[1:] = random.permuted(first[1:], axis=1)
     within_x = ((first @ distances) * first).sum(1)
