@@ -15,6 +15,7 @@ import calibrant as cb
 from calibrant.data import DataSet, open_dataset
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import n_parameters, write_tensors
+from calibrant.training import read_settings, train
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -184,3 +185,36 @@ def test_photographs_of_each_synset_in_turn(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "SYNSETS", {"cat": "n5"})
     with pytest.raises(NoDataError, match="n5/images has no photographs"):
         module.main()
+
+
+def test_images_of_another_data_set_are_scored_by_published_weights_and_by_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = example("ood")
+    monkeypatch.setattr(module, "N_REFERENCE", 20)
+    made_cifar(tmp_path, monkeypatch)
+    weights = published(tmp_path, "resnet20")[0]
+    grey = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2) * 80
+    assert torch.equal(module.resized(grey, 2, 3), grey.expand(1, 3, 2, 2))
+    assert module.resized(grey, 8, 1).shape == (1, 1, 8, 8)
+    assert abs(float(module.resized(grey, 8, 1).float().mean()) - 120) < 1
+    monkeypatch.setattr(
+        sys, "argv", ["ood.py", str(weights), "digits", f"--root={tmp_path}", f"--output={tmp_path / 'out'}"]
+    )
+    module.main()
+    assert "cifar10 against digits" in capsys.readouterr().out
+    inside, reference, digits = (
+        cb.Predictions.load(tmp_path / "out" / f"{name}.parquet") for name in ("inside", "reference", "digits")
+    )
+    assert (len(inside), len(reference), len(digits), digits.n_classes) == (20, 20, 600, 10)
+    assert (digits.labels == -1).all()
+    found = cb.detection(inside, digits, "mahalanobis", reference=reference)
+    assert f"{found.auroc:.4f}" in (tmp_path / "out" / "tables.md").read_text()
+    settings = read_settings(data="digits", model="mlp", epochs=1, shifts=(), device="cpu")
+    train(settings, tmp_path / "run")
+    predictor, reference, inside = module.open_model(tmp_path / "run", None)
+    assert (len(reference), len(inside)) == (200, 600)
+    assert module.predict_other(predictor, "fashion_mnist_mini", None).features.shape == (
+        2000,
+        inside.features.shape[1],
+    )

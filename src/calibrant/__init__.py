@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         maxent,
         metrics,
         monitors,
+        ood,
         predictions,
     )
     from calibrant.audits import Audit, Gate, audit
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from calibrant.maxent import gibbs_distribution, solve
     from calibrant.metrics import METRICS, Scorecard, compare, score, score_multilabel
     from calibrant.monitors import Monitor, monitor
+    from calibrant.ood import OOD_SCORES, Detection, compare_ood_scores, detection, ood_score
     from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
@@ -44,8 +46,10 @@ __all__ = [
     "ESTIMATORS",
     "LOSSES",
     "METRICS",
+    "OOD_SCORES",
     "Audit",
     "CorruptedDataset",
+    "Detection",
     "Estimate",
     "Gate",
     "MaxEntLoss",
@@ -59,9 +63,11 @@ __all__ = [
     "choose",
     "compare",
     "compare_calibrators",
+    "compare_ood_scores",
     "corrupt",
     "corruptions",
     "cross_fit",
+    "detection",
     "errors",
     "estimate",
     "estimates",
@@ -72,6 +78,8 @@ __all__ = [
     "metrics",
     "monitor",
     "monitors",
+    "ood",
+    "ood_score",
     "predictions",
     "score",
     "score_multilabel",
@@ -89,6 +97,7 @@ _HOMES = {
         "maxent": "gibbs_distribution solve",
         "metrics": "METRICS Scorecard compare score score_multilabel",
         "monitors": "Monitor monitor",
+        "ood": "OOD_SCORES Detection compare_ood_scores detection ood_score",
         "predictions": "Predictions",
     }.items()
     for name in names.split()

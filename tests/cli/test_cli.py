@@ -124,6 +124,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "data fetch": ("cifar11", "unknown data 'cifar11'; did you mean 'cifar10'?"),
     "data list": ("cifar10", "Unused Tokens: ['cifar10']"),
     "data where": ("--rot x", "Did you mean --root?"),
+    "detect": ("no.parquet no.parquet", "there is no file no.parquet"),
     "estimate": ("no.parquet --reference no.parquet", "there is no file no.parquet"),
     "figure": ("sevrity runs", "unknown figure 'sevrity'; did you mean 'severity'?"),
     "fit": ("no.parquet --calibrator spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),

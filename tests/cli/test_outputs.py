@@ -42,6 +42,8 @@ REFUSED = {
     "apply t.json y.parquet -o t.json": "t.json must not be written: it is an input",
     "apply t.json y.parquet -o /dev/null": "must not be a device or a pipe",
     "audit x.parquet --report notes.html": "notes.html exists and is not an HTML page",
+    "detect x.parquet y.parquet --scores y.parquet": "y.parquet must not be written: it is an input",
+    "detect x.parquet y.parquet --scores table.parquet": "table.parquet exists, and is of another kind",
     "monitor x.parquet --reference y.parquet --every 9 --report notes.html": "notes.html exists and is not an HTML",
     "estimate x.parquet --reference y.parquet --report notes.html": "notes.html exists and is not an HTML page",
     f"audit x.parquet --report {'x' * 300}.html": "must be a path of names of at most 255 bytes",

@@ -47,6 +47,7 @@ CALLS = {
     "data fetch": "digits",
     "data list": "",
     "data where": "",
+    "detect": "x.parquet y.parquet --scores out",
     "estimate": "y.parquet --reference x.parquet",
     "figure": "severity experiment -o out.svg",
     "fit": "x.parquet -o out",

@@ -4,7 +4,7 @@ import operator
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -72,6 +72,7 @@ RECORDS = {
         "estimates.Estimator",
         "estimates.Quantity",
     ),
+    *("ood.OodScore", "ood.DetectionComparison", "ood.Detection"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
     *("runs.RunKey", "experiments.config.Experiment", "monitors.Monitor"),
@@ -146,7 +147,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= _monitors()
+    found |= _monitors() | _ood()
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -343,6 +344,20 @@ def _estimates() -> dict[str, ValidCall]:
         "estimates.Estimate.save_html": ValidCall(
             found.save_html, {"path": "estimate.html", "command": ["a"], "now": datetime(2026, 1, 1)}
         ),
+    }
+
+
+def _ood() -> dict[str, ValidCall]:
+    inside, outside, known = (replace(_rows(seed), features=_rows(seed).logits.half()) for seed in (0, 1, 2))
+    found = cb.compare_ood_scores(inside, outside)
+    shared = {"reference": known, "allow_same_rows": False}
+    pair = {"inside": inside, "outside": outside, **shared, "level": 0.9}
+    return {
+        **_of("ood.ood_score", predictions=inside, method="nearest_neighbors", k=2, **shared),
+        **_of("ood.detection", method="nearest_neighbors", k=2, **pair),
+        **_of("ood.compare_ood_scores", methods=["energy"], progress=print, **pair),
+        **_of("ood.Detection.of", inside=[0.1, 0.2], outside=[0.3], method="mine", level=0.9),
+        "ood.DetectionComparison.save_scores": ValidCall(found.save_scores, {"path": "scores.parquet"}),
     }
 
 

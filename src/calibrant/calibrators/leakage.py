@@ -40,9 +40,16 @@ class RowSketch:
 
     def check_disjoint(self, predictions: Predictions) -> None:
         """Raises: InvalidInputError if the predictions hold these rows."""
+        self._searched(predictions).check()
+
+    def shared_rows(self, predictions: Predictions) -> str:
+        """What the predictions hold of these rows: "the rows", "rows", or "" for few or none."""
+        return self._searched(predictions).shared_rows()
+
+    def _searched(self, predictions: Predictions) -> "LeakCheck":
         leak = LeakCheck(self)
         leak.add(predictions)
-        leak.check()
+        return leak
 
 
 class LeakCheck:
@@ -67,15 +74,21 @@ class LeakCheck:
 
     def check(self) -> None:
         """Raises: InvalidInputError if the rows, or many of them, are those of the validation set."""
+        if found := self.shared_rows():
+            raise InvalidInputError(
+                f"predictions hold {found} that it was fitted on, where its scores are too "
+                "good; use other rows, cross_fit, or allow_same_rows=True (--allow-same-rows)"
+            )
+
+    def shared_rows(self) -> str:
+        """What is there of the rows: "the rows" if these are all and no others, "rows" if many, else ""."""
         n, low, high = (sum(int(f[a:b], 16) for f in self.fingerprints) for a, b in ((0, 10), (10, 26), (26, 42)))
         total = f"{n:010x}{low % 2**64:016x}{high % 2**64:016x}"  # sums over batches
         digits = 42 if self.labelled else 26  # the last 16 are of the labels
         same = total[:digits] == self.rows.fingerprint[:digits]
-        if self.fingerprints and (same or self._share() > MAX_SHARED + 3 * self.rows.repeats):
-            raise InvalidInputError(
-                f"predictions hold {'the rows' if same else 'rows'} that it was fitted on, where its scores are too "
-                "good; use other rows, cross_fit, or allow_same_rows=True (--allow-same-rows)"
-            )
+        if not self.fingerprints:
+            return ""
+        return "the rows" if same else "rows" if self._share() > MAX_SHARED + 3 * self.rows.repeats else ""
 
     def _share(self) -> float:
         """The share of the rows with hashes in the range of the sketch that are in it."""

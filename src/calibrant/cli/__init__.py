@@ -15,6 +15,7 @@ from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
+from calibrant.cli.detect import detect
 from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
@@ -61,6 +62,7 @@ for verb in (
     audit,
     compare_calibrators,
     corrupt,
+    detect,
     estimate,
     figure,
     fit,

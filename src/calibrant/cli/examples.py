@@ -46,6 +46,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant data check camelyon17 --deep": "decode every image as well",
     },
     "data where": {"calibrant data where": "the folder, and which setting chose it"},
+    "detect": {
+        "calibrant detect test.parquet other.parquet": "every score that these files allow",
+        "calibrant detect test.parquet other.parquet --reference val.parquet": "with distances of features",
+        "calibrant detect test.parquet other.parquet --method energy entropy": "two of them",
+        "calibrant detect in.parquet out.parquet --scores scores.parquet": "also the score of every row",
+    },
     "estimate": {
         "calibrant estimate new.parquet --reference val.parquet": "how accurate is it today, without labels?",
         "calibrant estimate new.parquet --reference val.parquet --by site": "each site as a set of its own",
