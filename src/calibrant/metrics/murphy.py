@@ -43,7 +43,7 @@ def murphy_decomposition(classes: BinSums, score: float) -> BrierDecomposition:
     With the mass m, the mean probability p and the frequency o of a bin, and the frequency of its class over all bins
     :math:`\bar o`:
 
-    .. math:: \sum m (p - o)^2, \quad \sum m (o - \bar o)^2, \quad \sum_k \bar o (1 - \bar o)
+    .. math:: \sum m (p - o)^2 - \sum m (o - \bar o)^2 + \sum_k \bar o (1 - \bar o)
 
     Bins of the confidence do not decompose this score: they do not see the classes that are not predicted. What is left
     is within_bins, Σ m (Var p − 2 Cov(p, label)) in each bin (Stephenson, Coelho and Jolliffe 2008). The plug-in terms
