@@ -106,6 +106,14 @@ def test_only_steps_are_stored(tmp_path: Path) -> None:
         VennAbers.load(tmp_path / "v.json")
 
 
+def test_validation_of_certain_rows_is_stored(tmp_path: Path) -> None:
+    certain = cb.Predictions.from_logits([[0.0, -np.inf], [0.0, 1.0], [-np.inf, 0.0]], [0, 1, 1])
+    calibrator = VennAbers.fit(certain)
+    calibrator.save(tmp_path / "v.json")
+    found = VennAbers.load(tmp_path / "v.json").interval(certain)
+    assert found.tolist() == pytest.approx(np.array([[0, 0.5], [0.5, 1], [2 / 3, 1]]))
+
+
 def test_refused_rows() -> None:
     three = cb.Predictions.from_logits(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
     with pytest.raises(InvalidInputError, match="venn_abers is for two classes, validation has 3"):

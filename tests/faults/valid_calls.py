@@ -234,7 +234,6 @@ def _metrics() -> dict[str, ValidCall]:
         "metrics.Scorecard.interval": ValidCall(card.interval, {"name": "ece"}),
         "metrics.Scorecard.noise_floor": ValidCall(card.noise_floor, {"name": "ece"}),
         "metrics.Scorecard.error_bound": ValidCall(card.error_bound, {"name": "kse"}),
-        "metrics.Scorecard.brier_decomposition": ValidCall(card.brier_decomposition),
         **_of("metrics.brier_decomposition", predictions=rows, n_bins=5, cluster="doc", level=0.8),
         "metrics.Scorecard.effective_bins": ValidCall(card.effective_bins),
         "metrics.Scorecard.effective_histogram": ValidCall(card.effective_histogram),

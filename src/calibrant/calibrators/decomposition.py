@@ -68,8 +68,8 @@ def decompose(
     """Split a proper score into calibration error and refinement error.
 
     The calibration error is the score minus the score of the same rows, each recalibrated by a fit to the other folds.
-    It is a lower bound of what the best recalibration would remove: that of a calibrator that cannot express it, or
-    that few rows do not determine, is smaller. All calibrators are fitted by what they minimize, also for "brier".
+    On average it is at most what the best recalibration would remove: a calibrator that cannot express that one, or
+    that few rows do not determine, removes less. All calibrators are fitted by what they minimize, also for "brier".
 
     Args:
         predictions: Labelled rows that the model was not trained on.

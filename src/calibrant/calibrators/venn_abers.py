@@ -31,7 +31,7 @@ FloatVector = NDArray[np.float64]
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VennAbers(Calibrator):
-    """The probability p₁ / (1 − p₀ + p₁) of class 1, from an interval [p₀, p₁] that has the width of what is unknown.
+    """The probability p₁ / (1 − p₀ + p₁) of class 1, from an interval [p₀, p₁], wide where rows are few.
 
     p₀ and p₁ are the isotonic regressions of validation with the row added, labelled 0 or 1, at the row. For rows that
     are exchangeable with validation, one of the two is calibrated, whatever the model. No row gets probability 0 or 1.
@@ -75,7 +75,7 @@ class VennAbers(Calibrator):
 
     @checked
     def interval(self, predictions: Predictions) -> Tensor:
-        """The interval [p₀, p₁] of the probability of class 1, for each row; wide where validation has few such rows.
+        """The interval [p₀, p₁] of the probability of class 1, for each row; wide where rows are few.
 
         Args:
             predictions: Rows of the same classes that were not calibrated. Labels are not needed.
