@@ -40,6 +40,8 @@ from calibrant.calibrators import (
     MatrixScaling,
     MulticlassIsotonic,
     SplineCalibration,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
     TemperatureScaling,
 )
 from calibrant.calibrators.likelihood import BOUNDS, Likelihood, solve_temperature
@@ -273,7 +275,12 @@ def memory(console: Console) -> None:
 def matrices(n_rounds: int, console: Console) -> None:
     n, k = 50_000, 100
     predictions = cb.Predictions.from_logits(*draw(n, k, 2.0))
-    methods: list[type[Calibrator]] = [MatrixScaling, DirichletCalibration]
+    methods: list[type[Calibrator]] = [
+        MatrixScaling,
+        DirichletCalibration,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
+    ]
     found: dict[type[Calibrator], list[float]] = {method: [] for method in methods}
     for _ in track(range(min(n_rounds, FEW_ROUNDS)), "matrices", transient=True, console=console):
         for method in methods:

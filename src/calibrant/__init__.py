@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         choose,
         compare_calibrators,
         cross_fit,
+        decompose,
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
@@ -67,6 +68,7 @@ __all__ = [
     "corrupt",
     "corruptions",
     "cross_fit",
+    "decompose",
     "detection",
     "errors",
     "estimate",
@@ -90,7 +92,7 @@ _HOMES = {
     name: f"calibrant.{module}"
     for module, names in {
         "audits": "Audit Gate audit",
-        "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
+        "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit decompose load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",

@@ -72,6 +72,10 @@ def mixed_log_probs(logits: Tensor) -> Tensor:
     return mixed_classes(logits.log_softmax(1))
 
 
+def class_by_log_prob(logits: Tensor) -> Tensor:
+    return class_by_class(logits.log_softmax(1))
+
+
 def three_parts(logits: Tensor) -> Tensor:
     return (0.5 * (logits / 3).softmax(1) + 0.2 * logits.softmax(1) + 0.3 / logits.shape[1]).log()
 
@@ -176,7 +180,9 @@ PROOFS: dict[tuple[str, str], Proof] = {
     ("temperature_grid", "grid"): of_logits(divided, 0.01, grid=(1.25, 2.5, 5.0)),
     ("ensemble_temperature", "three parts"): of_logits(three_parts, 0.02),
     ("ensemble_temperature", "one part"): of_logits(divided, 0.015),
+    ("svs", "class by class"): of_logits(class_by_log_prob, 0.02),
     ("vector", "class by class"): of_logits(class_by_class, 0.02),
+    ("sms", "mixed classes"): of_logits(mixed_log_probs, 0.03),
     ("matrix", "mixed classes"): of_logits(mixed_classes, 0.03),
     ("matrix", "class by class"): of_logits(class_by_class, 0.03),
     ("dirichlet", "mixed classes"): of_logits(mixed_log_probs, 0.03),
@@ -185,6 +191,7 @@ PROOFS: dict[tuple[str, str], Proof] = {
     ("beta", "log-odds"): of_two_classes(straightened, 0.02),
     ("histogram", "wave"): of_two_classes(wave, 0.04, 20_000),
     ("bbq", "wave"): of_two_classes(wave, 0.04, 20_000),
+    ("venn_abers", "plateau"): of_two_classes(plateau, 0.03, 20_000),
     ("isotonic", "plateau"): of_two_classes(plateau, 0.03, 20_000),
     ("isotonic", "log-odds"): of_two_classes(straightened, 0.03, 20_000),
     ("isotonic_multiclass", "shrunken"): of_logits(shrunken, 0.03),
@@ -284,6 +291,7 @@ def test_distance_coefficients_come_back() -> None:
 
 N_PARAMETERS = dict.fromkeys(CALIBRATORS, 4) | {
     **{"identity": 0, "temperature": 1, "temperature_grid": 1, "perturbed_temperature": 1, "ensemble_temperature": 3},
+    **{"svs": 8, "sms": 20, "venn_abers": 40},
     **{"vector": 8, "matrix": 20, "dirichlet": 20, "platt": 2, "beta": 3, "spline": 8, "conditional_temperature": 6},
     **{
         "histogram": 60,

@@ -18,8 +18,11 @@ from calibrant.errors import CalibrantError, InvalidInputError
 from made.calibrator_check import ASPECTS, CALIBRATORS, NO_CERTAINTIES, PLAIN, assert_one_line, fit, validation_of
 from made.calibrator_data import bare, draw, draw32, like
 
-MAY_CHANGE_THE_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "histogram", "bbq", "isotonic", "label_shift"}
-NO_LIKELIHOOD = {"histogram", "bbq", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}
+MAY_CHANGE_THE_CLASS = {
+    *("svs", "vector", "sms", "matrix", "dirichlet", "platt", "beta"),
+    *("histogram", "bbq", "venn_abers", "isotonic", "label_shift"),
+}
+NO_LIKELIHOOD = {"histogram", "bbq", "venn_abers", "isotonic", "isotonic_multiclass", "spline", "temperature_grid"}
 FOR_SHIFT = {
     "perturbed_temperature",
     "domain_temperature",
@@ -45,7 +48,7 @@ def test_promises_of_the_table() -> None:
     assert {name for name, cls in CALIBRATORS.items() if not cls.keeps_argmax} == MAY_CHANGE_THE_CLASS
     plain_likelihood = {name for name in PLAIN if CALIBRATORS[name].likelihood_fitted}
     assert plain_likelihood == PLAIN - NO_LIKELIHOOD
-    assert {name for name, cls in CALIBRATORS.items() if cls.two_classes_only} == {"platt", "beta"}
+    assert {name for name, cls in CALIBRATORS.items() if cls.two_classes_only} == {"platt", "beta", "venn_abers"}
     assert {name for name, cls in CALIBRATORS.items() if cls.default_candidate} <= PLAIN
 
 

@@ -60,11 +60,14 @@ RECORDS = {
         f"audits.{name}"
         for name in ("Audit", "Verdict", "Advice", "GroupFindings", "Group", "ClassRow", "MetricChange")
     ),
-    *(f"calibrators.{name}" for name in ("Calibrator", "FitRecord", "CrossFit", "Candidate", "Comparison")),
+    *(
+        f"calibrators.{name}"
+        for name in ("Calibrator", "FitRecord", "CrossFit", "Candidate", "Comparison", "Decomposition", "ScoreTerm")
+    ),
     *(f"calibrators.{cls.__name__}" for cls in cb.CALIBRATORS.values()),
     *("audits.TemperatureEffect", "corruptions.Corruption", "data.DatasetInfo", "losses.Telemetry"),
     *("maxent.Solution", "maxent.Constraints", "predictions.Predictions", "scan.Scan", "corruptions.Px"),
-    *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity")),
+    *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity", "BrierDecomposition")),
     *(
         "calibrators.ClassProportions",
         "estimates.ShiftTest",
@@ -232,6 +235,7 @@ def _metrics() -> dict[str, ValidCall]:
         "metrics.Scorecard.interval": ValidCall(card.interval, {"name": "ece"}),
         "metrics.Scorecard.noise_floor": ValidCall(card.noise_floor, {"name": "ece"}),
         "metrics.Scorecard.error_bound": ValidCall(card.error_bound, {"name": "kse"}),
+        **_of("metrics.brier_decomposition", predictions=rows, n_bins=5, cluster="doc", level=0.8),
         "metrics.Scorecard.effective_bins": ValidCall(card.effective_bins),
         "metrics.Scorecard.effective_histogram": ValidCall(card.effective_histogram),
         "metrics.Groups.worst": ValidCall(groups.worst, {"metric": "ece"}),
@@ -303,6 +307,10 @@ def _calibrators() -> dict[str, ValidCall]:
             output="out.parquet",
         ),
         **_of("calibrators.cross_fit", predictions=rows, calibrator="temperature", folds=3),
+        **_of("calibrators.decompose", predictions=rows, score="brier", folds=3, level=0.8),
+        "calibrators.VennAbers.interval": ValidCall(
+            cb.calibrators.VennAbers.fit(_validation(2)).interval, {"predictions": _validation(2, 2)}
+        ),
         **_of("calibrators.choose", validation=rows, candidates=["temperature"], folds=3),
         **_of("calibrators.compare_calibrators", validation=rows, test=test, calibrators=["temperature"]),
         **_of("calibrators.class_proportions", target=test, validation=rows, method="bbse", level=0.8),

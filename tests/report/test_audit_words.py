@@ -17,6 +17,7 @@ from calibrant.report.audit_words import (
     accuracy_sentence,
     advice_command,
     advice_sentence,
+    decomposition_sentence,
     difference_sentence,
     evidence,
     group_sentence,
@@ -226,10 +227,11 @@ def test_the_summary_has_the_numbers_of_the_scorecard() -> None:
     assert f"is {100 * card.ece:.1f} percentage points (95 % CI {100 * low:.1f} to {100 * high:.1f};" in sentences[1]
     shares = f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000 rows."
     assert sentences[2] == shares
-    assert sentences[3].startswith(
+    assert sentences[3] == decomposition_sentence(found.temperature, 0.95)
+    assert sentences[4].startswith(
         "3 of 3 groups by site are significantly miscalibrated (Holm-corrected). The worst, by the lower limit of "
     )
-    assert sentences[4:] == ["The audit fails 1 of 2 gates (--fail-if)."]
+    assert sentences[5:] == ["The audit fails 1 of 2 gates (--fail-if)."]
     for accuracy, finding in ((0.6, "is significantly miscalibrated (p < 0.0001"), (0.8, "shows no evidence of")):
         only = audit(make_groups(("a", 400, accuracy)), by="site").groups["site"]
         assert group_sentence(only).startswith(f"The only group by site {finding}")
@@ -255,6 +257,25 @@ def test_differences(metric: str, p_value: float, wanted: str) -> None:
     row = Difference(metric, None, True, 50, 0.9, 0.8, 0.1, (0.05, 0.15), 0.02, p_value, p_value)
     assert difference_sentence(row, 0.95).startswith(wanted)
     assert "; difference +0.1000, 95 % CI +0.0500 to +0.1500; p " in difference_sentence(row, 0.95)
+
+
+def test_what_recalibration_removes_of_the_nll() -> None:
+    effect = audit(make_rows(n=1000)).temperature
+    change = effect.changes["nll"]
+    low, high = change.interval
+    assert decomposition_sentence(effect, 0.95) == (
+        f"Of the NLL of {change.before:.4f}, {change.before - change.after:.4f} (95 % CI {-high:.4f} to {-low:.4f}) "
+        "could be removed by recalibration with a temperature."
+    )
+    worse = replace(change, before=0.5, difference=0.01, interval=(-0.02, 0.04))
+    part = replace(effect, n_sample=50_000, n_rows=10**6, changes={"nll": worse})
+    assert decomposition_sentence(part, 0.9) == (
+        "Recalibration removes nothing of the NLL of 0.5000 (random sample of 50,000 rows): temperature scaling adds "
+        "0.0100 (90 % CI −0.0200 to 0.0400)."
+    )
+    unmeasured = audit(make_rows(n=30))
+    assert not unmeasured.temperature.changes
+    assert not any("NLL" in sentence for sentence in summary(unmeasured, ["ece"]))
 
 
 @pytest.mark.parametrize(("other", "difference"), [(0.5, math.inf), (math.inf, math.nan)])

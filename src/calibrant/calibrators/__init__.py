@@ -7,6 +7,7 @@ from calibrant.calibrators.binning import BayesianBinning, HistogramBinning, Iso
 from calibrant.calibrators.choice import Candidate, CrossFit, choose, cross_fit
 from calibrant.calibrators.comparison import Comparison, LeaveOneShiftOut, compare_calibrators
 from calibrant.calibrators.conditional import ConditionalTemperature, DensityAwareScaling
+from calibrant.calibrators.decomposition import Decomposition, ScoreTerm, decompose
 from calibrant.calibrators.domains import DomainTemperature, PerturbedTemperature
 from calibrant.calibrators.label_shift import LabelShift
 from calibrant.calibrators.perturbation import perturb_gaussian
@@ -14,6 +15,7 @@ from calibrant.calibrators.proportions import ClassProportions, class_proportion
 from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.table import CALIBRATORS, load_calibrator
 from calibrant.calibrators.temperature import (
     PAPER_GRID,
@@ -23,6 +25,7 @@ from calibrant.calibrators.temperature import (
     TemperatureScaling,
 )
 from calibrant.calibrators.transcal import TransCal
+from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
     "CALIBRATORS",
@@ -35,6 +38,7 @@ __all__ = [
     "Comparison",
     "ConditionalTemperature",
     "CrossFit",
+    "Decomposition",
     "DensityAwareScaling",
     "DirichletCalibration",
     "DomainTemperature",
@@ -50,16 +54,21 @@ __all__ = [
     "MulticlassIsotonic",
     "PerturbedTemperature",
     "PlattScaling",
+    "ScoreTerm",
     "SetTemperature",
     "SplineCalibration",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
     "TransCal",
     "VectorScaling",
+    "VennAbers",
     "apply_calibrator",
     "choose",
     "class_proportions",
     "compare_calibrators",
     "cross_fit",
+    "decompose",
     "load_calibrator",
     "perturb_gaussian",
 ]

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
-from calibrant.calibrators.checks import check_likely_labels
+from calibrant.calibrators.checks import check_likely_labels, check_two_classes
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import MIN_LOG_PROB, LogOddsModule
-from calibrant.errors import InvalidInputError, NotConvergedError
+from calibrant.errors import NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
@@ -33,8 +33,7 @@ class BinaryCalibrator(Calibrator):
         """Check the rows; log p₀, log p₁ and the scale at which the prior is centered."""
         check_validation(validation)
         check_positive("strength", strength)
-        if validation.n_classes != 2:
-            raise InvalidInputError(f"{cls.name} is for two classes, validation has {validation.n_classes}")
+        check_two_classes(cls.name, validation.n_classes)
         check_likely_labels(validation.logits, validation.labels)
         log_probs = validation.logits.double().log_softmax(1).clamp(min=MIN_LOG_PROB)
         return log_probs[:, 0], log_probs[:, 1], natural_scale(log_probs, validation.labels)

@@ -42,6 +42,11 @@ def check_same_classes(
     check_same_class_names(calibrator, names, "predictions", got_names)
 
 
+def check_two_classes(calibrator: str, n_classes: int) -> None:
+    if n_classes != 2:
+        raise InvalidInputError(f"{calibrator} is for two classes, validation has {n_classes}")
+
+
 def check_shape(argument: str, values: Tensor, shape: tuple[int | None, ...]) -> None:
     """Float64 of this shape, any size for None."""
     fits = values.ndim == len(shape) and all(s in (None, got) for s, got in zip(shape, values.shape, strict=True))

@@ -38,6 +38,11 @@ def floor_logits(logits: Tensor, floor: float = INF_FLOOR) -> Tensor:
     return torch.where(logits == float("-inf"), logits.amax(1, keepdim=True) + floor, logits)
 
 
+def log_odds(logits: Tensor) -> Tensor:
+    """(n,) of class 1 of two, finite: they tell rows apart whose probabilities both round to 1."""
+    return (logits[:, 1] - logits[:, 0]).nan_to_num()
+
+
 def logit_norm(logits: Tensor) -> Tensor:
     """Euclidean norm of the logits minus their mean."""
     z = floor_logits(logits)

@@ -156,6 +156,25 @@ class ProbabilityModule(BufferModule):
         return maps.restore_argmax(out, logits) if self.keeps_argmax else out
 
 
+class VennAbersModule(BufferModule):
+    """Two classes: p₁ / (1 − p₀ + p₁), with p₀ and p₁ step functions of the log-odds of class 1."""
+
+    lower_knots: Tensor
+    lower: Tensor
+    upper_knots: Tensor
+    upper: Tensor
+
+    def bounds(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """p₀ and p₁ of each row. At a knot, p₀ has its right value and p₁ its left one."""
+        odds = maps.log_odds(logits.to(self.upper.dtype))
+        lower = self.lower[torch.searchsorted(self.lower_knots, odds, right=True)]
+        return lower, self.upper[torch.searchsorted(self.upper_knots, odds)]
+
+    def forward(self, logits: Tensor) -> Tensor:
+        lower, upper = self.bounds(logits)
+        return maps.match_dtype(torch.stack([(1.0 - lower).log(), upper.log()], dim=1), logits)
+
+
 class ConfidenceModule(BufferModule):
     """A function of the confidence: each row is divided by the temperature that attains it, within limits."""
 

@@ -62,20 +62,26 @@ class AffineScaling(Calibrator):
         Args:
             strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
         """
+        identity = cls.checked_identity(validation, strength)
+        below_top = validation.logits - validation.logits.amax(1, keepdim=True)
+        floor = min_finite(validation.log_probs()) if cls.log_probs else min_finite(below_top) or -30.0
+        nothing = torch.zeros(validation.n_classes, dtype=torch.float64)
+        inputs = AffineModule(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
+        scale = natural_scale(inputs, validation.labels)
+        inputs = scale * inputs
+        weight, bias = fit_affine(inputs, validation.labels, identity, unit_precision(inputs, identity, strength))
+        return cls.from_parameters(validation, weight=scale * weight, bias=bias, floor=floor)
+
+    @classmethod
+    def checked_identity(cls, validation: Predictions, strength: float) -> Tensor:
+        """The weights that change nothing, after the checks of the rows and the option."""
         check_validation(validation)
         check_positive("strength", strength)
         check_likely_labels(validation.logits, validation.labels)
         k = validation.n_classes
         n_parameters = k * (2 if cls.diagonal else k + 1)
         check_memory(f"{cls.name} scaling of {k:,} classes", 8 * n_parameters * LBFGS_VECTORS)
-        identity = torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
-        nothing = torch.zeros(k, dtype=torch.float64)
-        below_top = validation.logits - validation.logits.amax(1, keepdim=True)
-        floor = min_finite(validation.log_probs()) if cls.log_probs else min_finite(below_top) or -30.0
-        inputs = AffineModule(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
-        scale = natural_scale(inputs, validation.labels)
-        weight, bias = fit_affine(scale * inputs, validation.labels, identity, strength)
-        return cls.from_parameters(validation, weight=scale * weight, bias=bias, floor=floor)
+        return torch.ones(k, dtype=torch.float64) if cls.diagonal else torch.eye(k, dtype=torch.float64)
 
     def row_module(self) -> nn.Module:
         return AffineModule(self.weight, self.bias, log_probs=self.log_probs, floor=self.floor)
@@ -118,13 +124,23 @@ def min_finite(values: Tensor) -> float:
     return float(torch.where(values == -math.inf, 0.0, values).min())
 
 
-def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+def unit_precision(inputs: Tensor, identity: Tensor, strength: float) -> Tensor:
+    """The prior's precision of each parameter, with b last: (k, 2), or (k, k + 1) with smaller off-diagonal weights."""
+    n, k = inputs.shape
+    precision = torch.full((k, 2 if identity.ndim == 1 else k + 1), strength / n, dtype=torch.float64)
+    if identity.ndim > 1:
+        off_diagonal = k * max(1.0, float(inputs.var(0, correction=0).mean())) * strength / n
+        precision[:, :-1].masked_fill_(identity == 0, off_diagonal)
+    return precision
+
+
+def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
     """Weight, of the shape of the identity, and bias that minimize the mean NLL plus the prior's penalty.
 
     Convex. L-BFGS runs in coordinates in which the Hessian at the identity is about the identity: half the squared
     gradient approximates the excess over the minimum.
     """
-    problem = AffineProblem(inputs, labels, identity, strength)
+    problem = AffineProblem(inputs, labels, identity, precision)
 
     def stop(intermediate_result: OptimizeResult) -> None:
         if problem.decrement <= MAX_EXCESS * (1 + intermediate_result.fun):
@@ -149,15 +165,11 @@ def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, strength: float
 class AffineProblem:
     """The penalized mean NLL of W x + b and its gradient; parameters (k, d + 1) are the rows of W, with b last."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, strength: float) -> None:
-        n, k = inputs.shape
+    def __init__(self, inputs: Tensor, labels: Tensor, identity: Tensor, precision: Tensor) -> None:
         self.inputs, self.labels, self.diagonal = inputs, labels, identity.ndim == 1
         weight = identity.unsqueeze(1) if self.diagonal else identity
-        self.identity = torch.cat([weight, torch.zeros(k, 1, dtype=torch.float64)], dim=1)
-        self.precision = torch.full_like(self.identity, strength / n)
-        if not self.diagonal:
-            others = k * max(1.0, float(inputs.var(0, correction=0).mean())) * strength / n
-            self.precision[:, :-1] = others + torch.eye(k, dtype=torch.float64) * (strength / n - others)
+        self.identity = torch.cat([weight, torch.zeros(len(weight), 1, dtype=torch.float64)], dim=1)
+        self.precision = precision
         self.factor = self._factor()
         self.decrement = math.inf
 

@@ -14,8 +14,10 @@ from calibrant.calibrators.scaling import DirichletCalibration, MatrixScaling, V
 from calibrant.calibrators.sets import SetTemperature
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.store import read_record
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.temperature import EnsembleTemperature, GridTemperature, Identity, TemperatureScaling
 from calibrant.calibrators.transcal import TransCal
+from calibrant.calibrators.venn_abers import VennAbers
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 
 CALIBRATORS: dict[str, type[Calibrator]] = {  # from the simplest on: `choose` prefers the first of equals
@@ -28,11 +30,14 @@ CALIBRATORS: dict[str, type[Calibrator]] = {  # from the simplest on: `choose` p
     "spline": SplineCalibration,
     "conditional_temperature": ConditionalTemperature,
     "isotonic_multiclass": MulticlassIsotonic,
+    "svs": StructuredVectorScaling,
     "vector": VectorScaling,
+    "sms": StructuredMatrixScaling,
     "matrix": MatrixScaling,
     "dirichlet": DirichletCalibration,
     "histogram": HistogramBinning,
     "bbq": BayesianBinning,
+    "venn_abers": VennAbers,
     "isotonic": IsotonicCalibration,
     "perturbed_temperature": PerturbedTemperature,
     "domain_temperature": DomainTemperature,

@@ -25,7 +25,9 @@ class FitOptions(TypedDict, total=False):
         Literal["raise", "clip"], Parameter(help="temperature: what to do if the best lies beyond the bounds.")
     ]
     weights: Annotated[str, Parameter(help="temperature, temperature_grid: a column of row weights.")]
-    strength: Annotated[float, Parameter(help="platt, beta, vector, matrix, dirichlet: strength of the prior (1).")]
+    strength: Annotated[
+        float, Parameter(help="platt, beta, svs, vector, sms, matrix, dirichlet: strength of the prior (1).")
+    ]
     n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
     equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]
     n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: number of knots.")]
@@ -51,9 +53,10 @@ def fit(
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
 
-    Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt and beta (two classes), spline,
-    conditional_temperature, isotonic_multiclass, vector, matrix, dirichlet, histogram, bbq, isotonic; for shifted data
-    perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift, density_aware.
+    Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt, beta and venn_abers (two
+    classes), spline, conditional_temperature, isotonic_multiclass, svs, vector, sms, matrix, dirichlet, histogram, bbq,
+    isotonic; for shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
+    density_aware.
 
     Parameters
     ----------

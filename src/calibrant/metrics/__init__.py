@@ -13,6 +13,7 @@ from calibrant.metrics.bins import (
 )
 from calibrant.metrics.classwise import classwise_calibration_error
 from calibrant.metrics.compare import Difference, compare
+from calibrant.metrics.jackknife import brier_decomposition
 from calibrant.metrics.means import (
     accuracy,
     brier_on_errors,
@@ -23,6 +24,7 @@ from calibrant.metrics.means import (
     nll_on_errors,
 )
 from calibrant.metrics.multilabel import score_multilabel
+from calibrant.metrics.murphy import BrierDecomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, area_under_risk_coverage, ks_error, risk_coverage_curve
 from calibrant.metrics.sample_scores import top_label
 from calibrant.metrics.scorecard import Scorecard
@@ -32,6 +34,7 @@ from calibrant.metrics.table import METRICS, Metric, Quantity
 
 __all__ = [
     "METRICS",
+    "BrierDecomposition",
     "Difference",
     "Groups",
     "Metric",
@@ -42,6 +45,7 @@ __all__ = [
     "accuracy",
     "adaptive_calibration_error",
     "area_under_risk_coverage",
+    "brier_decomposition",
     "brier_on_errors",
     "brier_score",
     "classwise_calibration_error",

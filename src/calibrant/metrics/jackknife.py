@@ -1,15 +1,22 @@
 """Delete-a-group jackknife: every metric without each twentieth of the rows, for the noise that the rows cause."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
+from calibrant._checks import check_instance, check_level
+from calibrant._signatures import checked
+from calibrant.errors import InvalidInputError
 from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
+from calibrant.metrics.murphy import TERMS, BrierDecomposition
 from calibrant.metrics.sample_scores import sample_scores
-from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scorecard import NO_ROWS, Scorecard
+from calibrant.metrics.scoring import merge
 from calibrant.metrics.table import METRICS
 from calibrant.predictions import Predictions
 
@@ -86,3 +93,48 @@ def _norm_changes(
     without = gaps.norm(gaps.linear((total - sums) * (len(groups) / remaining[:, None])))
     norm = float(gaps.norm(gaps.linear(total)))
     return gaps.response * (without - norm), norm
+
+
+@checked
+def brier_decomposition(
+    predictions: Predictions, *, n_bins: int = 15, cluster: str | None = None, level: float = 0.95
+) -> BrierDecomposition:
+    """The Brier score as reliability − resolution + uncertainty + what differs within bins, with intervals.
+
+    The intervals are those of a jackknife over twenty groups of rows. Those of a calibrated model are too wide: the
+    jackknife counts the noise of a squared gap twice.
+
+    Args:
+        predictions: Labelled predictions.
+        n_bins: The number of bins of the probability of each class.
+        cluster: A column; rows that share its value are not independent.
+        level: Confidence level of the intervals.
+
+    Returns:
+        The terms, with `intervals`.
+
+    Raises:
+        InvalidInputError: There are fewer than two rows or clusters, a row has no label, or an argument is invalid.
+        UnknownNameError: There is no such column.
+    """
+    check_level(level)
+    check_instance("predictions", predictions, Predictions)
+    if len(predictions) == 0:
+        raise InvalidInputError(NO_ROWS)
+    groups = jackknife_groups(predictions, cluster)
+    n_groups = int(groups.max()) + 1
+    if n_groups == 1:
+        raise InvalidInputError(f"predictions must have at least 2 {'rows' if cluster is None else 'clusters'}, got 1")
+    cards = [Scorecard.of(predictions[groups == j], metrics=("cece", "brier"), n_bins=n_bins) for j in range(n_groups)]
+    found, *without = (_brier_terms(cards[:j] + cards[j + 1 :]) for j in (n_groups, *range(n_groups)))
+    noise = np.std([[getattr(each, term) for term in TERMS] for each in without], axis=0) * math.sqrt(n_groups - 1)
+    limits = {}
+    for term, half in zip(TERMS, float(stdtrit(n_groups - 1, (1 + level) / 2)) * noise, strict=True):
+        value = getattr(found, term)
+        limits[term] = value - float(half), value + float(half)
+    return replace(found, intervals=limits)
+
+
+def _brier_terms(cards: list[Scorecard]) -> BrierDecomposition:
+    total: Scorecard = merge(cards)
+    return total.brier_decomposition()

@@ -28,6 +28,7 @@ from calibrant.metrics.clusters import (
 )
 from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import MEAN_COLUMNS, Means, means
+from calibrant.metrics.murphy import BrierDecomposition, murphy_decomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
@@ -243,6 +244,13 @@ class Scorecard:
     def risk_coverage(self) -> RiskCoverageCurve:
         """Error rate among the most confident rows against their share of all rows."""
         return risk_coverage(self.top_histogram)
+
+    def brier_decomposition(self) -> BrierDecomposition:
+        """The Brier score as reliability − resolution + uncertainty + what differs within bins, without intervals.
+
+        It needs the metrics brier and cece, and assumes independent rows.
+        """
+        return murphy_decomposition(self.class_bins, self["brier"])
 
     @property
     def n_effective(self) -> float:

@@ -45,6 +45,8 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     if audit.pooled_shifts and not audit.repeated_ids:
         sentences.append(POOLED_SHIFTS)
     sentences.append(accuracy_sentence(verdict, audit.cluster))
+    if audit.temperature.changes:
+        sentences.append(decomposition_sentence(audit.temperature, audit.level))
     sentences += map(group_sentence, audit.groups.values())
     differences = [row for by, row in audit.differences(metrics) if by is None]
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
@@ -230,6 +232,19 @@ def temperature_sentence(effect: TemperatureEffect) -> str:
     if effect.influential_rows is not None and effect.influential_rows < FEW_INFLUENTIAL_ROWS:
         sentence += f" About {effect.influential_rows:.0f} of them decide it."
     return sentence
+
+
+def decomposition_sentence(effect: TemperatureEffect, level: float) -> str:
+    """How much of the NLL cross-validated temperature scaling removes."""
+    change = effect.changes["nll"]
+    rows = "" if effect.n_sample == effect.n_rows else f" (random sample of {effect.n_sample:,} rows)"
+    nll = f"the NLL of {metric_text(change.before)}{rows}"
+    if change.difference > 0:
+        added = f"{metric_text(change.difference)} ({ci(level, interval_text(change.interval))})"
+        return f"Recalibration removes nothing of {nll}: temperature scaling adds {added}."
+    low, high = change.interval
+    removed = f"{metric_text(0.0 - change.difference)} ({ci(level, interval_text((0.0 - high, 0.0 - low)))})"
+    return f"Of {nll}, {removed} could be removed by recalibration with a temperature."
 
 
 # Recommendations
