@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         audits,
         calibrators,
         corruptions,
+        ensembles,
         errors,
         estimates,
         losses,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
+    from calibrant.ensembles import average
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -55,6 +57,7 @@ __all__ = [
     "TemperatureScaling",
     "audit",
     "audits",
+    "average",
     "calibrators",
     "choose",
     "compare",
@@ -62,6 +65,7 @@ __all__ = [
     "corrupt",
     "corruptions",
     "cross_fit",
+    "ensembles",
     "errors",
     "estimate",
     "estimates",
@@ -84,6 +88,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "ensembles": "average",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

@@ -71,6 +71,7 @@ RECORDS = {
         "estimates.Estimate",
         "estimates.Estimator",
         "estimates.Quantity",
+        "ensembles.OrderScore",
     ),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
@@ -146,7 +147,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= _monitors()
+    found |= {**_monitors(), **_ensembles()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -343,6 +344,23 @@ def _estimates() -> dict[str, ValidCall]:
         "estimates.Estimate.save_html": ValidCall(
             found.save_html, {"path": "estimate.html", "command": ["a"], "now": datetime(2026, 1, 1)}
         ),
+    }
+
+
+def _ensembles() -> dict[str, ValidCall]:
+    columns = {"id": range(40), "patient": [i // 4 for i in range(40)]}
+    rows = Predictions.from_logits(_validation(seed=3).logits[:40], _validation(seed=3).labels[:40], columns=columns)
+    named = [rows, rows]
+    calibrators = [cb.TemperatureScaling.fit(_validation(seed=seed)) for seed in (1, 2)]
+    given = {"members": named, "calibrators": calibrators, "id": "id"}
+    scores = cb.ensembles.compare_orders(named)
+    return {
+        "ensembles.average": ValidCall(cb.average, given, ordered=("members",)),
+        "ensembles.save_average": ValidCall(
+            cb.ensembles.save_average, {**given, "output": "out.parquet"}, ("progress",), ordered=("members",)
+        ),
+        **_of("ensembles.compare_orders", members=named, calibrator="temperature", id="id", folds=3, cluster="patient"),
+        "ensembles.OrderScore.to_dict": ValidCall(scores[0].to_dict),
     }
 
 
