@@ -353,14 +353,12 @@ def _ensembles() -> dict[str, ValidCall]:
     named = [rows, rows]
     calibrators = [cb.TemperatureScaling.fit(_validation(seed=seed)) for seed in (1, 2)]
     given = {"members": named, "calibrators": calibrators, "id": "id"}
-    scores = cb.ensembles.compare_orders(named)
     return {
         "ensembles.average": ValidCall(cb.average, given, ordered=("members",)),
         "ensembles.save_average": ValidCall(
             cb.ensembles.save_average, {**given, "output": "out.parquet"}, ("progress",), ordered=("members",)
         ),
         **_of("ensembles.compare_orders", members=named, calibrator="temperature", id="id", folds=3, cluster="patient"),
-        "ensembles.OrderScore.to_dict": ValidCall(scores[0].to_dict),
     }
 
 
