@@ -91,4 +91,5 @@ def test_refusals(calibrant: Run, folder: Path) -> None:
     calibrant(*validation).refused("val_a.parquet: predictions hold the rows that it was fitted on")
     calibrant(*validation, "--allow-same-rows").done()
     Predictions.from_logits(torch.zeros(400, 3)).save("bare.parquet")
-    calibrant("average", "a.parquet", "bare.parquet", "--compare-calibrator", "temperature").refused("no column label")
+    bare = ("average", "bare.parquet", "bare.parquet", "--compare-calibrator", "temperature")
+    calibrant(*bare).refused("members must have labels to be compared, got none at row 0")

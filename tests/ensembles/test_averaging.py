@@ -282,6 +282,13 @@ def test_members_are_calibrated_before(three: list[Predictions]) -> None:
     assert after(average([members[0]] * 2)).metadata["calibrator"]["name"] == "temperature"
 
 
+def test_one_calibrator_of_all_members_is_not_that_of_the_average(three: list[Predictions]) -> None:
+    [calibrator] = fits(1)
+    found = average([calibrator(each) for each in (draw(N, seed=5), draw(N, seed=5))])
+    assert "calibrator" not in found.metadata
+    assert calibrator(found).metadata["calibrator"]["name"] == "temperature"
+
+
 def test_refused_calibrators(three: list[Predictions]) -> None:
     with pytest.raises(InvalidInputError, match="calibrators must be one for each of 3 members, got 2"):
         average(FILES, calibrators=fits(2))
@@ -304,15 +311,18 @@ def test_calibrators_of_features_columns_and_whole_sets(tmp_path: Path) -> None:
     test = replace(test, columns=test.columns.append_column("id", pa.array(range(400))))
     permuted = test[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
     permuted.save(tmp_path / "b.parquet")
+    test.save(tmp_path / "a.parquet")
     for fit in (
         ConditionalTemperature.fit(validation),
         SetTemperature.fit(validation),
         LabelShift.fit(validation, target=test),
     ):
         wanted = fit(test).probs().double().numpy()
-        found = average([test, tmp_path / "b.parquet"], calibrators=[fit, fit], id="id")
-        assert found.probs().double().numpy() == pytest.approx(wanted, abs=2e-3)  # features are rounded to float16
-        assert found.features is None
+        in_batches = Predictions.scan(tmp_path / "a.parquet", batch_rows=70)
+        for members in ([test, tmp_path / "b.parquet"], [in_batches, in_batches]):
+            found = average(members, calibrators=[fit, fit], id="id")
+            assert found.probs().double().numpy() == pytest.approx(wanted, abs=2e-3)  # features are rounded to float16
+            assert found.features is None
 
 
 # Outputs

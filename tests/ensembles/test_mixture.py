@@ -92,6 +92,7 @@ def test_equal_members_are_each_of_them(m: int) -> None:
     found = mixture([logits] * m)
     assert found.log_probs.numpy() == pytest.approx(logits.log_softmax(1).numpy(), abs=1e-14)
     assert found.mutual_information.numpy() == pytest.approx(np.zeros(50), abs=1e-14)
+    assert bool((found.mutual_information >= 0).all())  # also after rounding
     assert found.disagreement.tolist() == [0.0] * 50
 
 

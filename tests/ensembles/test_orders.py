@@ -94,6 +94,13 @@ def test_ids_and_clusters() -> None:
     assert clustered["after"].to_dict()["nll"]["n_rows"] == 300
 
 
+def test_labels_of_one_member_are_those_of_all() -> None:
+    members = ensemble(300, temperature=2.0, noise=0.5)
+    bare = [members[0], *(Predictions.from_logits(each.logits) for each in members[1:])]
+    found, wanted = (by_order(compare_orders(each, folds=3)) for each in (bare, members))
+    assert {order: row.nll.a for order, row in found.items()} == {order: row.nll.a for order, row in wanted.items()}
+
+
 def test_an_infinite_nll_is_never_chosen_over_a_finite_one() -> None:
     members = ensemble(300, temperature=2.0, noise=0.5)
     broken = [Predictions.from_logits(each.logits.clone(), each.labels) for each in members]

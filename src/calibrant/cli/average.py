@@ -63,8 +63,6 @@ def average(
 
     members = [Predictions.scan(path, match_names=match_names) for path in paths]
     if compare_calibrator is not None:
-        for member in members:
-            member.check_labels()
         with status("comparing"):
             found = compare_orders(members, compare_calibrator, id=id, match_names=match_names)
         if as_json:

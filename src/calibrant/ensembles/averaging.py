@@ -118,7 +118,7 @@ def _average(
 ) -> Iterator[Predictions]:
     """The batches of the average."""
     matched = match_rows(members, id)
-    kept = [name for name in equal_columns(matched) if name not in (DISAGREEMENT, INFORMATION)]
+    kept = equal_columns(matched)
     origins = [member.origin for member in matched]
     start = 0
     for rows in in_step([member.batches(() if i else kept) for i, member in enumerate(matched)]):

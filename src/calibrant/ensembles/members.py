@@ -241,7 +241,7 @@ def equal_columns(members: Sequence[Member]) -> list[str]:
 
 
 def _are_equal(a: pa.ChunkedArray, b: pa.ChunkedArray) -> bool:
-    return bool(a.type == b.type and _comparable(a).equals(_comparable(b)))
+    return bool(_comparable(a).equals(_comparable(b)))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
