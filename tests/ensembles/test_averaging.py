@@ -13,7 +13,7 @@ import torch
 
 import calibrant as cb
 from calibrant import Predictions, TemperatureScaling, average
-from calibrant.calibrators import ConditionalTemperature, LabelShift, SetTemperature
+from calibrant.calibrators import DensityAwareScaling, LabelShift, SetTemperature
 from calibrant.ensembles import save_average
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 from made.calibrator_data import draw, shifted_rows
@@ -313,7 +313,7 @@ def test_calibrators_of_features_columns_and_whole_sets(tmp_path: Path) -> None:
     permuted.save(tmp_path / "b.parquet")
     test.save(tmp_path / "a.parquet")
     for fit in (
-        ConditionalTemperature.fit(validation),
+        DensityAwareScaling.fit(validation),
         SetTemperature.fit(validation),
         LabelShift.fit(validation, target=test),
     ):
