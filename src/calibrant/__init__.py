@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         audits,
         calibrators,
         corruptions,
+        ensembles,
         errors,
         estimates,
         losses,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
+    from calibrant.ensembles import average
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -60,6 +62,7 @@ __all__ = [
     "TemperatureScaling",
     "audit",
     "audits",
+    "average",
     "calibrators",
     "choose",
     "compare",
@@ -70,6 +73,7 @@ __all__ = [
     "cross_fit",
     "decompose",
     "detection",
+    "ensembles",
     "errors",
     "estimate",
     "estimates",
@@ -94,6 +98,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit decompose load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "ensembles": "average",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

@@ -265,3 +265,22 @@ def value_hashes(name: str, column: pa.ChunkedArray) -> Hashes:
     factors = _splitmix64(np.arange(1, int(place.max(initial=0)) + 2, dtype=np.uint64)) | np.uint64(1)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(characters * factors[place], dtype=np.uint64)])
     return _splitmix64(np.diff(sums[ends - ends[0]]))
+
+
+def check_distinct(source: str, name: str, column: pa.ChunkedArray) -> Hashes:
+    """The hashes of ids, none of which may occur twice. Raises: InvalidInputError."""
+    if column.null_count:
+        raise InvalidInputError(f"{source} must have an id in every row, got {column.null_count} nulls in {name!r}")
+    hashes = value_hashes(name, column)
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    if len(same):
+        raise InvalidInputError(
+            f"{source} must have every id once, got {id_text(column, order[same].min())} twice in {name!r}"
+        )
+    return hashes
+
+
+def id_text(column: pa.ChunkedArray, row: Any) -> str:
+    """An id as a message shows it."""
+    return repr(column[int(row)].as_py())

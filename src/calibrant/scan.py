@@ -74,6 +74,11 @@ class Scan:
         return sum(part.n_rows for part in self.parts)
 
     @property
+    def n_classes(self) -> int | None:
+        """The number of classes, if the schema of a file says it."""
+        return next((size for footer in self.footers if (size := _file_classes(footer)) is not None), None)
+
+    @property
     def n_bytes(self) -> int:
         return sum(part.n_bytes for part in self.parts)
 

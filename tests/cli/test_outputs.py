@@ -46,6 +46,10 @@ REFUSED = {
     "detect x.parquet y.parquet --scores table.parquet": "table.parquet exists, and is of another kind",
     "monitor x.parquet --reference y.parquet --every 9 --report notes.html": "notes.html exists and is not an HTML",
     "estimate x.parquet --reference y.parquet --report notes.html": "notes.html exists and is not an HTML page",
+    "average x.parquet same.parquet -o same.parquet": "same.parquet must not be written: it is an input",
+    "average x.parquet same.parquet -o y.parquet": "y.parquet exists, and is of another kind",
+    "average x.parquet same.parquet -o notes.html": "notes.html exists and is not a Parquet file",
+    "average x.parquet same.parquet --calibrators t.json t.json -o t.json": "must not be written: it is an input",
     f"audit x.parquet --report {'x' * 300}.html": "must be a path of names of at most 255 bytes",
     "corrupt --sheet image.png -o image.png": "image.png must not be written: it is an input",
     "corrupt --sheet image.png -o x.parquet": "x.parquet exists and is not a PNG image",
@@ -74,6 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     example().save("x.parquet")
     example(1).save("y.parquet")
+    example().save("same.parquet")
     Path("link.parquet").symlink_to("y.parquet")
     TemperatureScaling.fit(example()).save("t.json")
     pq.write_table(pa.table({"name": ["mine"]}), "table.parquet")
@@ -108,6 +113,7 @@ def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> N
         "fit x.parquet -o t.json": "a calibrator",
         "apply t.json y.parquet -o new.parquet": "a Parquet file",
         "audit x.parquet --report audit.html": "an HTML page of calibrant",
+        "average x.parquet same.parquet -o average.parquet": "a Parquet file",
         "monitor x.parquet --reference y.parquet --every 10 --report monitor.html": "an HTML page of calibrant",
         "schema -o schema.json": "a JSON schema",
         "figure gibbs -o new.svg": "an SVG image",

@@ -41,6 +41,7 @@ CALLS = {
     "--install-completion": "--shell bash -o out",
     "apply": "t.json y.parquet -o out",
     "audit": "x.parquet",
+    "average": "x.parquet same.parquet -o out",
     "compare-calibrators": "x.parquet y.parquet --calibrators temperature",
     "corrupt": "photos fog 3 -o out",
     "data check": "digits",
@@ -209,6 +210,7 @@ def _inputs() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     example().save(folder / "x.parquet")
     example(1).save(folder / "y.parquet")
+    example().save(folder / "same.parquet")
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "other.parquet")
     TemperatureScaling.fit(example()).save(folder / "t.json")
     (folder / "prior.json").write_text("[0.2, 0.8]")

@@ -74,6 +74,7 @@ RECORDS = {
         "estimates.Estimate",
         "estimates.Estimator",
         "estimates.Quantity",
+        "ensembles.OrderScore",
     ),
     *("ood.OodScore", "ood.DetectionComparison", "ood.Detection"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
@@ -151,6 +152,7 @@ def _rows(seed: int = 0) -> Predictions:
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
     found |= _monitors() | _ood()
+    found |= {**_monitors(), **_ensembles()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -366,6 +368,17 @@ def _ood() -> dict[str, ValidCall]:
         **_of("ood.compare_ood_scores", methods=["energy"], progress=print, **pair),
         **_of("ood.Detection.of", inside=[0.1, 0.2], outside=[0.3], method="mine", level=0.9),
         "ood.DetectionComparison.save_scores": ValidCall(found.save_scores, {"path": "scores.parquet"}),
+def _ensembles() -> dict[str, ValidCall]:
+    columns = {"id": range(40), "patient": [i // 4 for i in range(40)]}
+    rows = Predictions.from_logits(_validation(seed=3).logits[:40], _validation(seed=3).labels[:40], columns=columns)
+    named = [rows, rows]
+    calibrators = [cb.TemperatureScaling.fit(_validation(seed=seed)) for seed in (1, 2)]
+    given = {"members": named, "calibrators": calibrators, "id": "id"}
+        "ensembles.average": ValidCall(cb.average, given, ordered=("members",)),
+        "ensembles.save_average": ValidCall(
+            cb.ensembles.save_average, {**given, "output": "out.parquet"}, ("progress",), ordered=("members",)
+        ),
+        **_of("ensembles.compare_orders", members=named, calibrator="temperature", id="id", folds=3, cluster="patient"),
     }
 
 

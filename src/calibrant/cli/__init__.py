@@ -12,6 +12,7 @@ import calibrant
 from calibrant._signals import exit_code
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
+from calibrant.cli.average import average
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
@@ -60,6 +61,7 @@ app = Program(
 for verb in (
     apply,
     audit,
+    average,
     compare_calibrators,
     corrupt,
     detect,

@@ -22,6 +22,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant audit test.parquet --fail-if 'ece > 0.05'": "fail a CI job",
         "calibrant audit test.parquet --metrics ece nll --json": "as JSON",
     },
+    "average": {
+        "calibrant average a.parquet b.parquet c.parquet -o ensemble.parquet": "three models",
+        "calibrant average a.parquet b.parquet --id order_id -o ensemble.parquet": "rows in another order",
+        "calibrant average a.parquet b.parquet --calibrators a.json b.json -o e.parquet": "calibrated before",
+        "calibrant average a.parquet b.parquet --compare-calibrator temperature": "before, after, or both?",
+    },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
         "calibrant compare-calibrators val.parquet test.parquet --calibrators spline": "one of them",
@@ -78,6 +84,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "predict": {
         "calibrant predict runs/x fog snow-3 --features -o more": "some tests of a run, with features",
+        "calibrant predict runs/x test --views flip,crop5 -o views": "averaged over ten views of each image",
         "calibrant predict my_module:load --data cifar10 -o preds": "your own model",
     },
     "report": {

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from calibrant.cli.extras import needs_extras
-from calibrant.cli.options import File, Integer, Json, Output, Switch
+from calibrant.cli.options import File, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
 
@@ -16,6 +16,7 @@ def predict(
     root: File | None = None,
     image_size: Integer | None = None,
     features: Switch = False,
+    views: Words = (),
     device: str = "auto",
     as_json: Json = False,
 ) -> None:
@@ -39,6 +40,9 @@ def predict(
         The side in pixels to which image files are resized, for your own model.
     features
         Store the penultimate features.
+    views
+        Average over views of each image: flip (also the mirror image), crop5 (the four corners and the centre of the
+        padded image), or both as flip,crop5. Needs --output; flip needs a run that was trained with mirror images.
     device
         Where to compute: auto, cpu, cuda or mps.
     as_json
@@ -47,11 +51,19 @@ def predict(
     with needs_extras("predicting", "train"):
         from calibrant.training.predicting import predict_model, predict_run
 
+    names = tuple(name for word in views for name in word.split(","))
     if ":" not in source or Path(source).exists():
         if data is not None or image_size is not None:
             raise InvalidInputError(f"--data and --image-size are for your own models; {source} has its config.json")
         files = predict_run(
-            source, splits, output=output, root=root, features=features, device=device, bar=counting_bar
+            source,
+            splits,
+            output=output,
+            root=root,
+            features=features,
+            views=names,
+            device=device,
+            bar=counting_bar,
         )
     elif data is None or output is None:
         raise InvalidInputError("your own model needs --data and --output")
@@ -64,6 +76,7 @@ def predict(
             root=root,
             image_size=image_size,
             features=features,
+            views=names,
             device=device,
             bar=counting_bar,
         )

@@ -1,8 +1,7 @@
 """Evaluation of a trained run: rows and curves of every test, uncalibrated and with each calibrator."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from json import dumps
 from typing import Any
@@ -15,7 +14,8 @@ import calibrant
 from calibrant._parquet import open_parquet
 from calibrant.calibrators import CALIBRATORS, LeaveOneShiftOut
 from calibrant.data import DataSet, corruption_shifts
-from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.ensembles import average
+from calibrant.errors import CalibrantError
 from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import reliability_bins
 from calibrant.metrics.ranking import risk_coverage_curve
@@ -101,7 +101,11 @@ def evaluate(
         run.mark_done()
 
     def load(name: str) -> Predictions:
-        return average([Predictions.load(source.prediction(name)) for source in members or (run,)])
+        return (
+            average([member.prediction(name) for member in members])
+            if members
+            else Predictions.load(run.prediction(name))
+        )
 
     fits = LeaveOneShiftOut(Predictions.concat(map(load, validation)))
     failures: dict[str, None] = {}  # an ordered set
@@ -118,19 +122,6 @@ def evaluate(
     write_rows(run.metrics, rows, ROWS, metadata)
     write_rows(run.curves, curves, CURVES, metadata)
     return tuple(failures)
-
-
-def average(members: Sequence[Predictions]) -> Predictions:
-    """Predictions with the mean of the members' probabilities; the norms of one member are left out."""
-    first, *others = members
-    if not others:
-        return first
-    if any(not torch.equal(member.labels, first.labels) for member in others):
-        raise InvalidInputError("the members of an ensemble must have the same rows, got others")
-    log_probs = torch.stack([member.logits.double().log_softmax(1) for member in members])
-    mean = log_probs.logsumexp(0) - math.log(len(members))
-    kept = [name for name in first.columns.column_names if name not in NORMS]
-    return replace(first, logits=mean.to(first.logits.dtype), columns=first.columns.select(kept), features=None)
 
 
 def evaluated_tests(data: DataSet, settings: Settings) -> list[str]:

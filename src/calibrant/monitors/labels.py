@@ -1,12 +1,10 @@
 """Late labels: a table of ids and labels, joined with the rows that wait for them."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from calibrant._arrays import UNKNOWN, label_column, value_hashes
+from calibrant._arrays import UNKNOWN, check_distinct, id_text, label_column, value_hashes
 from calibrant._checks import check_label_range
 from calibrant._names import check_choice
 from calibrant._parquet import read_footer, read_part
@@ -36,20 +34,6 @@ def read_labels(url: str, name: str, n_classes: int) -> tuple[pa.ChunkedArray, N
     return column, np.concatenate(labels)
 
 
-def check_distinct(source: str, name: str, column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The hashes of ids, none of which may occur twice. Raises: InvalidInputError."""
-    if column.null_count:
-        raise InvalidInputError(f"{source} must have an id in every row, got {column.null_count} nulls in {name!r}")
-    hashes = value_hashes(name, column)
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-    if len(same):
-        raise InvalidInputError(
-            f"{source} must have every id once, got {id_text(column, order[same].min())} twice in {name!r}"
-        )
-    return hashes
-
-
 def join_labels(
     waiting: Rows, source: str, name: str, column: pa.ChunkedArray, labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
@@ -73,8 +57,3 @@ def join_labels(
     new = np.flatnonzero(found & (waiting["label"] == UNKNOWN))
     waiting["label"][new] = given[new]
     return new, len(column) - int(found.sum())
-
-
-def id_text(column: pa.ChunkedArray, row: Any) -> str:
-    """An id as a message shows it."""
-    return repr(column[int(row)].as_py())

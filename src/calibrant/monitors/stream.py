@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib.recfunctions import repack_fields
 
-from calibrant._arrays import UNKNOWN
+from calibrant._arrays import UNKNOWN, check_distinct, id_text
 from calibrant._checks import check_same_class_names
 from calibrant._parquet import absolute_url
 from calibrant._paths import filesystem_of
@@ -19,7 +19,7 @@ from calibrant._signatures import checked
 from calibrant.calibrators import Calibrator
 from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.monitors.gates import WindowGate
-from calibrant.monitors.labels import check_distinct, id_text, join_labels, read_labels
+from calibrant.monitors.labels import join_labels, read_labels
 from calibrant.monitors.questions import Evidence, fitting_rows
 from calibrant.monitors.record import monitor_record
 from calibrant.monitors.rows import (

@@ -54,19 +54,24 @@ class Epoch:
         """Crop zero-padded images, uint8 (n, c, h, w), and flip them."""
         if padding == 0 and not self.flipped.any():
             return images
-        n, channels, height, width = images.shape
-        device = images.device
-        offsets, flipped = self.offsets[rows].to(device), self.flipped[rows].to(device)
-        across = torch.arange(width, device=device).expand(n, width)
-        across = offsets[:, 1:] + torch.where(flipped[:, None], width - 1 - across, across)
-        down = offsets[:, :1] + torch.arange(height, device=device)
-        # the index of each pixel among all padded images: selecting whole pixels is faster than selecting bytes
-        padded = images.new_zeros(n, height + 2 * padding, width + 2 * padding, channels)
-        padded[:, padding : padding + height, padding : padding + width] = images.permute(0, 2, 3, 1)
-        lines = torch.arange(n, device=device)[:, None] * padded.shape[1] + down
-        positions = (lines[:, :, None] * padded.shape[2] + across[:, None]).flatten()
-        picked = padded.view(-1, channels).index_select(0, positions)
-        return picked.view(n, height, width, channels).permute(0, 3, 1, 2)
+        return crop_and_flip(images, self.offsets[rows], self.flipped[rows], padding)
+
+
+def crop_and_flip(images: Tensor, offsets: Tensor, flipped: Tensor, padding: int) -> Tensor:
+    """Images, uint8 (n, c, h, w), cropped at ``offsets`` (n, 2) of the zero-padded ones, and mirrored where flipped."""
+    n, channels, height, width = images.shape
+    device = images.device
+    offsets, flipped = offsets.to(device), flipped.to(device)
+    across = torch.arange(width, device=device).expand(n, width)
+    across = offsets[:, 1:] + torch.where(flipped[:, None], width - 1 - across, across)
+    down = offsets[:, :1] + torch.arange(height, device=device)
+    # the index of each pixel among all padded images: selecting whole pixels is faster than selecting bytes
+    padded = images.new_zeros(n, height + 2 * padding, width + 2 * padding, channels)
+    padded[:, padding : padding + height, padding : padding + width] = images.permute(0, 2, 3, 1)
+    lines = torch.arange(n, device=device)[:, None] * padded.shape[1] + down
+    positions = (lines[:, :, None] * padded.shape[2] + across[:, None]).flatten()
+    picked = padded.view(-1, channels).index_select(0, positions)
+    return picked.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
 def normalise(images: Tensor, mean: float, std: float) -> Tensor:

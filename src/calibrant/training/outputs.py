@@ -1,15 +1,17 @@
 """Logits and penultimate features of a model for every row of a split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.data import DataSet, Split
+from calibrant.ensembles.mixture import Mixture, mixture
 from calibrant.errors import InvalidInputError
 from calibrant.models import Classifier
 from calibrant.training.batches import normalise, read_batches
+from calibrant.training.views import View
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -51,7 +53,6 @@ class FeatureExtractor(nn.Module):
         return logits, last[0] if last and last[1] is logits and last[0].ndim == 2 else None
 
 
-@torch.inference_mode()
 def model_outputs(
     fabric: "Fabric", model: ModelLike, split: Split, data: DataSet, *, workers: int, features: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -60,21 +61,53 @@ def model_outputs(
     The rows are in the order of the split, and the same in every process.
     """
     extractor = FeatureExtractor(model)
-    modules = [module for module in extractor.modules() if module.training]
-    extractor.eval()
-    rows = torch.arange(len(split))[fabric.global_rank :: fabric.world_size]
-    batches: list[tuple[Tensor, ...]] = []
-    for images in read_batches(split.images, rows.split(PREDICT_BATCH), workers):
+
+    def outputs(images: Tensor) -> tuple[Tensor, ...]:
         with fabric.autocast():
-            logits, embedded = extractor(normalise(images.to(fabric.device), data.mean, data.std))
+            logits, embedded = extractor(normalise(images, data.mean, data.std))
         if features and embedded is None:
             raise InvalidInputError("the model has no features to store: it does not end in a linear layer")
         kept = () if embedded is None else (embedded.float().norm(dim=1), *((embedded.half(),) if features else ()))
-        batches.append((logits.float().cpu(), *(tensor.cpu() for tensor in kept)))
+        return logits.float(), *kept
+
+    columns = _of_all_rows(fabric, extractor, split, workers, outputs)
+    return columns[0], columns[1] if len(columns) > 1 else None, columns[2] if len(columns) > 2 else None
+
+
+def view_outputs(
+    fabric: "Fabric", model: ModelLike, split: Split, data: DataSet, views: Sequence[View], *, workers: int
+) -> Mixture:
+    """The mixture of the predictions for all views of each image; rows as in `model_outputs`."""
+    extractor = FeatureExtractor(model)
+
+    def outputs(images: Tensor) -> tuple[Tensor, ...]:
+        with fabric.autocast():
+            members = [extractor(normalise(view(images), data.mean, data.std))[0].float().cpu() for view in views]
+        found = mixture(members)
+        return found.log_probs, found.disagreement, found.mutual_information
+
+    return Mixture(*_of_all_rows(fabric, extractor, split, workers, outputs))
+
+
+@torch.inference_mode()
+def _of_all_rows(
+    fabric: "Fabric",
+    extractor: FeatureExtractor,
+    split: Split,
+    workers: int,
+    outputs: Callable[[Tensor], tuple[Tensor, ...]],
+) -> list[Tensor]:
+    """What a function finds of the uint8 images of each batch, in the order of the split, in every process."""
+    modules = [module for module in extractor.modules() if module.training]
+    extractor.eval()
+    rows = torch.arange(len(split))[fabric.global_rank :: fabric.world_size]
+    batches = [
+        [tensor.cpu() for tensor in outputs(images.to(fabric.device))]
+        for images in read_batches(split.images, rows.split(PREDICT_BATCH), workers)
+    ]
     for module in modules:
         module.training = True
-    columns = [_gather_rows(fabric, torch.cat(column), len(split)) for column in zip(*batches, strict=True)]
-    return columns[0], columns[1] if len(columns) > 1 else None, columns[2] if len(columns) > 2 else None
+    return [_gather_rows(fabric, torch.cat(column), len(split)) for column in zip(*batches, strict=True)]
 
 
 def _gather_rows(fabric: "Fabric", mine: Tensor, n_rows: int) -> Tensor:

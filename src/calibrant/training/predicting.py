@@ -1,14 +1,14 @@
 """Predictions of a model on the splits and shifted tests of a data set, in memory and as files."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calibrant._checks import check_instance
 from calibrant._files import check_folder, make_folder
@@ -16,7 +16,8 @@ from calibrant._names import check_choice
 from calibrant._paths import as_path
 from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
-from calibrant.data import DataSet, corruption_shifts, open_dataset
+from calibrant.data import DataSet, Split, corruption_shifts, open_dataset
+from calibrant.ensembles.averaging import disagreement_columns
 from calibrant.errors import InvalidInputError, NoDataError
 from calibrant.models import build_model, import_model, load_weights
 from calibrant.predictions import Predictions, check_replaceable
@@ -25,8 +26,9 @@ from calibrant.shifts import Shift
 from calibrant.training.batches import default_workers
 from calibrant.training.engine import new_fabric
 from calibrant.training.folder import check_same_settings, read_run_settings
-from calibrant.training.outputs import ModelLike, model_outputs
+from calibrant.training.outputs import ModelLike, model_outputs, view_outputs
 from calibrant.training.settings import Settings, open_data
+from calibrant.training.views import CROP_PADDING, make_views
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -47,6 +49,9 @@ class Predictor:
         workers: Processes that decode image files; by default one per core, at most 8.
         metadata: Stored in every file.
         sample: Predict only this many rows of each test.
+        views: Views of each image whose predictions are averaged: flip (also the mirror image) and crop5 (the four
+            corners and the centre of the padded image).
+        crop_padding: The pixels of zeros around an image before crop5.
     """
 
     model: ModelLike
@@ -56,10 +61,22 @@ class Predictor:
     workers: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sample: int | None = None
+    views: tuple[str, ...] = ()
+    crop_padding: int = CROP_PADDING
+
+    def __post_init__(self) -> None:
+        if make_views(self.views) and self.features:
+            raise InvalidInputError("features are those of one image: predict them without views")
 
     @classmethod
     def of_run(
-        cls, path: str | os.PathLike[str], *, root: str | None = None, features: bool = False, device: str = "auto"
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        root: str | None = None,
+        features: bool = False,
+        device: str = "auto",
+        views: Sequence[str] = (),
     ) -> "Predictor":
         """The trained model of a run.
 
@@ -68,16 +85,24 @@ class Predictor:
             root: The folder of the data sets; by default that of the settings of the run.
             features: Store features, even where the settings of the run do not.
             device: auto, cpu, cuda or mps.
+            views: Views to average over, as in the class; crop5 has the padding of the run, or 4 if it has none.
 
         Returns:
             The predictor.
 
         Raises:
             NoDataError: The run has no weights, or the data set is missing.
-            InvalidInputError: The data set has other classes.
+            InvalidInputError: The data set has other classes; or a view is flip, and the run was trained without
+                mirror images.
+            UnknownNameError: There is no such view.
         """
         run = RunFolder(as_path("path", path))
         settings = read_run_settings(run)
+        make_views(views)
+        if "flip" in views and not settings.flip:
+            raise InvalidInputError(
+                f"views must not have flip: {path} was trained without mirror images (flip = false)"
+            )
         check_same_settings(run, settings)  # the code of a model of your own may have changed
         if not run.weights.is_file():
             raise NoDataError(f"{path} has no weights.safetensors yet: the run is not finished")
@@ -92,10 +117,12 @@ class Predictor:
             model,
             data,
             fabric,
-            features=features or settings.features,
+            features=features or (settings.features and not views),
             workers=settings.workers,
             metadata=model_metadata(settings),
             sample=settings.test_sample,
+            views=tuple(views),
+            crop_padding=settings.crop_padding or CROP_PADDING,
         )
 
     def predict(self, name: str) -> Predictions:
@@ -106,8 +133,9 @@ class Predictor:
 
         Returns:
             Predictions with the columns of the split, ``split``, ``image``, ``logit_norm`` and, if the model has
-            features, ``feature_norm``. Clean rows have the corruption "none" of severity 0. ``image`` is the number of
-            the row in its split: the same for one image under every corruption.
+            features, ``feature_norm``; with views, ``member_disagreement`` and ``mutual_information`` in their place.
+            Clean rows have the corruption "none" of severity 0. ``image`` is the number of the row in its split: the
+            same for one image under every corruption.
 
         Raises:
             NoDataError: The split has no rows.
@@ -122,13 +150,10 @@ class Predictor:
         if isinstance(self.model, nn.Module):
             self.model.to(self.fabric.device)
         workers = default_workers(self.fabric.world_size) if self.workers is None else self.workers
-        logits, feature_norm, features = model_outputs(
-            self.fabric, self.model, split, self.data, workers=workers, features=self.features
-        )
+        logits, norms, features = self._outputs(split, workers)
         if logits.shape[1] != self.data.n_classes:
             got = f"{logits.shape[1]} classes, and {self.data.name} has {self.data.n_classes}"
             raise InvalidInputError(f"the model has {got}")
-        norms = {"logit_norm": logits.norm(dim=1)} | ({} if feature_norm is None else {"feature_norm": feature_norm})
         return Predictions.from_logits(
             logits,
             split.labels,
@@ -142,8 +167,19 @@ class Predictor:
             },
             features=features,
             class_names=self.data.class_names,
-            metadata={"data": self.data.name, **self.metadata},
+            metadata={"data": self.data.name, **self.metadata, **({"views": list(self.views)} if self.views else {})},
         )
+
+    def _outputs(self, split: Split, workers: int) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+        """Logits, columns that describe them, and features; the columns of views are those of an ensemble."""
+        if views := make_views(self.views, self.crop_padding):
+            found = view_outputs(self.fabric, self.model, split, self.data, views, workers=workers)
+            return found.log_probs, disagreement_columns(found), None
+        logits, feature_norm, features = model_outputs(
+            self.fabric, self.model, split, self.data, workers=workers, features=self.features
+        )
+        norms = {} if feature_norm is None else {"feature_norm": feature_norm}
+        return logits, {"logit_norm": logits.norm(dim=1), **norms}, features
 
     def write(
         self, names: Iterable[str], folder: Path, *, skip: bool = False, progress: PredictProgress | None = None
@@ -214,6 +250,7 @@ def predict_run(
     output: str | os.PathLike[str] | None = None,
     root: str | None = None,
     features: bool = False,
+    views: Sequence[str] = (),
     device: str = "auto",
     bar: ProgressBar = no_bar,
 ) -> list[Path]:
@@ -225,6 +262,7 @@ def predict_run(
         output: The folder to write to; by default that of the run's predictions.
         root: The folder of the data sets; by default that of the run's settings.
         features: Store the penultimate features.
+        views: Views of each image to average over, as in :class:`Predictor`.
         device: auto, cpu, cuda or mps.
         bar: Opens a progress bar.
 
@@ -233,10 +271,14 @@ def predict_run(
 
     Raises:
         NoDataError: The run has no weights.
-        InvalidInputError: The run is not finished and no output is given.
-        UnknownNameError: The data set has no such split or test.
+        InvalidInputError: The run is not finished, or there are views, and no output is given; or the run was trained
+            without mirror images, and a view is flip.
+        UnknownNameError: The data set has no such split or test, or there is no such view.
     """
-    predictor, run = Predictor.of_run(path, root=root, features=features, device=device), RunFolder(Path(path))
+    if views and output is None:
+        raise InvalidInputError("predictions over views must have an output: those of the run stay as they are")
+    predictor = Predictor.of_run(path, root=root, features=features, device=device, views=views)
+    run = RunFolder(Path(path))
     if output is not None:
         return _write(predictor, names, as_path("output", output), bar)
     if not run.done.exists():
@@ -256,6 +298,7 @@ def predict_model(
     root: str | None = None,
     image_size: int | None = None,
     features: bool = False,
+    views: Sequence[str] = (),
     device: str = "auto",
     bar: ProgressBar = no_bar,
 ) -> list[Path]:
@@ -269,6 +312,7 @@ def predict_model(
         root: The folder of the data sets; by default CALIBRANT_DATA or data.
         image_size: The side in pixels to which image files are resized.
         features: Store the penultimate features.
+        views: Views of each image to average over, as in :class:`Predictor`.
         device: auto, cpu, cuda or mps.
         bar: Opens a progress bar.
 
@@ -278,12 +322,13 @@ def predict_model(
     Raises:
         NoDataError: The data set is missing.
         InvalidInputError: The model does not return logits for the classes of the data set.
-        UnknownNameError: There is no such data set, split, test or model.
+        UnknownNameError: There is no such data set, split, test, view or model.
     """
+    make_views(views)
     dataset = open_dataset(data, root, image_size=image_size)
     metadata = {"model": model} if isinstance(model, str) else {}
     loaded = import_model(model) if isinstance(model, str) else model
-    predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata)
+    predictor = Predictor(loaded, dataset, new_fabric(device), features, metadata=metadata, views=tuple(views))
     return _write(predictor, names, as_path("output", output), bar)
 
 
