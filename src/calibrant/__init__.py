@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         audits,
         calibrators,
         corruptions,
+        decisions,
         errors,
         estimates,
         losses,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
+    from calibrant.decisions import Threshold, certify, load_threshold
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -53,20 +55,24 @@ __all__ = [
     "Predictions",
     "Scorecard",
     "TemperatureScaling",
+    "Threshold",
     "audit",
     "audits",
     "calibrators",
+    "certify",
     "choose",
     "compare",
     "compare_calibrators",
     "corrupt",
     "corruptions",
     "cross_fit",
+    "decisions",
     "errors",
     "estimate",
     "estimates",
     "gibbs_distribution",
     "load_calibrator",
+    "load_threshold",
     "losses",
     "maxent",
     "metrics",
@@ -84,6 +90,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "decisions": "Threshold certify load_threshold",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

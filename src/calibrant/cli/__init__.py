@@ -12,6 +12,7 @@ import calibrant
 from calibrant._signals import exit_code
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
+from calibrant.cli.certify import certify
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
@@ -59,6 +60,7 @@ app = Program(
 for verb in (
     apply,
     audit,
+    certify,
     compare_calibrators,
     corrupt,
     estimate,

@@ -22,6 +22,14 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant audit test.parquet --fail-if 'ece > 0.05'": "fail a CI job",
         "calibrant audit test.parquet --metrics ece nll --json": "as JSON",
     },
+    "certify": {
+        "calibrant certify val.parquet --max-error 0.05 -o threshold.json": "which rows to accept",
+        "calibrant certify val.parquet --by hospital -o threshold.json": "a threshold for each hospital",
+        "calibrant certify val.parquet --costs 10 1 -o threshold.json": "an error costs ten times a review",
+        "calibrant certify --apply threshold.json new.parquet -o decided.parquet": "adds the column accepted",
+        "calibrant certify --check threshold.json test.parquet --reference val.parquet": "did the promise hold?",
+        "calibrant certify --adapt threshold.json new.parquet --calibrator set.json -o a.json": "under shift, a guess",
+    },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
         "calibrant compare-calibrators val.parquet test.parquet --calibrators spline": "one of them",
@@ -114,6 +122,7 @@ ALWAYS = {
 RESUMES = {130: "stopped by Ctrl-C; the same command resumes", 143: "stopped by SIGTERM; the same command resumes"}
 EXITS: dict[str, dict[int, str]] = {
     "audit": {3: "a condition of --fail-if holds"},
+    "certify": {3: "--check: a promise is broken"},
     "estimate": {3: "a condition of --fail-if holds"},
     "monitor": {3: "a condition of --fail-if holds"},
     "run": {1: "some runs failed; the same command retries them"} | RESUMES,
