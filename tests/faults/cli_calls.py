@@ -41,6 +41,7 @@ CALLS = {
     "--install-completion": "--shell bash -o out",
     "apply": "t.json y.parquet -o out",
     "audit": "x.parquet",
+    "certify": "x.parquet --max-error 0.4 -o out",
     "compare-calibrators": "x.parquet y.parquet --calibrators temperature",
     "corrupt": "photos fog 3 -o out",
     "data check": "digits",

@@ -23,12 +23,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant audit test.parquet --metrics ece nll --json": "as JSON",
     },
     "certify": {
-        "calibrant certify val.parquet --max-error 0.05 -o threshold.json": "which rows to accept",
-        "calibrant certify val.parquet --by hospital -o threshold.json": "a threshold for each hospital",
-        "calibrant certify val.parquet --costs 10 1 -o threshold.json": "an error costs ten times a review",
-        "calibrant certify --apply threshold.json new.parquet -o decided.parquet": "adds the column accepted",
-        "calibrant certify --check threshold.json test.parquet --reference val.parquet": "did the promise hold?",
-        "calibrant certify --adapt threshold.json new.parquet --calibrator set.json -o a.json": "under shift, a guess",
+        "calibrant certify val.parquet --max-error 0.05 -o t.json": "which rows to accept",
+        "calibrant certify val.parquet --by hospital -o t.json": "a threshold for each hospital",
+        "calibrant certify val.parquet --costs 10 1 -o t.json": "an error costs ten times a review",
+        "calibrant certify --apply t.json new.parquet -o decided.parquet": "adds the column accepted",
+        "calibrant certify --check t.json test.parquet --reference val.parquet": "did the promise hold?",
+        "calibrant certify --adapt t.json new.parquet --calibrator s.json -o a.json": "estimated under shift",
     },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_class_names, check_integer, repeated_name
+from calibrant._checks import check_class_names, check_integer, check_level, repeated_name
 from calibrant._files import check_output
 from calibrant._paths import first_line
 from calibrant._signatures import checked
@@ -58,6 +58,7 @@ class AcceptedRows:
         """The share of rows that are accepted."""
         return self.n_accepted / max(1, self.n_rows)
 
+    @checked
     def share_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Clopper and Pearson's interval of the share of rows that are accepted.
 
@@ -67,7 +68,7 @@ class AcceptedRows:
         Returns:
             The limits.
         """
-        return clopper_pearson(self.n_accepted, self.n_rows, level)
+        return clopper_pearson(self.n_accepted, self.n_rows, check_level(level))
 
 
 @final

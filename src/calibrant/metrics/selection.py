@@ -23,7 +23,8 @@ from calibrant.metrics.exact import clopper_pearson
 
 Int64Array = NDArray[np.int64]
 STEPS = 100  # ranks of the fixed sequence
-START_SHARE, START_ERRORS = 0.1, 2  # where it starts: a single error among few rows would end it
+START_SHARE = 0.1  # where it starts: among fewer rows, a single error more would often end it
+START_ERRORS = (2, 50)  # but not before a test that passes with two errors, nor behind one that passes with fifty
 COST_RANKS = 20
 SHARES = np.arange(1, 11) / 10  # of the rows, in the search for what more rows would allow
 
@@ -40,9 +41,9 @@ def least_rows(max_error: float, chance: float) -> int:
 def fixed_sequence(rows: Int64Array, errors: Int64Array, max_error: float, chance: float) -> int:
     """Fixed-sequence testing (learn then test, Angelopoulos et al. 2021) from the surest rows downwards.
 
-    It tests 100 ranks, from a tenth of the rows on, or from where two errors would pass if that is later; of fewer rows
-    still, from where none would. Every test has the whole chance; the first failure ends it. Ranks at which ties leave
-    too few rows to pass in any case are not tested.
+    It tests 100 ranks. The first is a tenth of the rows, but at least so many that two errors would pass, and at most
+    so many that fifty would; where there are too few rows for two, so many that none would. Every test has the whole
+    chance; the first failure ends it. Ranks at which ties leave too few rows to pass in any case are not tested.
 
     Args:
         rows: Number of rows of each distinct score, the surest first.
@@ -57,7 +58,8 @@ def fixed_sequence(rows: Int64Array, errors: Int64Array, max_error: float, chanc
     1
     """
     n, least = int(rows.sum()), least_rows(max_error, chance)
-    start = max(_rows_that_pass(START_ERRORS, max_error, chance), round(START_SHARE * n))
+    fewest, most = (_rows_that_pass(count, max_error, chance) for count in START_ERRORS)
+    start = max(fewest, min(round(START_SHARE * n), most))
     start = start if start <= n else least
     if start > n:
         return 0
