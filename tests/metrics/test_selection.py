@@ -150,8 +150,8 @@ def test_what_is_accepted_passes_its_test(sample: list[tuple[int, float]], max_e
         assert tail <= CHANCE * (1 + 1e-9)
 
 
-def slow_sequence(wrong: list[bool], max_error: float, chance: float) -> int:
-    """The number of rows that are accepted, of rows without ties."""
+def slow_sequence(scores: list[int], wrong: list[bool], max_error: float, chance: float) -> int:
+    """The number of rows that are accepted, of rows in order of their scores, the largest first."""
     n = len(wrong)
     least = next(m for m in range(1, 10**6) if (1 - max_error) ** m <= chance)
     two = next(m for m in range(3, 10**6) if binom.cdf(2, m, max_error) <= chance)
@@ -161,19 +161,28 @@ def slow_sequence(wrong: list[bool], max_error: float, chance: float) -> int:
     accepted = 0
     for step in range(100):
         rank = round(start + step * (n - start) / 99)
-        if start > n or binom.cdf(sum(wrong[:rank]), rank, max_error) > chance:
+        if rank > n:
             break
-        accepted = rank
+        above = [bad for score, bad in zip(scores, wrong, strict=True) if rank == n or score > scores[rank]]
+        if len(above) < least:
+            continue
+        if binom.cdf(sum(above), len(above), max_error) > chance:
+            break
+        accepted = len(above)
     return accepted
 
 
+@pytest.mark.parametrize("tied", [1, 7, 90])
 @pytest.mark.parametrize("n", [50, 60, 100, 237, 900, 3000])
-def test_the_fixed_sequence_is_what_it_says(n: int) -> None:
+def test_the_fixed_sequence_is_what_it_says(n: int, tied: int) -> None:
     random = np.random.default_rng(n)
-    for _ in range(20):
+    scores = -(np.arange(n) // tied)
+    rows = np.bincount(-scores)
+    for _ in range(10):
         wrong = random.random(n) < np.linspace(0, 0.3, n)
-        found = fixed_sequence(np.ones(n, np.int64), wrong.astype(np.int64), 0.05, CHANCE)
-        assert found == slow_sequence(wrong.tolist(), 0.05, CHANCE)
+        errors = np.bincount(-scores, weights=wrong).astype(np.int64)
+        found = fixed_sequence(rows, errors, 0.05, CHANCE)
+        assert rows[:found].sum() == slow_sequence(scores.tolist(), wrong.tolist(), 0.05, CHANCE)
 
 
 @pytest.mark.parametrize("method", SELECTORS)

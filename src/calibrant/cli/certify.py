@@ -239,5 +239,5 @@ def _save(found: Any, output: File, as_json: bool) -> None:
 def _print_words(words: list[str]) -> None:
     from rich.console import Console
 
-    Console(soft_wrap=False).print("\n".join(words), markup=False, highlight=False)
+    Console(soft_wrap=False).print("\n".join(map(printable, words)), markup=False, highlight=False)
     print()

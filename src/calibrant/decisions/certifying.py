@@ -39,14 +39,14 @@ def certify(
 
     With ``by``, each group has a threshold of its own, and the promise holds for all of them at once: the chance of a
     false one, 1 − confidence, is divided by the number of groups that have enough rows. The promise is for new rows
-    drawn as those of validation were, independently of each other. Where a rank must be tested after another
-    (`SELECTORS`), it assumes that surer rows are not wrong more often. Choose the method before you see its result.
+    drawn as those of validation were, independently of each other. Both methods also assume that surer rows are not
+    wrong more often; costs need no such assumption. Choose the method before you see its result.
 
     Args:
         validation: Labelled rows that neither the model nor its calibrator was fitted on. Rows count alike: there are
             no weights, and rows of one patient or camera are not independent.
         max_error: The largest error of accepted rows, by default 0.05.
-        confidence: The probability of validation rows for which the promise holds.
+        confidence: The probability, over draws of validation, that the promise holds.
         by: A column, each of whose values has its own threshold.
         score: "confidence"; "margin", the difference of the two largest probabilities; "entropy", the negative one; or
             a column of numbers, larger where the prediction is surer.
