@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         calibrators,
         corruptions,
         ensembles,
+        decisions,
         errors,
         estimates,
         losses,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
     from calibrant.ensembles import average
+    from calibrant.decisions import Threshold, certify, load_threshold
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -60,10 +62,12 @@ __all__ = [
     "Predictions",
     "Scorecard",
     "TemperatureScaling",
+    "Threshold",
     "audit",
     "audits",
     "average",
     "calibrators",
+    "certify",
     "choose",
     "compare",
     "compare_calibrators",
@@ -74,11 +78,13 @@ __all__ = [
     "decompose",
     "detection",
     "ensembles",
+    "decisions",
     "errors",
     "estimate",
     "estimates",
     "gibbs_distribution",
     "load_calibrator",
+    "load_threshold",
     "losses",
     "maxent",
     "metrics",
@@ -99,6 +105,7 @@ _HOMES = {
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit decompose load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
         "ensembles": "average",
+        "decisions": "Threshold certify load_threshold",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

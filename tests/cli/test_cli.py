@@ -118,6 +118,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "apply": ("t.json -o x.parquet", "give at least one file, folder or glob of predictions"),
     "audit": ("no.parquet", "there is no file no.parquet"),
     "average": ("a.parquet -o x.parquet", "give at least two files, folders or globs of predictions"),
+    "certify": ("no.parquet -o t.json", "there is no file no.parquet"),
     "compare-calibrators": ("no.parquet no.parquet", "there is no file no.parquet"),
     "corrupt": ("photos fog 2.5", "'2.5' is not a whole number"),
     "data": ("fetsh cifar10", 'Did you mean "fetch"'),

@@ -15,6 +15,7 @@ from calibrant.audits import audit
 from calibrant.calibrators import TemperatureScaling
 from calibrant.corruptions.folders import corrupt_folder
 from calibrant.corruptions.sheet import save_sheet
+from calibrant.decisions import certify
 from calibrant.errors import InvalidInputError
 from calibrant.experiments import run_experiment
 from calibrant.predictions import Predictions
@@ -41,6 +42,12 @@ REFUSED = {
     "apply t.json y.parquet --features calibrated.parquet -o calibrated.parquet": "it is an input",
     "apply t.json y.parquet -o t.json": "t.json must not be written: it is an input",
     "apply t.json y.parquet -o /dev/null": "must not be a device or a pipe",
+    "certify x.parquet -o x.parquet": "x.parquet must not be written: it is an input",
+    "certify x.parquet -o t.json": "t.json exists and is not a threshold",
+    "certify --apply threshold.json y.parquet -o y.parquet": "y.parquet must not be written: it is an input",
+    "certify --apply threshold.json y.parquet -o x.parquet": "x.parquet exists, and is of another kind",
+    "certify --apply threshold.json y.parquet -o threshold.json": "threshold.json must not be written: it is an input",
+    "certify --adapt threshold.json y.parquet --calibrator t.json -o threshold.json": "it is an input",
     "audit x.parquet --report notes.html": "notes.html exists and is not an HTML page",
     "detect x.parquet y.parquet --scores y.parquet": "y.parquet must not be written: it is an input",
     "detect x.parquet y.parquet --scores table.parquet": "table.parquet exists, and is of another kind",
@@ -81,6 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     example().save("same.parquet")
     Path("link.parquet").symlink_to("y.parquet")
     TemperatureScaling.fit(example()).save("t.json")
+    certify(example()).save("threshold.json")
     pq.write_table(pa.table({"name": ["mine"]}), "table.parquet")
     TemperatureScaling.fit(example()).calibrate(example(1)).save("calibrated.parquet")
     Path("settings.json").write_text('{"data": "digits"}')

@@ -42,6 +42,7 @@ CALLS = {
     "apply": "t.json y.parquet -o out",
     "audit": "x.parquet",
     "average": "x.parquet same.parquet -o out",
+    "certify": "x.parquet --max-error 0.4 -o out",
     "compare-calibrators": "x.parquet y.parquet --calibrators temperature",
     "corrupt": "photos fog 3 -o out",
     "data check": "digits",

@@ -70,6 +70,10 @@ RECORDS = {
     *(f"metrics.{name}" for name in ("Scorecard", "Groups", "Difference", "Metric", "Quantity", "BrierDecomposition")),
     *(
         "calibrators.ClassProportions",
+        "decisions.AcceptedRows",
+        "decisions.CheckedRows",
+        "decisions.Threshold",
+        "decisions.ThresholdCheck",
         "estimates.ShiftTest",
         "estimates.Estimate",
         "estimates.Estimator",
@@ -91,6 +95,7 @@ _HOOKS = (
     r"models\.\w+\.(embed|forward)",
     r"calibrators\.Calibrator\.(from_parameters|from_record|fit)",
     r"estimates\.Estimator\.from_record",
+    r"decisions\.Threshold\.(decide|accepts)",  # of rows that ``threshold(predictions)`` has checked
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
@@ -153,6 +158,7 @@ def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
     found |= _monitors() | _ood()
     found |= {**_monitors(), **_ensembles()}
+    found |= _monitors() | _decisions()
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -334,6 +340,31 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found
+
+
+def _decisions() -> dict[str, ValidCall]:
+    rows, test = _rows(), _rows(1)
+    threshold = cb.certify(rows, 0.4)
+    threshold.save(_folder() / "threshold.json")
+    certified = {"by": "site", "score": "confidence", "target_class": 1, "method": "sgr"}
+    return {
+        **_of("decisions.certify", validation=rows, max_error=0.4, confidence=0.8, **certified),
+        **_of("decisions.load_threshold", path=_folder() / "threshold.json"),
+        **_of("decisions.check_threshold", threshold=threshold, tests={"a": test}, by="site", reference=rows),
+        **_of(
+            "decisions.adapt_threshold", threshold=threshold, target=test, calibrator=cb.TemperatureScaling.fit(rows)
+        ),
+        **_of(
+            "decisions.apply_threshold",
+            threshold=threshold,
+            scan=Predictions.scan(_folder() / "rows.parquet"),
+            output="out.parquet",
+            allow_same_rows=True,
+        ),
+        "decisions.Threshold.__call__": ValidCall(threshold, {"predictions": test}),
+        "decisions.Threshold.save": ValidCall(threshold.save, {"path": "out.json"}),
+        "decisions.AcceptedRows.share_interval": ValidCall(threshold.groups["overall"].share_interval, {"level": 0.8}),
+    }
 
 
 def _estimates() -> dict[str, ValidCall]:

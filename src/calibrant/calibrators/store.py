@@ -62,7 +62,9 @@ def _decode(name: str, value: Any, hint: Any) -> Any:
     if kind is Tensor:
         return _tensor(name, value)
     if kind is float:
-        if value != "inf" and (isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)):
+        if value not in ("inf", "-inf") and (
+            isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)
+        ):
             raise InvalidInputError(f"{name} must be a number, got {value!r}")
         return float(value)
     if isinstance(kind, type) and is_dataclass(kind):

@@ -13,6 +13,7 @@ from calibrant._signals import exit_code
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.average import average
+from calibrant.cli.certify import certify
 from calibrant.cli.compare import compare_calibrators
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
@@ -62,6 +63,7 @@ for verb in (
     apply,
     audit,
     average,
+    certify,
     compare_calibrators,
     corrupt,
     detect,

@@ -27,6 +27,13 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant average a.parquet b.parquet --id order_id -o ensemble.parquet": "rows in another order",
         "calibrant average a.parquet b.parquet --calibrators a.json b.json -o e.parquet": "calibrated before",
         "calibrant average a.parquet b.parquet --compare-calibrator temperature": "before, after, or both?",
+    "certify": {
+        "calibrant certify val.parquet --max-error 0.05 -o t.json": "which rows to accept",
+        "calibrant certify val.parquet --by hospital -o t.json": "a threshold for each hospital",
+        "calibrant certify val.parquet --costs 10 1 -o t.json": "an error costs ten times a review",
+        "calibrant certify --apply t.json new.parquet -o decided.parquet": "adds the column accepted",
+        "calibrant certify --check t.json test.parquet --reference val.parquet": "did the promise hold?",
+        "calibrant certify --adapt t.json new.parquet --calibrator s.json -o a.json": "estimated under shift",
     },
     "compare-calibrators": {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
@@ -128,6 +135,7 @@ ALWAYS = {
 RESUMES = {130: "stopped by Ctrl-C; the same command resumes", 143: "stopped by SIGTERM; the same command resumes"}
 EXITS: dict[str, dict[int, str]] = {
     "audit": {3: "a condition of --fail-if holds"},
+    "certify": {3: "--check: a promise is broken"},
     "estimate": {3: "a condition of --fail-if holds"},
     "monitor": {3: "a condition of --fail-if holds"},
     "run": {1: "some runs failed; the same command retries them"} | RESUMES,
