@@ -11,8 +11,8 @@ if TYPE_CHECKING:
         audits,
         calibrators,
         corruptions,
-        ensembles,
         decisions,
+        ensembles,
         errors,
         estimates,
         losses,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
-    from calibrant.ensembles import average
     from calibrant.decisions import Threshold, certify, load_threshold
+    from calibrant.ensembles import average
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -75,10 +75,10 @@ __all__ = [
     "corrupt",
     "corruptions",
     "cross_fit",
+    "decisions",
     "decompose",
     "detection",
     "ensembles",
-    "decisions",
     "errors",
     "estimate",
     "estimates",
@@ -104,8 +104,8 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit decompose load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
-        "ensembles": "average",
         "decisions": "Threshold certify load_threshold",
+        "ensembles": "average",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

@@ -156,9 +156,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= _monitors() | _ood()
-    found |= {**_monitors(), **_ensembles()}
-    found |= _monitors() | _decisions()
+    found |= {**_monitors(), **_ood(), **_ensembles(), **_decisions()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
