@@ -397,12 +397,16 @@ def _ood() -> dict[str, ValidCall]:
         **_of("ood.compare_ood_scores", methods=["energy"], progress=print, **pair),
         **_of("ood.Detection.of", inside=[0.1, 0.2], outside=[0.3], method="mine", level=0.9),
         "ood.DetectionComparison.save_scores": ValidCall(found.save_scores, {"path": "scores.parquet"}),
+    }
+
+
 def _ensembles() -> dict[str, ValidCall]:
     columns = {"id": range(40), "patient": [i // 4 for i in range(40)]}
     rows = Predictions.from_logits(_validation(seed=3).logits[:40], _validation(seed=3).labels[:40], columns=columns)
     named = [rows, rows]
     calibrators = [cb.TemperatureScaling.fit(_validation(seed=seed)) for seed in (1, 2)]
     given = {"members": named, "calibrators": calibrators, "id": "id"}
+    return {
         "ensembles.average": ValidCall(cb.average, given, ordered=("members",)),
         "ensembles.save_average": ValidCall(
             cb.ensembles.save_average, {**given, "output": "out.parquet"}, ("progress",), ordered=("members",)

@@ -27,6 +27,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant average a.parquet b.parquet --id order_id -o ensemble.parquet": "rows in another order",
         "calibrant average a.parquet b.parquet --calibrators a.json b.json -o e.parquet": "calibrated before",
         "calibrant average a.parquet b.parquet --compare-calibrator temperature": "before, after, or both?",
+    },
     "certify": {
         "calibrant certify val.parquet --max-error 0.05 -o t.json": "which rows to accept",
         "calibrant certify val.parquet --by hospital -o t.json": "a threshold for each hospital",
