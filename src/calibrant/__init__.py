@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         audits,
         calibrators,
         corruptions,
+        decisions,
         errors,
         estimates,
         losses,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
+    from calibrant.decisions import SET_METHODS, ConformalSets, score_sets
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
     from calibrant.maxent import gibbs_distribution, solve
@@ -44,7 +46,9 @@ __all__ = [
     "ESTIMATORS",
     "LOSSES",
     "METRICS",
+    "SET_METHODS",
     "Audit",
+    "ConformalSets",
     "CorruptedDataset",
     "Estimate",
     "Gate",
@@ -62,6 +66,7 @@ __all__ = [
     "corrupt",
     "corruptions",
     "cross_fit",
+    "decisions",
     "errors",
     "estimate",
     "estimates",
@@ -75,6 +80,7 @@ __all__ = [
     "predictions",
     "score",
     "score_multilabel",
+    "score_sets",
     "solve",
 ]
 
@@ -84,6 +90,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
+        "decisions": "SET_METHODS ConformalSets score_sets",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",
         "maxent": "gibbs_distribution solve",

@@ -1,0 +1,16 @@
+"""Decisions: what may be done with predictions, with a promise that is stated and can be checked."""
+
+from calibrant.decisions.prediction_sets import ConformalSets
+from calibrant.decisions.set_methods import SET_METHODS, ConformityScore, SetMethod
+from calibrant.decisions.set_scores import PartScores, SetGate, SetScores, score_sets
+
+__all__ = [
+    "SET_METHODS",
+    "ConformalSets",
+    "ConformityScore",
+    "PartScores",
+    "SetGate",
+    "SetMethod",
+    "SetScores",
+    "score_sets",
+]
