@@ -71,6 +71,11 @@ RECORDS = {
         "estimates.Estimate",
         "estimates.Estimator",
         "estimates.Quantity",
+        "decisions.ConformalSets",
+        "decisions.PartScores",
+        "decisions.Promise",
+        "decisions.SetMethod",
+        "decisions.SetScores",
     ),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
@@ -86,6 +91,8 @@ _HOOKS = (
     r"models\.\w+\.(embed|forward)",
     r"calibrators\.Calibrator\.(from_parameters|from_record|fit)",
     r"estimates\.Estimator\.from_record",
+    r"decisions\.ConformityScore\.\w+",
+    r"decisions\.Promise\.\w+",
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
@@ -146,7 +153,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= _monitors()
+    found |= _monitors() | _sets()
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -323,6 +330,25 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.SetTemperature.adapt": ValidCall(sets.adapt, {"target": test}),
     }
     return found
+
+
+def _sets() -> dict[str, ValidCall]:
+    rows, test = _validation(), _validation(seed=2)
+    sets = cb.ConformalSets.fit(rows, coverage=0.8)
+    sets.save(_folder() / "sets.json")
+    found = cb.score_sets(sets(test))
+    options = {"method": "raps", "coverage": 0.8, "randomized": True, "seed": 1, "penalty": 0.1, "k_reg": 2}
+    return {
+        **_of("decisions.ConformalSets.fit", validation=rows, **options),
+        **_of("decisions.ConformalSets.load", path=_folder() / "sets.json"),
+        **_of("decisions.ConformityScore", method="raps", randomized=True, seed=1, penalty=0.1, k_reg=2),
+        **_of("decisions.SetGate", metric="coverage", operator="<", limit=0.8),
+        **_of("decisions.score_sets", predictions=sets(test), level=0.9),
+        "decisions.ConformalSets.__call__": ValidCall(sets.__call__, {"predictions": test, "allow_same_rows": False}),
+        "decisions.ConformalSets.add_sets": ValidCall(sets.add_sets, {"predictions": test}),
+        "decisions.ConformalSets.save": ValidCall(sets.save, {"path": "sets_out.json"}),
+        "decisions.SetScores.failed": ValidCall(found.failed, {"gates": ["coverage < 0.8"]}),
+    }
 
 
 def _estimates() -> dict[str, ValidCall]:

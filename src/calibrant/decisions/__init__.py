@@ -2,13 +2,14 @@
 
 from calibrant.decisions.prediction_sets import ConformalSets
 from calibrant.decisions.set_methods import SET_METHODS, ConformityScore, SetMethod
-from calibrant.decisions.set_scores import PartScores, SetGate, SetScores, score_sets
+from calibrant.decisions.set_scores import PartScores, Promise, SetGate, SetScores, score_sets
 
 __all__ = [
     "SET_METHODS",
     "ConformalSets",
     "ConformityScore",
     "PartScores",
+    "Promise",
     "SetGate",
     "SetMethod",
     "SetScores",

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, final
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from calibrant._checks import check_class_names, check_integer, check_number
 from calibrant._paths import first_line
 from calibrant._signatures import checked
+from calibrant.calibrators.apply import write_batches
 from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.checks import check_increasing, check_same_classes, check_shape
 from calibrant.calibrators.importance import (
@@ -30,6 +32,7 @@ from calibrant.decisions.set_methods import ConformityScore, SetModule
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 
 KIND = "conformal_predictor"  # of the JSON file
 COLUMN = "prediction_set"
@@ -231,8 +234,13 @@ class ConformalSets:
         columns = predictions.columns
         columns = columns.append_column(COLUMN, column) if columns.num_columns else pa.table({COLUMN: column})
         record = {"method": self.score.method, "coverage": self.coverage, "by": self.by}
-        record |= {"weighted": self.weighted is not None, "fitted_on": self.rows.fingerprint}
+        record |= {"effective_rows": self.effective_rows, "fitted_on": self.rows.fingerprint}
         return replace(predictions, columns=columns, metadata={**predictions.metadata, KEY: record})
+
+    @property
+    def effective_rows(self) -> float:
+        """The number of validation rows, less if they are weighted."""
+        return float(self.n_rows) if self.weighted is None else self.weighted.effective_rows
 
     def _lists(self, predictions: Predictions) -> list[pa.ListArray]:
         limits, found = self._row_thresholds(predictions), []
@@ -316,7 +324,7 @@ class ConformalSets:
         found |= {"coverage": self.coverage, "by": self.by, "n_rows": self.n_rows, "n_classes": self.n_classes}
         found |= {"calibrators": list(self.calibrators), "fingerprint": self.rows.fingerprint}
         if self.weighted is not None:
-            return found | {"effective_rows": self.weighted.effective_rows}
+            return found | {"effective_rows": self.effective_rows}
         names = self.groups or (self.class_names or tuple(map(str, range(self.n_classes))))
         values = self.thresholds.tolist()
         return found | {"thresholds": values[0] if self.by is None else dict(zip(names, values, strict=True))}
@@ -325,6 +333,28 @@ class ConformalSets:
         shown = [self.score.method, f"coverage={self.coverage:g}", f"{self.n_rows:,} rows"]
         shown += [f"by={self.by!r}"] if self.by else ["weighted"] if self.weighted else []
         return f"ConformalSets({', '.join(shown)})"
+
+
+def write_sets(
+    sets: ConformalSets,
+    scan: Scan,
+    output: str | os.PathLike[str],
+    *,
+    allow_same_rows: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> int:
+    """Add sets to the rows of a scan, batch by batch, and write them to one Parquet file; the number of rows.
+
+    Raises: InvalidInputError as for a call, and where the output is an input or a file that this did not write.
+    """
+    return write_batches(
+        lambda batch, _: sets.add_sets(batch),
+        scan,
+        output,
+        key=KEY,
+        fitted_on=None if allow_same_rows else sets.rows,
+        progress=progress,
+    )
 
 
 def check_coverage(coverage: float) -> float:

@@ -1,5 +1,6 @@
 """Scores of prediction sets: coverage with exact intervals, by size, class and group; sums that merge by addition."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.special import bdtr, betaincinv
 
 from calibrant._arrays import UNKNOWN, first_null
 from calibrant._checks import check_all_labelled, check_level
@@ -22,6 +24,7 @@ from calibrant.metrics.scoring import batches_of
 from calibrant.predictions import Predictions
 
 GATED = ("coverage", "mean_size", "empty", "single", "worst_class", "worst_group")
+N_LIKELY = 2000  # coverages of equal probability, in place of an integral over their distribution
 Counts: TypeAlias = NDArray[np.int64]
 K = TypeVar("K")
 
@@ -30,6 +33,36 @@ class SetGate(Gate):
     """A condition such as ``coverage < 0.88`` on scores of prediction sets."""
 
     names: ClassVar[Collection[str]] = GATED
+
+
+class Promise(NamedTuple):
+    """For which coverage sets were made, from how many rows.
+
+    Attributes:
+        coverage: The coverage.
+        effective_rows: The number of rows of the fit, less if they were weighted.
+    """
+
+    coverage: float
+    effective_rows: float
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Self | None:
+        """From the metadata of predictions; None if they have none."""
+        record = metadata.get(KEY)
+        values = [record.get(name) for name in cls._fields] if isinstance(record, dict) else []
+        coverage, rows = (value if isinstance(value, float) else 0.0 for value in values or (0.0, 0.0))
+        return cls(coverage, rows) if 0 < coverage < 1 <= rows < math.inf else None
+
+    def p_value(self, found: "SetScores") -> float:
+        """The probability that as few sets hold the label, if the rows are like those of the fit.
+
+        The coverage of sets that were fitted to n rows is itself random, of the distribution Beta(r, n + 1 − r) with
+        r = (n + 1) · coverage (Vovk 2012). This is exact for scores without ties and thresholds that all rows share.
+        """
+        r = (self.effective_rows + 1) * self.coverage
+        likely = betaincinv(r, self.effective_rows + 1 - r, (np.arange(N_LIKELY) + 0.5) / N_LIKELY)
+        return float(bdtr(int(found.sizes[1].sum()), found.n_rows, likely).mean())
 
 
 class PartScores(NamedTuple):
@@ -58,7 +91,7 @@ class SetScores:
         sizes: (2, k + 1), the number of rows, and of those whose set holds the label, by the size of the set.
         classes: (3, k), the same by label, and the total size of the sets.
         level: The level of the intervals; those of groups, of classes and of sizes hold together (Bonferroni).
-        promised: The coverage for which the sets were made, if the metadata of all rows say so.
+        promise: The coverage for which the sets were made, if the metadata of all rows say so.
         class_names: The names of the classes.
         by: The column of the groups.
         groups: The scores of each group, by the value of the column.
@@ -67,7 +100,7 @@ class SetScores:
     sizes: Counts
     classes: Counts
     level: float
-    promised: float | None = None
+    promise: Promise | None = None
     class_names: tuple[str, ...] | None = None
     by: str | None = None
     groups: Mapping[str, "SetScores"] = field(default_factory=dict)
@@ -163,8 +196,9 @@ class SetScores:
         """
         worst = {"worst_class": self.worst_class, "worst_group": self.worst_group}
         return {
-            **{name: getattr(self, name) for name in ("n_rows", "level", "promised", "mean_size", "empty", "single")},
+            **{name: getattr(self, name) for name in ("n_rows", "level", "mean_size", "empty", "single")},
             "coverage": self.coverage._asdict(),
+            "promise": self.promise and {**self.promise._asdict(), "p_value": self.promise.p_value(self)},
             **{name: pair and {"name": pair[0], **pair[1]._asdict()} for name, pair in worst.items()},
             "by_size": {str(size): part.to_dict() for size, part in self.by_size.items()},
             "by_class": {name: part.to_dict() for name, part in self.by_class.items()},
@@ -181,7 +215,7 @@ class SetScores:
             self,
             sizes=self.sizes + other.sizes,
             classes=self.classes + other.classes,
-            promised=self.promised if self.promised == other.promised else None,
+            promise=self.promise if self.promise == other.promise else None,
             class_names=self.class_names or other.class_names,
             groups=groups,
         )
@@ -234,12 +268,11 @@ def batch_scores(batch: Predictions, by: str | None, column: str, level: float) 
     """The scores of at least one row, and of its groups."""
     check_all_labelled(batch.labels == UNKNOWN)
     labels, sizes, held = batch.labels.numpy(), *check_sets(batch, column)
-    made = batch.metadata.get(KEY) if column == COLUMN else None
-    promised = made.get("coverage") if isinstance(made, dict) else None
+    promise = Promise.of(batch.metadata) if column == COLUMN else None
 
     def scores(rows: Counts | slice) -> SetScores:
         parts, k = (labels[rows], sizes[rows], held[rows]), batch.n_classes
-        return SetScores(*count_sets(*parts, k), level, promised, batch.class_names)
+        return SetScores(*count_sets(*parts, k), level, promise, batch.class_names)
 
     if by is None:
         return scores(slice(None))
