@@ -93,6 +93,7 @@ _HOOKS = (
     r"estimates\.Estimator\.from_record",
     r"decisions\.ConformityScore\.\w+",
     r"decisions\.Promise\.\w+",
+    r"decisions\.SetScores\.__add__",  # of batches, which score_sets checks
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",

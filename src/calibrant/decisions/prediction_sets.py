@@ -372,7 +372,7 @@ def min_rows(coverage: float) -> int:
 
 
 def conformal_quantile(scores: Tensor, coverage: float) -> float:
-    r"""The :math:`\lceil (n + 1) c \rceil`-th smallest of n scores: a new one is at most that with a probability ≥ c.
+    """The ⌈(n + 1) c⌉-th smallest of n scores: a new one is at most that with a probability ≥ c.
 
     >>> conformal_quantile(torch.arange(1.0, 100.0), 0.55)  # 0.55 · 100 is a little more than 55 in floating point
     55.0

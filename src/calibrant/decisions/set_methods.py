@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant._arrays import as_float32, blocks, uniforms
 from calibrant._checks import check_integer, check_number
 from calibrant._names import check_choice
+from calibrant._signatures import checked
 from calibrant.calibrators.modules import BufferModule
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
@@ -68,6 +69,7 @@ SET_METHODS = {
 }
 
 
+@checked
 @dataclass(frozen=True)
 class ConformityScore:
     """A method with its options; a function of the logits of a row in float32, as files hold them.
@@ -100,8 +102,10 @@ class ConformityScore:
             if getattr(self, name) is not None and not chosen.has_penalty:
                 option = name.replace("_", "-")
                 raise InvalidInputError(f"{name} (--{option}) is for raps, not for {self.method}")
-        check_number("penalty", self.penalty or 0.0, minimum=0.0, maximum=1e6)
-        check_integer("k_reg", self.k_reg or 0, 0)
+        if self.penalty is not None:
+            check_number("penalty", self.penalty, minimum=0.0, maximum=1e6)
+        if self.k_reg is not None:
+            check_integer("k_reg", self.k_reg, 0)
 
     @classmethod
     def of(

@@ -141,7 +141,7 @@ class SetScores:
 
     def _parts(self, names: Sequence[K], counts: Counts) -> dict[K, PartScores]:
         found = {name: part.tolist() for name, part in zip(names, counts.T, strict=True) if part[0]}
-        level = self.joint_level(len(found))
+        level = joint_level(self.level, len(found))
         return {name: PartScores(n, share(held, n, level), total / n) for name, (n, held, total) in found.items()}
 
     @property
@@ -153,10 +153,6 @@ class SetScores:
     def worst_group(self) -> tuple[str, Quantity] | None:
         """The group of the least coverage; None without groups."""
         return least({name: group.coverage for name, group in self.groups.items()}) if self.groups else None
-
-    def joint_level(self, n: int) -> float:
-        """The level of each of n intervals that hold together with at least the level."""
-        return 1 - (1 - self.level) / max(1, n)
 
     @property
     def gated(self) -> dict[str, float | None]:
@@ -260,7 +256,7 @@ def score_sets(
     if total is None:
         raise InvalidInputError("predictions must have at least one row")
     check_group_count(by or "", len(total.groups), total.sizes.size)
-    joint = total.joint_level(len(total.groups))
+    joint = joint_level(level, len(total.groups))
     return replace(total, groups={name: replace(group, level=joint) for name, group in sorted(total.groups.items())})
 
 
@@ -313,6 +309,11 @@ def check_sets(batch: Predictions, column: str) -> tuple[Counts, NDArray[np.bool
         raise InvalidInputError(f"column {column!r} must have distinct classes, got {label} twice at row {where}")
     hits = row[values.to_numpy() == batch.labels.numpy()[row]]
     return sizes.astype(np.int64), np.bincount(hits, minlength=len(sizes)) > 0
+
+
+def joint_level(level: float, n: int) -> float:
+    """The level of each of n intervals that hold together with at least this level."""
+    return 1 - (1 - level) / max(1, n)
 
 
 def share(part: float, whole: float, level: float) -> Quantity:
