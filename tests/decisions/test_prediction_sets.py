@@ -239,6 +239,7 @@ def test_sets_of_rows_do_not_depend_on_the_others_and_are_the_same_after_a_file(
     double = replace(test, logits=test.logits.double())
     assert sets_of(sets(double)) == sets_of(found)
     assert sets_of(sets(test[:0])) == []
+    assert sets_of(sets(replace(test, labels=torch.full_like(test.labels, -1)))) == sets_of(found)
     other = replace(sets, score=replace(sets.score, seed=99))
     assert (sets_of(other(test)) == sets_of(found)) == (not sets.score.randomized)
 
