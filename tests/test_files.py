@@ -99,6 +99,7 @@ def test_a_file_is_replaced_by_one_of_its_kind(tmp_path: Path) -> None:
         "a Vega-Lite specification": b'{\n "$schema": "https://vega.github.io',
         "an estimator": b'{"calibrant_estimator": 1',
         "a threshold": b'{"calibrant_threshold": 1',
+        "a conformal predictor": b'{"calibrant_conformal_predictor": 1',
         "a monitor": b'{"calibrant_monitor": 1',
         "a metrics file": b"# HELP calibrant_rows ",
         "a JSON schema": b'{\n  "$defs": {',

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         load_calibrator,
     )
     from calibrant.corruptions import CORRUPTIONS, CorruptedDataset, corrupt
-    from calibrant.decisions import Threshold, certify, load_threshold
+    from calibrant.decisions import SET_METHODS, ConformalSets, Threshold, certify, load_threshold, score_sets
     from calibrant.ensembles import average
     from calibrant.estimates import ESTIMATORS, Estimate, estimate
     from calibrant.losses import LOSSES, MaxEntLoss
@@ -52,7 +52,9 @@ __all__ = [
     "LOSSES",
     "METRICS",
     "OOD_SCORES",
+    "SET_METHODS",
     "Audit",
+    "ConformalSets",
     "CorruptedDataset",
     "Detection",
     "Estimate",
@@ -95,6 +97,7 @@ __all__ = [
     "predictions",
     "score",
     "score_multilabel",
+    "score_sets",
     "solve",
 ]
 
@@ -104,7 +107,7 @@ _HOMES = {
         "audits": "Audit Gate audit",
         "calibrators": "CALIBRATORS TemperatureScaling choose compare_calibrators cross_fit decompose load_calibrator",
         "corruptions": "CORRUPTIONS CorruptedDataset corrupt",
-        "decisions": "Threshold certify load_threshold",
+        "decisions": "SET_METHODS ConformalSets Threshold certify load_threshold score_sets",
         "ensembles": "average",
         "estimates": "ESTIMATORS Estimate estimate",
         "losses": "LOSSES MaxEntLoss",

@@ -235,6 +235,12 @@ def _splitmix64(x: Hashes) -> Hashes:
     return x ^ (x >> np.uint64(31))
 
 
+def uniforms(hashes: Hashes, seed: int) -> Tensor:
+    """(n,) float64 in [0, 1), a pseudo-random function of each hash and the seed."""
+    bits = _splitmix64(hashes ^ _splitmix64(np.array([seed], dtype=np.uint64)))
+    return torch.from_numpy((bits >> np.uint64(11)) * 2.0**-53)
+
+
 def python_values(name: str, column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column; InvalidInputError where it has a year or time zone that Python lacks."""
     try:

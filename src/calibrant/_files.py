@@ -36,6 +36,7 @@ KINDS = {
     "a calibrator": rb'\{\s*"calibrant_calibrator"',
     "an estimator": rb'\{\s*"calibrant_estimator"',
     "a threshold": rb'\{\s*"calibrant_threshold"',
+    "a conformal predictor": rb'\{\s*"calibrant_conformal_predictor"',
     "an HTML page of calibrant": rb'<!DOCTYPE html>[^{}]{0,60}<meta name="generator" content="calibrant">',
     "an SVG image": rb"<svg|<\?xml",
     "a PNG image of calibrant": rb"(?s)\x89PNG\r\n.{31}tEXtSoftware\0calibrant",

@@ -28,6 +28,7 @@ from PIL import Image
 
 from calibrant import cli
 from calibrant.calibrators import TemperatureScaling
+from calibrant.decisions import ConformalSets
 from faults.trial import Trial
 from made.folder import write_folder
 from made.predictions import example
@@ -58,6 +59,9 @@ CALLS = {
     "report": "experiment",
     "run": "sweep.toml -o out --dry-run",
     "schema": "-o out",
+    "sets apply": "sets.json y.parquet -o out",
+    "sets check": "sets.parquet",
+    "sets fit": "x.parquet -o out",
     "solve": "--prior prior.json",
     "table": "experiment -o out.csv",
     "train": f"{TINY} -o out",
@@ -214,6 +218,9 @@ def _inputs() -> Path:
     example().save(folder / "same.parquet")
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "other.parquet")
     TemperatureScaling.fit(example()).save(folder / "t.json")
+    sets = ConformalSets.fit(example())
+    sets.save(folder / "sets.json")
+    sets(example(1)).save(folder / "sets.parquet")
     (folder / "prior.json").write_text("[0.2, 0.8]")
     (folder / "notes.txt").write_text("my notes\n")
     (folder / "sweep.toml").write_text('[settings]\ndata = "digits"\nmodel = "mlp"\n[[grid]]\nloss = "focal"\n')

@@ -79,6 +79,11 @@ RECORDS = {
         "estimates.Estimator",
         "estimates.Quantity",
         "ensembles.OrderScore",
+        "decisions.ConformalSets",
+        "decisions.PartScores",
+        "decisions.Promise",
+        "decisions.SetMethod",
+        "decisions.SetScores",
     ),
     *("ood.OodScore", "ood.DetectionComparison", "ood.Detection"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
@@ -96,6 +101,9 @@ _HOOKS = (
     r"calibrators\.Calibrator\.(from_parameters|from_record|fit)",
     r"estimates\.Estimator\.from_record",
     r"decisions\.Threshold\.(decide|accepts)",  # of rows that ``threshold(predictions)`` has checked
+    r"decisions\.ConformityScore\.\w+",
+    r"decisions\.Promise\.\w+",
+    r"decisions\.SetScores\.__add__",  # of batches, which score_sets checks
     r"corruptions\.(Draws|Corruption)(\.\w+)?",
     r"(experiments\.folder\.ExperimentFolder|runs\.RunFolder)\.\w+",
     r"scan\.Scan\.read_part",
@@ -156,7 +164,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= {**_monitors(), **_ood(), **_ensembles(), **_decisions()}
+    found |= {**_monitors(), **_ood(), **_ensembles(), **_decisions(), **_sets()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -362,6 +370,25 @@ def _decisions() -> dict[str, ValidCall]:
         "decisions.Threshold.__call__": ValidCall(threshold, {"predictions": test}),
         "decisions.Threshold.save": ValidCall(threshold.save, {"path": "out.json"}),
         "decisions.AcceptedRows.share_interval": ValidCall(threshold.groups["overall"].share_interval, {"level": 0.8}),
+    }
+
+
+def _sets() -> dict[str, ValidCall]:
+    rows, test = _validation(), _validation(seed=2)
+    sets = cb.ConformalSets.fit(rows, coverage=0.8)
+    sets.save(_folder() / "sets.json")
+    found = cb.score_sets(sets(test))
+    options = {"method": "raps", "coverage": 0.8, "randomized": True, "seed": 1, "penalty": 0.1, "k_reg": 2}
+    return {
+        **_of("decisions.ConformalSets.fit", validation=rows, **options),
+        **_of("decisions.ConformalSets.load", path=_folder() / "sets.json"),
+        **_of("decisions.ConformityScore", method="raps", randomized=True, seed=1, penalty=0.1, k_reg=2),
+        **_of("decisions.SetGate", metric="coverage", operator="<", limit=0.8),
+        **_of("decisions.score_sets", predictions=sets(test), level=0.9),
+        "decisions.ConformalSets.__call__": ValidCall(sets.__call__, {"predictions": test, "allow_same_rows": False}),
+        "decisions.ConformalSets.add_sets": ValidCall(sets.add_sets, {"predictions": test}),
+        "decisions.ConformalSets.save": ValidCall(sets.save, {"path": "sets_out.json"}),
+        "decisions.SetScores.failed": ValidCall(found.failed, {"gates": ["coverage < 0.8"]}),
     }
 
 

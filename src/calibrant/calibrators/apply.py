@@ -10,7 +10,7 @@ from calibrant._arrays import floats
 from calibrant._files import check_output
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.leakage import LeakCheck
+from calibrant.calibrators.leakage import LeakCheck, RowSketch
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions, check_replaceable
 from calibrant.scan import Scan
@@ -52,21 +52,52 @@ def apply_calibrator(
     if features is not None and features.shape[:1] != (scan.n_rows,):
         got = tuple(features.shape)
         raise InvalidInputError(f"features must have a row for each of {scan.n_rows} predictions, got shape {got}")
-    check_output(output, "a Parquet file", scan.files)
-    check_replaceable(output, "calibrator")
-    leak = LeakCheck(calibrator.fitted.rows)
 
-    def calibrated_batches() -> Iterator[Predictions]:
+    def calibrated(batch: Predictions, start: int) -> Predictions:
+        rows = batch if features is None else batch.with_features(features[start : start + len(batch)])
+        return calibrator.calibrate(rows, first_row=start)
+
+    return write_batches(
+        calibrated,
+        scan,
+        output,
+        key="calibrator",
+        fitted_on=None if allow_same_rows else calibrator.fitted.rows,
+        at_once=not calibrator.row_by_row,
+        progress=progress,
+    )
+
+
+def write_batches(
+    transform: Callable[[Predictions, int], Predictions],
+    scan: Scan,
+    output: str | os.PathLike[str],
+    *,
+    key: str,
+    fitted_on: RowSketch | None,
+    at_once: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> int:
+    """Transform the batches of a scan, and write them to one Parquet file, atomically.
+
+    ``transform`` is called with a batch and the number of its first row. A file that is there is replaced only if its
+    metadata have the ``key``. Raises: InvalidInputError also where the rows are those of the fit, ``fitted_on``.
+    """
+    check_output(output, "a Parquet file", scan.files)
+    check_replaceable(output, key)
+    leak = None if fitted_on is None else LeakCheck(fitted_on)
+
+    def transformed() -> Iterator[Predictions]:
         start = 0
-        for batch in scan if calibrator.row_by_row and scan.n_rows else [scan.read()]:
-            if not allow_same_rows:
+        for batch in [scan.read()] if at_once or not scan.n_rows else scan:
+            if leak is not None:
                 leak.add(batch)
-            rows = batch if features is None else batch.with_features(features[start : start + len(batch)])
-            yield calibrator.calibrate(replace(rows, metadata=scan.metadata), first_row=start)
+            yield transform(replace(batch, metadata=scan.metadata), start)
             start += len(batch)
             if progress is not None:
                 progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
-        leak.check()
+        if leak is not None:
+            leak.check()
 
     labels = any("label" in footer.schema.names for footer in scan.footers)
-    return Predictions.save_all(output, calibrated_batches(), labels=labels)
+    return Predictions.save_all(output, transformed(), labels=labels)

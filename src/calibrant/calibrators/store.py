@@ -101,7 +101,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def _described(kind: str) -> str:
-    return f"an {kind}" if kind.startswith("e") else f"a {kind}"
+    return f"{'an' if kind.startswith('e') else 'a'} {kind.replace('_', ' ')}"
 
 
 def write_record(path: str | os.PathLike[str], record: dict[str, Any], kind: str = "calibrator") -> None:

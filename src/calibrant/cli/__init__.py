@@ -29,6 +29,7 @@ from calibrant.cli.predict import predict
 from calibrant.cli.report import report
 from calibrant.cli.run import run
 from calibrant.cli.schema import schema
+from calibrant.cli.sets import sets
 from calibrant.cli.solve import solve
 from calibrant.cli.table import table
 from calibrant.errors import (
@@ -83,6 +84,10 @@ app.command(data)
 data.help_epilogue = epilogue("data")
 for name in ("check", "fetch", "list", "where"):
     data[name].help_epilogue = epilogue(f"data {name}")
+app.command(sets)
+sets.help_epilogue = epilogue("sets")
+for name in ("apply", "check", "fit"):
+    sets[name].help_epilogue = epilogue(f"sets {name}")
 # `train` needs the extra train, which may be missing: it is imported on demand, and its help is repeated here.
 TRAIN = """Train a classifier, and predict its validation split, its test and every shifted test.
 

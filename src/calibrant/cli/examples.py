@@ -106,6 +106,26 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant run my.toml --ray auto": "on a Ray cluster",
     },
     "schema": {"calibrant schema -o schema.json": "for a TOML language server"},
+    "sets": {
+        "calibrant sets fit val.parquet -o sets.json": "sets that hold the label in 90 % of the rows",
+        "calibrant sets apply sets.json test.parquet -o sets.parquet": "add them to predictions",
+        "calibrant sets check sets.parquet --by site": "do they hold what they promise?",
+    },
+    "sets apply": {
+        "calibrant sets apply sets.json test.parquet -o sets.parquet": "one file",
+        "calibrant sets apply sets.json 'day=*/' -o sets.parquet": "many, in bounded memory",
+    },
+    "sets check": {
+        "calibrant sets check sets.parquet": "coverage, by size and by class",
+        "calibrant sets check sets.parquet --by site": "and by group, the least first",
+        "calibrant sets check sets.parquet --fail-if 'coverage < 0.88'": "fail a job",
+    },
+    "sets fit": {
+        "calibrant sets fit val.parquet --coverage 0.95 -o sets.json": "a higher coverage",
+        "calibrant sets fit val.parquet --by class -o sets.json": "in each class",
+        "calibrant sets fit val.parquet --method lac -o sets.json": "the smallest sets",
+        "calibrant sets fit val.parquet --target new.parquet -o s.json": "weighted for shifted inputs",
+    },
     "solve": {
         "calibrant solve --prior prior.json": "the multipliers of the form mean",
         "calibrant solve --counts counts.json --form mean variance --json": "two forms, as JSON",
@@ -139,6 +159,7 @@ EXITS: dict[str, dict[int, str]] = {
     "certify": {3: "--check: a promise is broken"},
     "estimate": {3: "a condition of --fail-if holds"},
     "monitor": {3: "a condition of --fail-if holds"},
+    "sets check": {3: "a condition of --fail-if holds"},
     "run": {1: "some runs failed; the same command retries them"} | RESUMES,
     "train": RESUMES,
 }

@@ -1,6 +1,6 @@
 """Scoring: predictions in memory or in a stream, all rows or group by group."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -145,14 +145,10 @@ def score(
     names = None if metrics is None else metric_names(metrics)
     check_n_bins(n_bins)
     stream = not isinstance(predictions, Predictions)
-    batches: Iterable[Predictions] = [predictions]  # type: ignore[list-item]
-    if isinstance(predictions, Scan):
-        batches = predictions.check_labels().batches(_present(by, weights, cluster))
-    elif stream:
-        batches = in_order("predictions", "Predictions, or several of them,", predictions)  # type: ignore[arg-type]
+    batches = batches_of(predictions, _present(by, weights, cluster))
     options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
     total: Scorecard | Groups = merge(
-        score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in _check_batches(batches)
+        score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in batches
     )
     return total
 
@@ -161,7 +157,13 @@ def _present(*columns: str | None) -> list[str]:
     return [column for column in columns if column is not None]
 
 
-def _check_batches(batches: Iterable[object]) -> Iterator[Predictions]:
+def batches_of(predictions: Predictions | Iterable[Predictions], columns: Sequence[str]) -> Iterator[Predictions]:
+    """Predictions, those of a scan with these columns, or several of them, of the same class names."""
+    batches: Iterable[object] = [predictions]
+    if isinstance(predictions, Scan):
+        batches = predictions.check_labels().batches(columns)
+    elif not isinstance(predictions, Predictions):
+        batches = in_order("predictions", "Predictions, or several of them,", predictions)
     names = None
     for batch in batches:
         if not isinstance(batch, Predictions):
