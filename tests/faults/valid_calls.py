@@ -206,6 +206,7 @@ def _predictions() -> dict[str, ValidCall]:
         "groups": ValidCall(rows.groups, {"name": "site"}),
         "where": ValidCall(rows.where, {"site": "A", "patient": [1, 2]}, anything=("site", "patient")),
         "concat": ValidCall(Predictions.concat, {"parts": [rows, other]}, ordered=("parts",)),
+        "with_columns": ValidCall(rows.with_columns, {"columns": {"age": list(range(40))}}),
         "with_features": ValidCall(rows.with_features, {"features": torch.ones(40, 2)}, ordered=("features",)),
         "save": ValidCall(rows.save, {"path": "out.parquet"}),
         "save_all": ValidCall(Predictions.save_all, {"path": "out.parquet", "parts": [rows]}, ordered=("parts",)),
