@@ -243,9 +243,10 @@ class ConformalSets:
     def _lists(self, predictions: Predictions) -> list[pa.ListArray]:
         limits, found = self._row_thresholds(predictions), []
         for rows, scores, order in self.score.blocks(predictions):
-            inside = scores <= (self.thresholds[order] if limits is None else limits[rows].unsqueeze(1))
-            ends = np.concatenate([[0], inside.sum(1).cumsum(0).numpy()]).astype(np.int32)
-            found.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(order[inside].int().numpy())))
+            inside = (scores <= (self.thresholds[order] if limits is None else limits[rows].unsqueeze(1))).numpy()
+            ends = np.append(0, inside.sum(1).cumsum()).astype(np.int32)
+            classes = order.numpy()[inside].astype(np.int32)
+            found.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(classes)))
         return found
 
     def _row_thresholds(self, predictions: Predictions) -> Tensor | None:
