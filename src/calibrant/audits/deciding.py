@@ -69,7 +69,7 @@ class DecisionFindings:
         threshold: The smallest confidence that is accepted, 0 for all rows; None where nothing is certified.
         overall: All rows.
         rows_needed: Where no threshold is certified: about how many rows it takes at the error of the most confident
-            ones; None where these are wrong too often.
+            ones; None where these are wrong too often, or too few to tell.
         groups: By column the groups, the one with the largest share of rows handed over first; empty without a
             threshold.
         sets: Sizes of sets by coverage, as far as there are enough rows; empty if void.

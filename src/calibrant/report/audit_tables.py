@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from calibrant.audits import Audit, Group, GroupFindings, HandedOver, SetSize, TemperatureEffect
+from calibrant.audits.groups import MAX_GROUP_VERDICTS
 from calibrant.audits.record import metric_record
 from calibrant.audits.temperature import CHANGED_METRICS
 from calibrant.audits.verdict import significance_level
@@ -28,7 +29,6 @@ from calibrant.report.numbers import (
 from calibrant.report.table import Cell, Column, Table, number_cell
 
 MAX_TABLE_CLASSES = 2_000
-MAX_TABLE_GROUPS = 1_000
 SIGNIFICANT_MARK = "● "
 MAX_PATH_CHARACTERS = 40
 NOISE_FLOOR_TITLE = "Expected value for a perfectly calibrated model with the same confidences and number of rows"
@@ -158,7 +158,7 @@ def handed_over_table(by: str, found: Sequence[HandedOver], level: float) -> Tab
         Column("Error of accepted", tooltip="Share of the rows above the threshold that are wrong"),
         Column(f"{level_text(level)} CI", tooltip="Clopper-Pearson interval of this error"),
     ]
-    shown = found[:MAX_TABLE_GROUPS]
+    shown = found[:MAX_GROUP_VERDICTS]
     rows = [
         [
             Cell(group_name(row.value)),
