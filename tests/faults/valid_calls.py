@@ -60,6 +60,7 @@ RECORDS = {
         f"audits.{name}"
         for name in ("Audit", "Verdict", "Advice", "GroupFindings", "Group", "ClassRow", "MetricChange")
     ),
+    *(f"audits.{name}" for name in ("DecisionFindings", "HandedOver", "SetSize")),
     *(
         f"calibrators.{name}"
         for name in ("Calibrator", "FitRecord", "CrossFit", "Candidate", "Comparison", "Decomposition", "ScoreTerm")
@@ -285,6 +286,7 @@ def _audits() -> dict[str, ValidCall]:
         "audits.Audit.save_html": ValidCall(
             audit.save_html, {"path": "audit.html", "metrics": ["ece"], "command": ["a"], "now": datetime(2026, 1, 1)}
         ),
+        "audits.HandedOver.interval": ValidCall(audit.decision.overall.interval, {"level": 0.8}),
         **_of("audits.Gate", metric="ece", operator=">", limit=0.05),
         **_of("audits.Gate.parse", text="ece > 0.05"),
         "audits.Gate.fails": ValidCall(gate.fails, {"card": card}),
