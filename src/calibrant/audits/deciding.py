@@ -11,9 +11,8 @@ from calibrant.audits.verdict import decision_level
 from calibrant.metrics.exact import clopper_pearson
 from calibrant.metrics.histogram import FIXED_DROPPED, FineHistogram, upper_edge
 from calibrant.metrics.scorecard import Scorecard
-from calibrant.metrics.selection import fixed_sequence, rows_needed
+from calibrant.metrics.selection import MAX_ERROR, fixed_sequence, rows_needed
 
-MAX_ERROR = 0.05  # of accepted rows, as `calibrant certify` has it by default
 ALL_ACCEPTED = -1  # below all keys
 
 VoidReason = Literal["weights", "cluster"]

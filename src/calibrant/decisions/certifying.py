@@ -17,10 +17,9 @@ from calibrant.calibrators.leakage import RowSketch
 from calibrant.decisions.scores import predicted_class, score_values
 from calibrant.decisions.threshold import AcceptedRows, Threshold, group_rows
 from calibrant.errors import InvalidInputError
-from calibrant.metrics.selection import SELECTORS, Int64Array, cheapest, least_rows, rows_needed
+from calibrant.metrics.selection import MAX_ERROR, SELECTORS, Int64Array, cheapest, least_rows, rows_needed
 from calibrant.predictions import Predictions
 
-DEFAULT_MAX_ERROR = 0.05
 SMALLEST = 1e-6  # of max_error and of 1 − confidence
 
 
@@ -77,7 +76,7 @@ def certify(
     if pair is not None and max_error is not None:
         raise InvalidInputError(f"give either max_error or costs, got {max_error} and {costs}")
     if pair is None:
-        default = DEFAULT_MAX_ERROR if max_error is None else max_error
+        default = MAX_ERROR if max_error is None else max_error
         max_error = check_number("max_error", default, minimum=SMALLEST, maximum=1 - SMALLEST)
     target = None if target_class is None else _class_number(target_class, validation)
     values, predicted = score_values(validation, score).numpy(), predicted_class(validation)

@@ -22,6 +22,7 @@ from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.exact import clopper_pearson
 
 Int64Array = NDArray[np.int64]
+MAX_ERROR = 0.05  # of accepted rows, by default
 STEPS = 100  # ranks of the fixed sequence
 START_SHARE = 0.1  # where it starts: among fewer rows, a single error more would often end it
 START_ERRORS = (2, 50)  # but not before a test that passes with two errors, nor behind one that passes with fifty
@@ -131,7 +132,8 @@ def cost_limits(n: int, accepted: int, errors: int, costs: tuple[float, float], 
 def rows_needed(rows: Int64Array, errors: Int64Array, max_error: float, chance: float) -> int | None:
     """About how many rows it takes to certify something, at the observed error of the surest 10, 20, …, 100 %.
 
-    An error is taken as (errors + ½) / (rows + 1). None where that is above max_error everywhere.
+    An error is taken as (errors + ½) / (rows + 1). None where that is above max_error everywhere, or where there are so
+    many rows already: then the surest of them are wrong more often than the others.
     """
     n = int(rows.sum())
     ranks = np.unique(np.ceil(SHARES * n).astype(np.int64))
@@ -141,7 +143,8 @@ def rows_needed(rows: Int64Array, errors: Int64Array, max_error: float, chance: 
         for k, e in zip(m.tolist(), wrong.tolist(), strict=True)
         if k > 0 and (e + 0.5) / (k + 1) < max_error
     ]
-    return max(min(needed), least_rows(max_error, chance)) if needed else None
+    found = max(min(needed), least_rows(max_error, chance)) if needed else 0
+    return found if found > n else None
 
 
 def _above(rows: Int64Array, errors: Int64Array, ranks: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -252,7 +252,7 @@ def certified_sentence(found: DecisionFindings, condition: str = "") -> str:
         reason = "too many of the most confident rows are wrong"
         if n < least:
             reason = f"that takes at least {least:,} rows, none of them wrong"
-        elif needed is not None and needed > n:
+        elif needed is not None:
             reason = f"it would take about {needed:,} rows"
         return f"No confidence threshold is certified to keep the error at {error} ({confidence} confidence): {reason}."
     promise = f"at most {error} of them are wrong ({confidence} confidence{condition})"
