@@ -2,8 +2,7 @@
 
 Run: python benchmarks/decisions.py [--rounds 5] [--rows 50000]
 One thread, CPU time, interleaved rounds; median (min-max). Predictions are new in every call, so that times include the
-checks of rows and their hashes; peers get the probabilities that they need, in float64. probmetrics is in the table
-where it can be imported: it needs numba.
+checks of rows and their hashes. MAPIE, crepes and venn-abers take probabilities, which they get in float64.
 """
 
 import os
@@ -11,9 +10,11 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
+import sys
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,6 +66,7 @@ def sets(method: str, validation: tuple[Tensor, Tensor], logits: Tensor, probs: 
     options = {"include_last_label": True} if method == "aps" else {}
     return {
         "calibrant, lists from logits": lambda: ours(cb.Predictions.from_logits(logits)),
+        "MAPIE, masks from logits": lambda: theirs.predict_set(doubles(logits), conformity_score_params=options),
         "MAPIE, masks from probabilities": lambda: theirs.predict_set(probs, conformity_score_params=options),
     }
 
@@ -138,13 +140,20 @@ def structured() -> Calls:
         name: lambda fit=cb.CALIBRATORS[name].fit: fit(cb.Predictions.from_logits(logits, labels))
         for name in ("matrix", "sms", "svs")
     }
-    if find_spec("numba"):
-        from probmetrics.calibrators.logistic import SMSCalibrator, SVSCalibrator
-
-        probs, truth = logits.softmax(1).numpy(), labels.numpy()
-        for peer in (SMSCalibrator, SVSCalibrator):
-            calls[f"probmetrics, {peer.__name__}"] = lambda peer=peer: peer(print_init_info=False).fit(probs, truth)
+    probs, truth = logits.softmax(1).numpy(), labels.numpy()
+    for peer in probmetrics_calibrators():
+        calls[f"probmetrics, {peer.__name__}"] = lambda peer=peer: peer(print_init_info=False).fit(probs, truth)
     return calls
+
+
+def probmetrics_calibrators() -> tuple[type, type]:
+    """Their default solver needs no numba, which they import for another, and which would import coverage.py here."""
+    numba: Any = ModuleType("numba")
+    numba.njit = lambda *given, **options: given[0] if given else lambda function: function
+    sys.modules["numba"] = numba
+    from probmetrics.calibrators.logistic import SMSCalibrator, SVSCalibrator
+
+    return SMSCalibrator, SVSCalibrator
 
 
 def show(title: str, calls: Calls, n_rounds: int, n_warm_up: int, console: Console) -> None:
