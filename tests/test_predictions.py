@@ -196,6 +196,24 @@ def test_dense_in_every_form_and_kind() -> None:
         assert same.labels.tolist() == [-1] * 8
 
 
+def test_further_columns() -> None:
+    rows = Predictions.from_logits(torch.eye(3), [0, 1, 2])
+    named = rows.with_columns({"site": ["A", "B", "A"]})
+    assert named.columns.to_pydict() == {"site": ["A", "B", "A"]}
+    both = named.with_columns(pa.table({"age": [1, 2, 3], "sex": ["f", "m", "f"]}))
+    assert both.columns.column_names == ["site", "age", "sex"]
+    assert both.logits is rows.logits
+    empty = rows[:0].with_columns({"site": pa.array([], pa.string())})
+    assert (len(empty), empty.columns.column_names) == (0, ["site"])
+    for columns, message in (
+        ({"site": [1, 2, 3]}, r"must not have a column 'site' already"),
+        ({"label": [1, 2, 3]}, r"'label', which is reserved"),
+        ({"age": [1, 2]}, r"age"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            named.with_columns(columns)
+
+
 def test_rows_without_columns_take_features() -> None:
     rows = Predictions.from_logits(*rows_of())[:5]
     assert rows.with_features(torch.ones(5, 2)).columns.to_pydict() == {"feature_norm": [pytest.approx(2**0.5)] * 5}

@@ -390,6 +390,27 @@ class Predictions:
         """Two 64-bit hashes of each row: of its logits (in float32), and of its logits and label."""
         return row_hashes(self.logits, self.labels)
 
+    @checked
+    def with_columns(self, columns: Mapping[str, Any] | pa.Table) -> Self:
+        """The same rows with further columns.
+
+        Args:
+            columns: n values each, by name.
+
+        Returns:
+            New predictions.
+
+        Raises:
+            InvalidInputError: A column of this name is there already, or has another number of values.
+        """
+        added = check_columns(columns, len(self), RESERVED)
+        for name in added.column_names:
+            if name in self.columns.column_names:
+                raise InvalidInputError(f"predictions must not have a column {name!r} already")
+        tables = [table for table in (self.columns, added) if table.num_columns]
+        every = {name: table.column(name) for table in tables for name in table.column_names}
+        return replace(self, columns=check_columns(every, len(self), RESERVED))
+
     def with_features(self, features: ArrayLike) -> Self:
         """The same rows with other features.
 

@@ -52,6 +52,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 def test_the_record_has_the_documented_schema(complete: Audit) -> None:
     record = complete.to_dict()
+    record["decision"] = audit(make_groups(("a", 300, 1.0), ("b", 10, 1.0)), by="site").to_dict()["decision"]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     section, _, actions = DOCS.read_text(encoding="utf-8").partition("## The JSON")[2].partition("The actions.")
     assert set(re.findall(r"^\| `(\w+)` \|", actions, re.MULTILINE)) == set(ADVICE_SENTENCES)

@@ -22,7 +22,7 @@ from calibrant.scan import Scan
 from made.audits import make_rows, plain_rows, save_parts
 
 WEIGHTS = pytest.mark.parametrize("weights", [None, "w"])
-FIELDS = ("n_rows", "hashes", "class_names", "labelled", "predicted", "histogram", "errors", "values")
+FIELDS = ("n_rows", "hashes", "class_names", "labelled", "predicted", "histogram", "errors", "values", "probabilities")
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,16 @@ import torch
 
 import calibrant as cb
 from calibrant.calibrators import SetTemperature, TemperatureScaling
-from calibrant.calibrators.sets import _row_noise, set_means, set_statistics
+from calibrant.calibrators.maps import log_mahalanobis
+from calibrant.calibrators.sets import (
+    _held_out_distances,
+    _row_noise,
+    each_gaussian,
+    fit_gaussian,
+    fit_gaussians,
+    set_means,
+    set_statistics,
+)
 from calibrant.errors import InvalidInputError
 from made.calibrator_check import torch_may_deprecate
 from made.calibrator_data import row_temperatures
@@ -93,7 +102,7 @@ def test_small_sets_have_the_base_temperature_and_the_metadata_count_them() -> N
 def test_the_noise_of_a_set_is_that_of_its_rows() -> None:
     """Against the covariance of the statistics of many samples; that of the entropy of the mean is of second order."""
     rows = one_set("none", 1, 30_000, 3)
-    origin, covariance = _row_noise(rows, ())
+    origin, covariance = _row_noise(rows, (), None)
     samples = set_statistics(*set_means(rows, np.arange(len(rows)) // 100, ()), 10)
     assert samples.mean(0).tolist() == pytest.approx(origin.tolist(), abs=0.008)  # not 0.014 less, of the entropy
     covariance[-1, -1] += SetTemperature.fit(validation())._noise[1] / 100
@@ -135,3 +144,64 @@ def test_the_module_has_the_same_statistics_and_the_same_noise(n: int) -> None:
         module = torch.jit.script(found.module())
     rows = cb.Predictions.from_logits(one_set("snow", 2, n, 8).logits.double())
     torch.testing.assert_close(module(rows.logits), found(rows).logits, rtol=1e-9, atol=1e-9)
+
+
+# Features
+
+
+def with_features(rows: cb.Predictions, severity: float, seed: int, *, n_features: int = 40) -> cb.Predictions:
+    """Features around the mean of the class; a shift adds noise in directions that vary little."""
+    random = torch.Generator().manual_seed(seed)
+    means = 3 * torch.randn(10, n_features, generator=torch.Generator().manual_seed(99))
+    scale = torch.linspace(0.05, 2.0, n_features)
+    noise = torch.randn(len(rows), n_features, generator=random) * scale
+    noise += 0.1 * severity * torch.randn(len(rows), n_features, generator=random)
+    return rows.with_features(means[rows.logits.argmax(1)] + noise)
+
+
+def test_the_distance_from_the_nearest_class_is_that_of_its_gaussian() -> None:
+    rows = with_features(one_set("none", 0, 3000, 1), 0, 2)
+    x, classes = rows.features.double().numpy(), rows.logits.argmax(1).numpy()  # type: ignore[union-attr]
+    means = np.stack([x[classes == k].mean(0) for k in range(10)])
+    covariance = (x - means[classes]).T @ (x - means[classes]) / len(x)
+    values, vectors = np.linalg.eigh(covariance)
+    kept = np.append(np.full(40 - 12, values[:-12].mean()), values[-12:]) + 1e-3 * values.mean()
+    inverse = vectors / kept @ vectors.T
+    squares = [[(row - mean) @ inverse @ (row - mean) for mean in means] for row in x[:50]]
+    fitted = fit_gaussian(rows.features, rows.logits.argmax(1), 12)  # type: ignore[arg-type]
+    got = log_mahalanobis(rows.features[:50], *fitted)  # type: ignore[index]
+    assert got.numpy() == pytest.approx(0.5 * np.log(np.min(squares, axis=1)), rel=1e-8)
+
+
+def test_distances_of_the_clean_rows_are_those_of_new_rows() -> None:
+    """A fit to few rows of many features is nearer to its own rows."""
+    known = with_features(one_set("none", 0, 300, 1), 0, 2)
+    new = with_features(one_set("none", 0, 20_000, 3), 0, 4)
+    _, of_classes = each_gaussian(fit_gaussians(known))
+    own, of_new = (log_mahalanobis(rows.features, *of_classes).mean() for rows in (known, new))  # type: ignore[arg-type]
+    held_out = _held_out_distances(known).mean()
+    assert own < of_new - 0.02
+    assert float(held_out) == pytest.approx(float(of_new), abs=0.015)
+
+
+def test_with_features_an_unseen_corruption_gets_its_temperature_and_clean_sets_keep_theirs() -> None:
+    def one(kind: str, severity: int, n: int, seed: int) -> cb.Predictions:
+        rows = one_set(kind, 0, n, seed)
+        sharp = replace(rows, logits=(1 + 0.4 * severity) * rows.logits)
+        return with_features(sharp, severity, seed + 1)
+
+    sets = [one(kind, severity, 800, 40 * i + severity) for i, kind in enumerate("abc") for severity in (1, 2, 3)]
+    validation = cb.Predictions.concat([with_features(one_set("none", 0, 1500, 100), 0, 101), *sets])
+    severities = torch.tensor([0] * 1500 + [severity for _ in "abc" for severity in (1, 2, 3) for _ in range(800)])
+    kinds = ["none"] * 1500 + [kind for kind in "abc" for _ in range(2400)]
+    columns = {"corruption": kinds, "severity": severities}
+    validation = cb.Predictions.from_logits(
+        validation.logits, validation.labels, columns=columns, features=validation.features
+    )
+    found = SetTemperature.fit(validation)
+    for severity in (1, 2, 3):
+        shifted = one("new", severity, 800, 900 + severity)
+        best = TemperatureScaling.fit(shifted).temperature
+        assert found.temperature_of(shifted) == pytest.approx(best, rel=0.15)
+    kept = [found.temperature_of(with_features(one_set("none", 0, 400, 500 + i), 0, 600 + i)) for i in range(10)]
+    assert np.median(kept) == pytest.approx(found.base_temperature, rel=0.02)

@@ -99,7 +99,7 @@ def test_json_is_the_record_of_the_audit_with_its_sentences(path: Path, other: P
     words = record.pop("words")
     assert record == wanted.to_dict(["ece", "nll", "brier"])
     assert list(record["metrics"]) == ["ece", "nll", "brier"]
-    assert (len(words["summary"]), len(words["advice"])) == (7, len(wanted.advice))
+    assert (len(words["summary"]), len(words["advice"])) == (8, len(wanted.advice))
 
 
 def test_text_has_the_verdict_the_advice_and_the_tables(path: Path, other: Path, calibrant: Run) -> None:

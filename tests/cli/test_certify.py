@@ -72,7 +72,7 @@ def test_a_threshold_is_adapted_and_marked(calibrant: Run, folder: Path) -> None
     record = calibrant(
         "certify", "--adapt", "t.json", "new.parquet", "--calibrator", "set.json", "-o", "a.json", "--json"
     ).record
-    assert (record["certified"], record["calibration"][0].split()[0]) == (False, "set_temperature")
+    assert (record["certified"], record["calibrators"][0].split()[0]) == (False, "set_temperature")
     calibrant("apply", "set.json", "new.parquet", "-o", "adapted.parquet").done()
     before = calibrant("certify", "--check", "t.json", "new.parquet", "--json").record["rows"][0]["value"]
     after = calibrant("certify", "--check", "a.json", "adapted.parquet", "--json").record["rows"][0]["value"]

@@ -234,7 +234,7 @@ def test_adapted_thresholds_are_marked_and_better_under_shift() -> None:
     mean = float((1 - adapted.probs().amax(1))[torch.from_numpy(found(adapted).column("accepted").to_numpy())].mean())
     assert (group.bound, group.n_accepted) == (pytest.approx(mean, abs=1e-6), n_accepted)
     assert group.bound <= 0.05
-    with pytest.raises(InvalidInputError, match=r"set_temperature .*got not at all"):
+    with pytest.raises(InvalidInputError, match=r"by set_temperature, got no calibrator"):
         found(target)
     by_cost = adapt_threshold(cb.certify(one_set("none", 0.0, 7), costs=(10, 1)), target, calibrator)
     assert by_cost.groups["overall"].value == pytest.approx(0.9, abs=0.01)  # Chow's rule
@@ -245,14 +245,12 @@ def test_the_calibration_must_be_that_of_validation(validation: cb.Predictions) 
     calibrator = cb.TemperatureScaling.fit(sample(1000, 4))
     threshold = cb.certify(calibrator(validation))
     assert observed(threshold(calibrator(sample(100, 1))))[0] > 0
-    with pytest.raises(
-        InvalidInputError, match=r"calibrated as the rows of the threshold were \(temperature \w+\), got not"
-    ):
+    with pytest.raises(InvalidInputError, match=r"by temperature, got no calibrator"):
         threshold(sample(100, 1))
     other = cb.TemperatureScaling.fit(sample(1000, 5))
-    with pytest.raises(InvalidInputError, match=r"calibrated as"):
+    with pytest.raises(InvalidInputError, match=r"by temperature, got temperature that was fitted to other rows"):
         threshold(other(sample(100, 1)))
-    with pytest.raises(InvalidInputError, match=r"\(not at all\), got temperature"):
+    with pytest.raises(InvalidInputError, match=r"by no calibrator, got temperature"):
         cb.certify(validation)(calibrator(sample(100, 1)))
 
 
@@ -264,7 +262,7 @@ def test_refusals(validation: cb.Predictions) -> None:
         check_threshold(threshold, validation)
     with pytest.raises(InvalidInputError, match=r"must have the 3 classes .* got 2"):
         threshold(cb.Predictions.from_positive_probs([0.5]))
-    with pytest.raises(InvalidInputError, match=r"must not have a column accepted"):
+    with pytest.raises(InvalidInputError, match=r"must not have a column 'accepted' already"):
         threshold(threshold(sample(10, 1)))
     with pytest.raises(InvalidInputError, match=r"others must have labels to check a threshold, got none at row 0"):
         check_threshold(threshold, {"others": cb.Predictions.from_logits(torch.zeros(4, 3))})

@@ -60,6 +60,7 @@ RECORDS = {
         f"audits.{name}"
         for name in ("Audit", "Verdict", "Advice", "GroupFindings", "Group", "ClassRow", "MetricChange")
     ),
+    *(f"audits.{name}" for name in ("DecisionFindings", "HandedOver", "SetSize")),
     *(
         f"calibrators.{name}"
         for name in ("Calibrator", "FitRecord", "CrossFit", "Candidate", "Comparison", "Decomposition", "ScoreTerm")
@@ -206,6 +207,7 @@ def _predictions() -> dict[str, ValidCall]:
         "groups": ValidCall(rows.groups, {"name": "site"}),
         "where": ValidCall(rows.where, {"site": "A", "patient": [1, 2]}, anything=("site", "patient")),
         "concat": ValidCall(Predictions.concat, {"parts": [rows, other]}, ordered=("parts",)),
+        "with_columns": ValidCall(rows.with_columns, {"columns": {"age": list(range(40))}}),
         "with_features": ValidCall(rows.with_features, {"features": torch.ones(40, 2)}, ordered=("features",)),
         "save": ValidCall(rows.save, {"path": "out.parquet"}),
         "save_all": ValidCall(Predictions.save_all, {"path": "out.parquet", "parts": [rows]}, ordered=("parts",)),
@@ -284,6 +286,7 @@ def _audits() -> dict[str, ValidCall]:
         "audits.Audit.save_html": ValidCall(
             audit.save_html, {"path": "audit.html", "metrics": ["ece"], "command": ["a"], "now": datetime(2026, 1, 1)}
         ),
+        "audits.HandedOver.interval": ValidCall(audit.decision.overall.interval, {"level": 0.8}),
         **_of("audits.Gate", metric="ece", operator=">", limit=0.05),
         **_of("audits.Gate.parse", text="ece > 0.05"),
         "audits.Gate.fails": ValidCall(gate.fails, {"card": card}),

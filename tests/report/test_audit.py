@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from calibrant.audits import GroupFindings, audit
 from calibrant.audits.verdict import VerdictKind
@@ -16,13 +17,13 @@ from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
 from calibrant.metrics import METRICS, compare, score
 from calibrant.predictions import Predictions
 from calibrant.report.audit import provenance, verdict_css_class
-from calibrant.report.numbers import metric_text
+from calibrant.report.numbers import metric_text, percent
 from calibrant.report.page import check_report
 from made.audits import make_groups, make_rows, make_verdict, save_parts
 from made.page import Page
 
 SECTIONS = (
-    "scorecard", "reliability", "confidences", "risk", "classes", "temperature", "recommendations", "errors",
+    "scorecard", "reliability", "confidences", "decision", "classes", "temperature", "recommendations", "errors",
     "provenance",
 )  # fmt: skip
 HOSTILE = "<script>alert(1)</script>"
@@ -115,6 +116,31 @@ def test_edge_cases(tmp_path: Path, rows: Predictions, options: dict[str, Any]) 
     assert page.raw.count("<svg") == 3
     prose = re.sub(r"<(svg|style|script).*?</\1>", "", page.raw, flags=re.DOTALL)
     assert re.findall(r"\bnan\b|\bNone\b(?! of)|\{\{|Infinity", prose) == []
+
+
+def test_what_can_be_decided(tmp_path: Path) -> None:
+    rows = make_rows(n=2000, n_classes=3, scale=1.0)
+    logits = 6 * rows.logits
+    labels = logits.softmax(1).multinomial(1, generator=torch.Generator().manual_seed(0))[:, 0]
+    sure = Predictions.from_logits(logits, labels, columns=rows.columns)
+    found, page = audit(sure, by="site").decision, page_of(tmp_path, sure, by="site")
+    assert found.threshold is not None
+    handed_over = [[row[0], row[1], row[2]] for row in page.table("handed-over-1")[1:]]
+    assert handed_over == [[g.value, f"{g.n_rows:,}", percent(g.share)] for g in found.groups["site"]]
+    sets = page.table("sets-table")[1:]
+    assert [row[:2] for row in sets] == [[f"{100 * s.coverage:.0f} %", f"{s.mean_size:.2f}"] for s in found.sets]
+    [chart] = re.findall(r'aria-label="(Risk-coverage curve[^"]*)"', page.raw)
+    assert chart.endswith(
+        f"certified: the {percent(1 - found.overall.share)} most confident rows, observed error rate "
+        f"{percent(found.overall.error or 0)}."
+    )
+    text = page.section('<section id="decision"')
+    assert "can be accepted: at most 5 % of them are wrong (95 % confidence)" in text
+    assert "calibrant certify val.parquet --max-error 0.05 -o threshold.json" in text
+    void = page_of(tmp_path, sure, by="site", weights="w")
+    assert "because rows have weights" in void.section('<section id="decision"')
+    assert "calibrant certify" not in void.section('<section id="decision"')
+    assert {"sets-table", "handed-over-1"}.isdisjoint(void.ids)
 
 
 def test_few_errors_give_the_limits_of_their_count(tmp_path: Path) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from calibrant.audits import ClassRow, Group, GroupFindings, MetricChange, TemperatureEffect, audit
+from calibrant.audits import (
+    ClassRow,
+    DecisionFindings,
+    Group,
+    GroupFindings,
+    HandedOver,
+    MetricChange,
+    TemperatureEffect,
+    audit,
+)
 from calibrant.audits.advice import advise
 from calibrant.audits.verdict import VerdictKind
 from calibrant.metrics import score
@@ -17,6 +26,9 @@ from calibrant.report.audit_words import (
     accuracy_sentence,
     advice_command,
     advice_sentence,
+    certified_sentence,
+    decision_commands,
+    decision_sentence,
     decomposition_sentence,
     difference_sentence,
     evidence,
@@ -228,10 +240,11 @@ def test_the_summary_has_the_numbers_of_the_scorecard() -> None:
     shares = f"Accuracy is {100 * card.accuracy:.1f} % and mean confidence {100 * card.confidence:.1f} % on 1,000 rows."
     assert sentences[2] == shares
     assert sentences[3] == decomposition_sentence(found.temperature, 0.95)
-    assert sentences[4].startswith(
+    assert sentences[4] == decision_sentence(found)
+    assert sentences[5].startswith(
         "3 of 3 groups by site are significantly miscalibrated (Holm-corrected). The worst, by the lower limit of "
     )
-    assert sentences[5:] == ["The audit fails 1 of 2 gates (--fail-if)."]
+    assert sentences[6:] == ["The audit fails 1 of 2 gates (--fail-if)."]
     for accuracy, finding in ((0.6, "is significantly miscalibrated (p < 0.0001"), (0.8, "shows no evidence of")):
         only = audit(make_groups(("a", 400, accuracy)), by="site").groups["site"]
         assert group_sentence(only).startswith(f"The only group by site {finding}")
@@ -285,6 +298,51 @@ def test_an_infinite_nll_is_not_compared(other: float, difference: float) -> Non
     assert difference_sentence(row, 0.95) == (
         f"NLL: the models cannot be compared, because a label has probability 0 ({values})."
     )
+
+
+def decision(**changes: Any) -> DecisionFindings:
+    """Of 1,000 rows 400 are accepted; these fields are changed."""
+    fields: dict[str, Any] = {"max_error": 0.05, "confidence": 0.95, "void": None, "threshold": 0.8931}
+    fields |= {"overall": HandedOver(None, 1000, 400, 9), "rows_needed": None, "groups": {}, "sets": (), **changes}
+    return DecisionFindings(**fields)
+
+
+def test_what_is_certified() -> None:
+    rows = "The 40.0 % of rows with a confidence of at least 0.894 can be accepted"
+    promise = "at most 5 % of them are wrong (95 % confidence)"
+    assert certified_sentence(decision()) == f"{rows}: {promise}."
+    assert certified_sentence(decision(threshold=0.0)) == f"All rows can be accepted: {promise}."
+    none = "No confidence threshold is certified to keep the error at 5 % (95 % confidence)"
+    for n, needed, reason in (
+        (1000, None, "too many of the most confident rows are wrong"),
+        (1000, 900, "too many of the most confident rows are wrong"),
+        (1000, 1234, "it would take about 1,234 rows"),
+        (58, 84, "that takes at least 59 rows, none of them wrong"),
+    ):
+        found = decision(threshold=None, overall=HandedOver(None, n, 0, 0), rows_needed=needed)
+        assert certified_sentence(found) == f"{none}: {reason}."
+
+
+def test_the_sentence_of_the_decision_says_when_nothing_is_certified() -> None:
+    both = "No threshold is certified and no set measured, because rows"
+    patients = make_rows(patient_id=[i // 2 for i in range(300)])
+    assert (
+        decision_sentence(audit(make_rows(), weights="w"))
+        == f"{both} have weights: both are for rows that count alike."
+    )
+    assert decision_sentence(audit(patients, cluster="patient_id")) == f"{both} of one patient_id are not independent."
+    sure = {"patient_id": [i // 2 for i in range(300)]}
+    rows = Predictions.from_positive_probs([0.99] * 300, [1] * 300, columns=sure)
+    promise = "at most 5 % of them are wrong (95 % confidence, if rows are independent)"
+    sets = "Sets of 1.00 classes on average hold 95 % of the labels."
+    assert decision_sentence(audit(rows)) == f"All rows can be accepted: {promise}. {sets}"
+
+
+def test_the_commands_have_the_confidence_of_the_audit() -> None:
+    certify, sets = decision_commands(decision())
+    assert certify == "calibrant certify val.parquet --max-error 0.05 -o threshold.json"
+    assert sets == "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"
+    assert "--max-error 0.05 --confidence 0.99 -o" in decision_commands(decision(confidence=0.99))[0]
 
 
 def test_no_threshold_and_numbers_at_the_ends() -> None:

@@ -16,9 +16,11 @@ from calibrant._signatures import checked
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
 from calibrant.audits.curves import high_confidence_accuracy
+from calibrant.audits.deciding import DecisionFindings, HandedOver, decision_findings
 from calibrant.audits.gates import Gate
 from calibrant.audits.groups import Group, GroupFindings, group_findings
 from calibrant.audits.record import audit_record
+from calibrant.audits.set_sizes import SetSize
 from calibrant.audits.statistics import RowStatistics, collect_statistics, column_names, id_columns
 from calibrant.audits.temperature import MetricChange, TemperatureEffect, temperature_effect
 from calibrant.audits.verdict import Verdict, calibration_verdict, decision_level
@@ -34,10 +36,13 @@ __all__ = [
     "Advice",
     "Audit",
     "ClassRow",
+    "DecisionFindings",
     "Gate",
     "Group",
     "GroupFindings",
+    "HandedOver",
     "MetricChange",
+    "SetSize",
     "TemperatureEffect",
     "Verdict",
     "audit",
@@ -64,6 +69,7 @@ class Audit:
         groups: Findings by column.
         classes: Findings by class, the largest classwise ECE first.
         temperature: The effect of temperature scaling.
+        decision: Which rows to accept, and which sets hold the label.
         advice: Recommendations, the most important first.
         comparison: Differences between this model and the other, by column; by None where no column was given.
         gates: The conditions that were checked.
@@ -82,6 +88,7 @@ class Audit:
     groups: Mapping[str, GroupFindings]
     classes: tuple[ClassRow, ...]
     temperature: TemperatureEffect
+    decision: DecisionFindings
     advice: tuple[Advice, ...]
     comparison: Mapping[str | None, Sequence[Difference]]
     gates: tuple[Gate, ...]
@@ -297,6 +304,7 @@ def audit(
         groups=groups,
         classes=classes,
         temperature=effect,
+        decision=decision_findings(statistics, level),
         advice=advise(
             verdict, effect, list(groups.values()), classes, high_confidence, cluster, constant=statistics.constant
         ),

@@ -6,6 +6,7 @@ from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.audits import curves
+from calibrant.audits.deciding import HandedOver
 from calibrant.audits.groups import Group, GroupFindings
 from calibrant.audits.statistics import ErrorRow
 from calibrant.errors import UndefinedMetricError
@@ -37,6 +38,7 @@ def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
             "reliability": curves.reliability_records(audit.scorecard.effective_bins(audit.level), audit.level),
             "risk": curves.risk_records(audit.scorecard.effective_histogram(audit.level), audit.level),
             "verdict": _with_properties(audit.verdict, *VERDICT_PROPERTIES),
+            "decision": _decision_record(audit),
             "advice": [{"action": advice.action, **advice.facts} for advice in audit.advice],
             "groups": {by: _groups_record(audit, found, names) for by, found in audit.groups.items()},
             "classes": [_with_properties(row, "gap") for row in audit.classes],
@@ -97,6 +99,21 @@ def _verdict_record(group: Group | None) -> dict[str, Any]:
         return {"verdict": None, "p_holm": None, "miscalibrated": None}
     verdict = _with_properties(group.verdict, *VERDICT_PROPERTIES)
     return {"verdict": verdict, "p_holm": group.p_holm, "miscalibrated": group.miscalibrated}
+
+
+def _decision_record(audit: "Audit") -> dict[str, Any]:
+    found = audit.decision
+    groups = {
+        by: [{"group": _group_name(row.value), **_accepted_record(row, audit.level)} for row in rows]
+        for by, rows in found.groups.items()
+    }
+    fields = {name: getattr(found, name) for name in ("max_error", "confidence", "void", "threshold", "rows_needed")}
+    return {**fields, **_accepted_record(found.overall, audit.level), "groups": groups, "sets": found.sets}
+
+
+def _accepted_record(row: HandedOver, level: float) -> dict[str, Any]:
+    error = {"error": row.error, "interval": row.interval(level)}
+    return {"n_rows": row.n_rows, "n_accepted": row.n_accepted, "handed_over": row.share, **error}
 
 
 def _error_record(audit: "Audit", row: ErrorRow) -> dict[str, Any]:

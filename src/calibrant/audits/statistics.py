@@ -22,6 +22,7 @@ from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant.audits.repeats import ValueCounts
 from calibrant.audits.sample import Sample
+from calibrant.audits.set_sizes import ProbabilityCounts
 from calibrant.errors import CorruptFileError, InvalidInputError, without_secrets
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
@@ -80,6 +81,7 @@ class RowStatistics:
         self.predicted = _empty_sums(n_classes)  # rows by predicted class
         self.predicted_clusters: ClusterSums | None = None  # the same by groups of clusters
         self.histogram = _empty_sums(N_HISTOGRAM_BINS)  # rows by confidence
+        self.probabilities = ProbabilityCounts.empty()  # only of rows that count alike and are independent
         self.values: dict[str, ValueCounts] = {}  # of the ID columns and of the cluster
         self.errors: tuple[ErrorRow, ...] = ()  # the most confident first
         self.sample = Sample.empty(n_classes)
@@ -122,7 +124,7 @@ class RowStatistics:
 
     def __add__(self, other: Self) -> Self:
         total = copy(self)
-        for name in ("n_rows", "hashes", "labelled", "predicted", "histogram", "sample"):
+        for name in ("n_rows", "hashes", "labelled", "predicted", "histogram", "probabilities", "sample"):
             setattr(total, name, getattr(self, name) + getattr(other, name))
         total.scores = _sum_scores(self.scores, other.scores)
         total.predicted_clusters = _sum(self.predicted_clusters, other.predicted_clusters)
@@ -151,6 +153,9 @@ class RowStatistics:
         predicted = rows.labels.numpy().copy()
         predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
         self._add_sums(rows.labels.numpy(), predicted, scored[0], weight)
+        if weights is None and self.cluster is None:
+            classes = rows.labels, torch.from_numpy(predicted)
+            self.probabilities += ProbabilityCounts.of(rows.logits, *classes, scored[0].complement)
         clusters = self._add_clusters(rows, torch.from_numpy(predicted), scored[0], weights)
         complement = scored[0].complement.numpy()
         kept = wrong[np.argsort(complement[wrong], kind="stable")[:N_ERRORS]]

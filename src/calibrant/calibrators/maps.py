@@ -107,15 +107,22 @@ def cubic_of_set(
     return monomials(standard, factors)
 
 
-def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
-    """(n,) logarithm of the Mahalanobis distance from a low-rank Gaussian of the features.
+def log_mahalanobis(features: Tensor, means: Tensor, axes: Tensor, variances: Tensor) -> Tensor:
+    """(n,) logarithm of the Mahalanobis distance from the nearest of the means (c, f) of low-rank Gaussians.
 
-    It has a variance along each of its axes (f, r), and the last one in all directions orthogonal to them.
+    They have one variance along each of their axes (f, r), and the last one in all directions orthogonal to them.
     """
-    x = features.to(centre.dtype) - centre
-    along = (x @ axes).square()
-    residual = (x.square().sum(1) - along.sum(1)).clamp(min=0.0)
-    return 0.5 * ((along / variances[:-1]).sum(1) + residual / variances[-1]).clamp(min=1e-12).log()
+    centre = means.mean(0)
+    x, m = features.to(means.dtype) - centre, means - centre
+    weights = 1.0 / variances[:-1] - 1.0 / variances[-1]
+    along = weighted_squares(x @ axes, m @ axes, weights)
+    squares = weighted_squares(x, m, torch.ones_like(centre)) / variances[-1] + along
+    return 0.5 * squares.amin(1).clamp(min=1e-12).log()
+
+
+def weighted_squares(x: Tensor, m: Tensor, weights: Tensor) -> Tensor:
+    """(n, c) sums of weighted squares of the differences of rows (n, d) and (c, d)."""
+    return (x.square() @ weights).unsqueeze(1) + m.square() @ weights - 2.0 * (x * weights) @ m.T
 
 
 def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:

@@ -245,7 +245,7 @@ class FeatureTemperatureModule(BufferModule):
 class SetTemperatureModule(BufferModule):
     """One T for all rows of a call; log T is a cubic polynomial of statistics of the set, within limits.
 
-    The statistics include the distance of features with a ``gaussian``. See `maps.cubic_of_set` for the others.
+    The statistics include distances of features with ``gaussians``. See `maps.cubic_of_set` for the others.
     """
 
     weight: Tensor
@@ -253,24 +253,29 @@ class SetTemperatureModule(BufferModule):
     scale: Tensor
     precision: Tensor
     noise: Tensor
-    centre: Tensor
+    mean: Tensor
     axes: Tensor
     variances: Tensor
+    class_means: Tensor
+    class_axes: Tensor
+    class_variances: Tensor
     factors: Tensor
 
-    def __init__(self, gaussian: tuple[Tensor, ...], factors: Tensor, **values: Tensor | tuple[float, ...]) -> None:
-        centre, axes, variances = gaussian or (torch.zeros(0),) * 3
-        super().__init__(centre=centre, axes=axes, variances=variances, **values)
+    def __init__(self, gaussians: tuple[Tensor, ...], factors: Tensor, **values: Tensor | tuple[float, ...]) -> None:
+        names = ("mean", "axes", "variances", "class_means", "class_axes", "class_variances")
+        super().__init__(**dict(zip(names, gaussians or (torch.zeros(0),) * 6, strict=True)), **values)
         self.register_buffer("factors", factors)
-        self.has_gaussian = len(gaussian) > 0
+        self.has_gaussians = len(gaussians) > 0
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         z = logits.to(self.weight.dtype)
         n_rows = torch.ones_like(z[:, :1]).sum(0)
         parts = [maps.row_statistics(z).mean(0)]
-        if self.has_gaussian:
+        if self.has_gaussians:
             assert features is not None
-            parts.append(maps.log_mahalanobis(features, self.centre, self.axes, self.variances).mean().unsqueeze(0))
+            of_all = maps.log_mahalanobis(features, self.mean, self.axes, self.variances)
+            of_class = maps.log_mahalanobis(features, self.class_means, self.class_axes, self.class_variances)
+            parts.append(torch.stack([of_all.mean(), of_class.mean()]))
         parts.append(maps.prior_entropy(z.softmax(1).mean(0).unsqueeze(0), n_rows))
         statistics = torch.cat(parts).unsqueeze(0)
         cubic = maps.cubic_of_set(statistics, n_rows, self.scale, self.precision, self.noise, self.factors)

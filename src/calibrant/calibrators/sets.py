@@ -50,9 +50,13 @@ from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
-FeatureGaussian: TypeAlias = tuple[Tensor, ...]  # centre (f,), axes (f, r), variances (r + 1,); empty without features
+# Of all rows and then of classes: means (c, f), axes (f, r) and variances (r + 1,); empty without features.
+FeatureGaussians: TypeAlias = tuple[Tensor, ...]
 MIN_SETS = 3
-MAX_AXES = 16
+MAX_AXES, MAX_CLASS_AXES = 16, 256
+ROWS_PER_AXIS = 20  # of a class Gaussian, whose axes are of small variances too
+FOLDS = 5
+CLASS_DISTANCE = 3  # among the statistics
 MARGIN = 0.25  # a set's log T, and its statistics, may exceed the range of those in the fit by this share of it
 
 
@@ -62,11 +66,11 @@ class SetTemperature(Calibrator):
     """One temperature for each unlabelled set, from statistics of its predictions and features.
 
     A set is the rows of a combination of values of the columns ``sets``; if predictions have none of these columns, it
-    is all rows of the call. The metadata of the result say which. The statistics are the mean entropy, confidence and
-    distance to known features, and the entropy of the mean prediction. The regression is fitted to corrupted versions
-    of the validation set, each one a set, under its own and random class mixes, and passes through the clean set. A set
-    that does not clearly differ from the clean one, or that has fewer than 20 rows, gets its temperature. Sets should
-    have hundreds of rows.
+    is all rows of the call. The metadata of the result say which. The statistics are the mean entropy and confidence,
+    the mean distances of features from all known ones and from the nearest class, and the entropy of the mean
+    prediction. The regression is fitted to corrupted versions of the validation set, each one a set, under its own and
+    random class mixes, and passes through the clean set. A set that does not clearly differ from the clean one, or that
+    has fewer than 20 rows, gets its temperature. Sets should have hundreds of rows.
     """
 
     name: ClassVar[str] = "set_temperature"
@@ -86,10 +90,10 @@ class SetTemperature(Calibrator):
     inverse: Tensor
     errors: Tensor
     precision: Tensor  # see `maps.shrink_to_origin`
-    gaussian: tuple[Tensor, ...]
+    gaussians: tuple[Tensor, ...]
 
     def __post_init__(self) -> None:
-        d = 3 + len(self.gaussian[2:])
+        d = 3 + len(each_gaussian(self.gaussians))
         p = len(cubic_factors(d))
         for name, shape in {"scale": (4, d), "precision": (d, d), "weight": (p,), "inverse": (p, p)}.items():
             check_shape(name, getattr(self, name), shape)
@@ -98,10 +102,11 @@ class SetTemperature(Calibrator):
         check_positive("base_temperature", self.base_temperature)
         check_integer("base_rows", self.base_rows, 1)
         check_integer("n_types", self.n_types, 1)
-        if self.gaussian:
-            centre, axes, variances = self.gaussian
-            check_shape("centre", centre, (None,))
-            check_shape("axes", axes, (len(centre), None))
+        if len(self.gaussians) not in (0, 6):
+            raise InvalidInputError(f"gaussians must be none or two, got {len(self.gaussians)} arrays")
+        for means, axes, variances in each_gaussian(self.gaussians):
+            check_shape("means", means, (None, self.n_features))
+            check_shape("axes", axes, (self.n_features, None))
             check_shape("variances", variances, (axes.shape[1] + 1,))
             check_positive("variances", float(variances.min()))
 
@@ -137,16 +142,18 @@ class SetTemperature(Calibrator):
         if n_sets < MIN_SETS:
             got = f"got {n_sets} by {', '.join(columns)}"
             raise InvalidInputError(f"validation must hold at least {MIN_SETS} sets, {got}")
-        gaussian = _reference_gaussian(validation, clean, reference)
+        gaussians = _reference_gaussians(validation, clean, reference)
         base = validation[torch.from_numpy(clean)] if has_clean else validation
         everything = math.log(solve_temperature(Likelihood(validation.logits, validation.labels)).temperature)
-        statistics, log_t, information = _sets_of_fit(validation, number, gaussian, everything + GRID)
+        statistics, log_t, information = _sets_of_fit(validation, number, gaussians, everything + GRID)
         level = everything
         if has_clean:
             level = float(log_t[0])
             with suppress(NotConvergedError):  # if all clean rows are correct: that with other rows remains
                 level = math.log(solve_temperature(Likelihood(base.logits, base.labels)).temperature)
-        origin, row_covariance = _row_noise(base, gaussian)
+        own = bool(gaussians) and reference is None and len(base) >= MIN_SET_ROWS
+        held_out = _held_out_distances(base) if own else None
+        origin, row_covariance = _row_noise(base, gaussians, held_out)
         groups = np.repeat(_left_out_together(validation, columns[0], number, has_clean), N_MIXES + 1)
         own = np.arange(len(groups)) % (N_MIXES + 1) == 0
         weights = information * torch.from_numpy(np.where(own, 1 - MIX_SHARE, MIX_SHARE / N_MIXES))
@@ -173,17 +180,17 @@ class SetTemperature(Calibrator):
             inverse=found.inverse,
             errors=found.errors,
             precision=torch.linalg.inv(row_covariance).contiguous(),
-            gaussian=gaussian,
+            gaussians=gaussians,
         )
 
     @property
     def n_features(self) -> int:
-        return len(self.gaussian[0]) if self.gaussian else 0
+        return self.gaussians[0].shape[1] if self.gaussians else 0
 
     def row_module(self) -> nn.Module:
         """A module that takes the rows of a call as one set; call it with many rows, or use `adapt`."""
         return SetTemperatureModule(
-            self.gaussian,
+            self.gaussians,
             cubic_factors(self.scale.shape[1]),
             weight=self.weight,
             limits=(math.log(self.base_temperature), self.min_log_t, self.max_log_t),
@@ -346,7 +353,7 @@ class SetTemperature(Calibrator):
     def _cubic(self, predictions: Predictions, number: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The inputs of the regression for each set, and the statistics of the sets."""
         self._inputs(predictions)
-        means, n_rows = set_means(predictions, number, self.gaussian)
+        means, n_rows = set_means(predictions, number, self.gaussians)
         statistics = set_statistics(means, n_rows, self.n_classes)
         noise = torch.tensor(self._noise, dtype=torch.float64)
         factors = cubic_factors(statistics.shape[1])
@@ -363,34 +370,42 @@ def set_numbers(predictions: Predictions, columns: Sequence[str]) -> NDArray[np.
     return np.unique(encoded, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def set_means(predictions: Predictions, number: NDArray[np.int64], gaussian: FeatureGaussian) -> tuple[Tensor, Tensor]:
+def each_gaussian(gaussians: FeatureGaussians) -> list[tuple[Tensor, ...]]:
+    """Means, axes and variances of each of the Gaussians."""
+    return [gaussians[i : i + 3] for i in range(0, len(gaussians), 3)]
+
+
+def set_means(
+    predictions: Predictions, number: NDArray[np.int64], gaussians: FeatureGaussians
+) -> tuple[Tensor, Tensor]:
     """The means of `row_values` of each set (n_sets, d − 1 + k), and its number of rows (n_sets,)."""
     of_row = torch.from_numpy(number)
     n_rows = torch.bincount(of_row).double()
-    sums = torch.zeros(len(n_rows), 2 + len(gaussian[2:]) + predictions.n_classes, dtype=torch.float64)
+    width = 2 + len(each_gaussian(gaussians)) + predictions.n_classes
+    sums = torch.zeros(len(n_rows), width, dtype=torch.float64)
     for rows in blocks(*predictions.logits.shape):
-        sums.index_add_(0, of_row[rows], row_values(predictions, rows, gaussian))
+        sums.index_add_(0, of_row[rows], row_values(predictions, rows, gaussians))
     return sums / n_rows.unsqueeze(1), n_rows
 
 
-def row_values(predictions: Predictions, rows: slice, gaussian: FeatureGaussian) -> Tensor:
-    """(n, d − 1 + k) of each row: entropy, confidence, log distance if there is a Gaussian; then its probabilities."""
+def row_values(predictions: Predictions, rows: slice, gaussians: FeatureGaussians) -> Tensor:
+    """(n, d − 1 + k) of each row: entropy, confidence, log distances if there are Gaussians; then its probabilities."""
     logits = predictions.logits[rows].double()
     parts = [row_statistics(logits)]
-    if gaussian:
+    for gaussian in each_gaussian(gaussians):
         features: Tensor = predictions.features[rows]  # type: ignore[index]
         parts.append(log_mahalanobis(features, *gaussian).unsqueeze(1))
     return torch.cat([*parts, logits.softmax(1)], dim=1)
 
 
 def set_statistics(means: Tensor, n_rows: Tensor, n_classes: int) -> Tensor:
-    """(m, d) means of entropy, confidence and log distance, and entropy of the mean prediction, from `set_means`."""
+    """(m, d) means of entropy, confidence and log distances, and entropy of the mean prediction, from `set_means`."""
     d = means.shape[1] - n_classes
     return torch.cat([means[:, :d], prior_entropy(means[:, d:], n_rows).unsqueeze(1)], dim=1)
 
 
 def _sets_of_fit(
-    validation: Predictions, number: NDArray[np.int64], gaussian: FeatureGaussian, grid: NDArray[np.float64]
+    validation: Predictions, number: NDArray[np.int64], gaussians: FeatureGaussians, grid: NDArray[np.float64]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of each set, by its own class mix and then others: statistics, best log T (NaN if none), its information."""
     generator = np.random.default_rng(0)
@@ -399,7 +414,7 @@ def _sets_of_fit(
     for one in range(int(number.max()) + 1):
         rows = validation[torch.from_numpy(number == one)]
         mixes = class_mixes(rows.labels, generator)
-        means = sum(mixes[:, part] @ row_values(rows, part, gaussian) for part in blocks(*rows.logits.shape))
+        means = sum(mixes[:, part] @ row_values(rows, part, gaussians) for part in blocks(*rows.logits.shape))
         assert isinstance(means, Tensor)
         n_rows = 1 / mixes.square().sum(1)
         nll = nll_on_grid(rows, mixes, grid) * n_rows.unsqueeze(1) + POOL_WEIGHT * pool
@@ -410,19 +425,24 @@ def _sets_of_fit(
     return torch.cat(statistics), torch.cat(log_t), torch.cat(information)
 
 
-def _row_noise(base: Predictions, gaussian: FeatureGaussian) -> tuple[Tensor, Tensor]:
+def _row_noise(base: Predictions, gaussians: FeatureGaussians, held_out: Tensor | None) -> tuple[Tensor, Tensor]:
     """The statistics of a set, and the covariance of what its rows add to them.
 
-    A row of probabilities p adds −Σ p log q to the entropy of the mean prediction q.
+    A row of probabilities p adds −Σ p log q to the entropy of the mean prediction q. Its distance from the nearest
+    class is that of a new row, ``held_out`` (n,), if the Gaussians were fitted to these rows.
     """
     k = base.n_classes
-    means, n_rows = set_means(base, np.zeros(len(base), dtype=np.int64), gaussian)
+    means, n_rows = set_means(base, np.zeros(len(base), dtype=np.int64), gaussians)
     statistics = set_statistics(means, n_rows, k)
+    if held_out is not None:
+        statistics[0, CLASS_DISTANCE] = held_out.mean()
     d = statistics.shape[1] - 1
     sums, squares = torch.zeros(d + 1, dtype=torch.float64), torch.zeros(d + 1, d + 1, dtype=torch.float64)
     surprise = -means[0, d:].log().clamp(min=-1e4) / math.log(k)
     for rows in blocks(*base.logits.shape):
-        values = row_values(base, rows, gaussian)
+        values = row_values(base, rows, gaussians)
+        if held_out is not None:
+            values[:, CLASS_DISTANCE] = held_out[rows]
         added = torch.cat([values[:, :d], (values[:, d:] @ surprise).unsqueeze(1)], dim=1) - statistics
         sums += added.sum(0)
         squares += added.T @ added
@@ -441,28 +461,52 @@ def _left_out_together(
     return types if len(np.unique(types[has_clean:])) > 1 else np.arange(len(types))
 
 
-def _reference_gaussian(
+def _reference_gaussians(
     validation: Predictions, clean: NDArray[np.bool_], reference: Predictions | None
-) -> FeatureGaussian:
+) -> FeatureGaussians:
     """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
         check_instance("reference", reference, Predictions)
         known = check_has_features(SetTemperature.name, reference.features, "reference")
         own = check_has_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])
-        return fit_gaussian(known)
+        return fit_gaussians(reference)
     if validation.features is None:
         return ()
-    return fit_gaussian(validation.features[torch.from_numpy(clean if clean.any() else ~clean)])
+    return fit_gaussians(validation[torch.from_numpy(clean if clean.any() else ~clean)])
 
 
-def fit_gaussian(features: Tensor) -> FeatureGaussian:
-    """Center, principal axes and variances, the last of them the mean of the other directions."""
+def fit_gaussians(rows: Predictions) -> FeatureGaussians:
+    """Of all rows, and with the mean of each predicted class."""
+    features = rows.features
+    assert features is not None
+    one_class = torch.zeros(len(features), dtype=torch.int64)
+    n_axes = min(MAX_CLASS_AXES, len(features) // ROWS_PER_AXIS)
+    return *fit_gaussian(features, one_class, MAX_AXES), *fit_gaussian(features, rows.logits.argmax(1), n_axes)
+
+
+def fit_gaussian(features: Tensor, classes: Tensor, n_axes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean of each class; principal axes and variances within classes, the last of them the mean of the others."""
     x = features.double()
-    centre = x.mean(0)
-    values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0).reshape(len(centre), len(centre)))
-    r = min(MAX_AXES, len(centre) - 1)
+    known, of_row = classes.unique(return_inverse=True)
+    counts = torch.bincount(of_row).unsqueeze(1)
+    means = torch.zeros(len(known), x.shape[1], dtype=torch.float64).index_add_(0, of_row, x) / counts
+    residuals = x - means[of_row]
+    values, vectors = torch.linalg.eigh(residuals.T @ residuals / len(x))
+    r = min(n_axes, x.shape[1] - 1)
     rest = values[: len(values) - r].mean()
     least = 1e-3 * values.mean().clamp(min=1e-12)  # keeps a direction without variance from dominating
     variances = torch.cat([values[len(values) - r :], rest.unsqueeze(0)]).clamp(min=0) + least
-    return centre, vectors[:, len(values) - r :].contiguous(), variances
+    return means, vectors[:, len(values) - r :].contiguous(), variances
+
+
+def _held_out_distances(rows: Predictions) -> Tensor:
+    """(n,) log distance from the nearest class, by a fit to the other folds; those of a fit to all are too short."""
+    found = torch.empty(len(rows), dtype=torch.float64)
+    order = torch.from_numpy(np.argsort(rows.row_hashes[0], kind="stable"))
+    for own in order.tensor_split(FOLDS):
+        others = torch.ones(len(rows), dtype=torch.bool)
+        others[own] = False
+        _, of_classes = each_gaussian(fit_gaussians(rows[others]))
+        found[own] = log_mahalanobis(rows[own].features, *of_classes)  # type: ignore[arg-type]
+    return found

@@ -6,9 +6,10 @@ import torch
 
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.history import calibrators_of
 from calibrant.decisions.certifying import distinct_scores, value_above
 from calibrant.decisions.scores import predicted_class, score_values
-from calibrant.decisions.threshold import AcceptedRows, Threshold, calibration_of, group_rows
+from calibrant.decisions.threshold import AcceptedRows, Threshold, group_rows
 from calibrant.errors import InvalidInputError
 from calibrant.predictions import Predictions
 
@@ -43,7 +44,7 @@ def adapt_threshold(threshold: Threshold, target: Predictions, calibrator: Calib
         kept = predicted_class(adapted) == threshold.target_class
     confidence = score_values(adapted, "confidence")
     groups = {name: _estimate(threshold, confidence[kept & (numbers == i)]) for i, name in enumerate(names)}
-    return replace(threshold, groups=groups, score="confidence", certified=False, calibration=calibration_of(adapted))
+    return replace(threshold, groups=groups, score="confidence", certified=False, calibrators=calibrators_of(adapted))
 
 
 def _estimate(threshold: Threshold, confidence: torch.Tensor) -> AcceptedRows:

@@ -12,9 +12,10 @@ from calibrant._checks import check_integer, check_number, check_positive
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.calibrators.base import check_validation
+from calibrant.calibrators.history import calibrators_of
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.decisions.scores import predicted_class, score_values
-from calibrant.decisions.threshold import AcceptedRows, Threshold, calibration_of, group_rows
+from calibrant.decisions.threshold import AcceptedRows, Threshold, group_rows
 from calibrant.errors import InvalidInputError
 from calibrant.metrics.selection import SELECTORS, Int64Array, cheapest, least_rows, rows_needed
 from calibrant.predictions import Predictions
@@ -103,7 +104,7 @@ def certify(
         certified=True,
         method=method,
         target_class=target,
-        calibration=calibration_of(validation),
+        calibrators=calibrators_of(validation),
         n_classes=validation.n_classes,
         class_names=validation.class_names,
         rows=RowSketch.of(validation),

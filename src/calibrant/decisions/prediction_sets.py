@@ -18,6 +18,7 @@ from calibrant._signatures import checked
 from calibrant.calibrators.apply import write_batches
 from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.checks import check_increasing, check_same_classes, check_shape
+from calibrant.calibrators.history import calibrators_of, check_same_calibrators
 from calibrant.calibrators.importance import (
     MIN_EFFECTIVE_ROWS,
     DensityRatio,
@@ -228,14 +229,11 @@ class ConformalSets:
             type(self).__name__, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names
         )
         check_same_calibrators(self.calibrators, calibrators_of(predictions))
-        if COLUMN in predictions.columns.column_names:
-            raise InvalidInputError(f"predictions must not have a column {COLUMN!r} already")
         column = pa.chunked_array(self._lists(predictions), pa.list_(pa.int32()))
-        columns = predictions.columns
-        columns = columns.append_column(COLUMN, column) if columns.num_columns else pa.table({COLUMN: column})
+        found = predictions.with_columns({COLUMN: column})
         record = {"method": self.score.method, "coverage": self.coverage, "by": self.by}
         record |= {"effective_rows": self.effective_rows, "fitted_on": self.rows.fingerprint}
-        return replace(predictions, columns=columns, metadata={**predictions.metadata, KEY: record})
+        return replace(found, metadata={**predictions.metadata, KEY: record})
 
     @property
     def effective_rows(self) -> float:
@@ -245,9 +243,10 @@ class ConformalSets:
     def _lists(self, predictions: Predictions) -> list[pa.ListArray]:
         limits, found = self._row_thresholds(predictions), []
         for rows, scores, order in self.score.blocks(predictions):
-            inside = scores <= (self.thresholds[order] if limits is None else limits[rows].unsqueeze(1))
-            ends = np.concatenate([[0], inside.sum(1).cumsum(0).numpy()]).astype(np.int32)
-            found.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(order[inside].int().numpy())))
+            inside = (scores <= (self.thresholds[order] if limits is None else limits[rows].unsqueeze(1))).numpy()
+            ends = np.append(0, inside.sum(1).cumsum()).astype(np.int32)
+            classes = order.numpy()[inside].astype(np.int32)
+            found.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(classes)))
         return found
 
     def _row_thresholds(self, predictions: Predictions) -> Tensor | None:
@@ -414,21 +413,3 @@ def _weighted_quantile(
     least = max(MIN_EFFECTIVE_ROWS, min_rows(coverage))
     check_overlap(weights, effective_rows(weights), f"no set can be promised with fewer than {least:g}", least)
     return WeightedQuantile.of(score.of_labels(validation), weights, DensityRatio.fit(validation, target))
-
-
-def calibrators_of(predictions: Predictions) -> tuple[str, ...]:
-    """The calibrators of the logits, the last first: names, and fingerprints of the rows of their fits."""
-    found, record = [], predictions.metadata.get("calibrator")
-    while isinstance(record, dict):
-        found.append(f"{record.get('name')} {record.get('fitted_on')}")
-        record = record.get("after")
-    return tuple(found)
-
-
-def check_same_calibrators(fitted: tuple[str, ...], got: tuple[str, ...]) -> None:
-    if fitted != got:
-        wanted, found = (
-            " after ".join(name.partition(" ")[0] for name in names) or "no calibrator" for names in (fitted, got)
-        )
-        other = f"{found} that was fitted to other rows" if wanted == found else found
-        raise InvalidInputError(f"predictions must be calibrated as those of the fit, by {wanted}, got {other}")

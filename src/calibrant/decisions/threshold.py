@@ -1,27 +1,26 @@
 """A threshold above which rows are accepted: what was promised of it, JSON on disk, and its use on new predictions."""
 
-import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, final
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
 from calibrant._checks import check_class_names, check_integer, check_level, repeated_name
-from calibrant._files import check_output
 from calibrant._paths import first_line
 from calibrant._signatures import checked
+from calibrant.calibrators.apply import write_batches
 from calibrant.calibrators.checks import check_same_classes
-from calibrant.calibrators.leakage import LeakCheck, RowSketch
+from calibrant.calibrators.history import calibrators_of, check_same_calibrators
+from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.decisions.scores import predicted_class, score_values
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.metrics.exact import clopper_pearson
-from calibrant.predictions import Predictions, check_replaceable
+from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
 KIND = "threshold"  # of the JSON file, and the key of what `apply_threshold` writes
@@ -86,7 +85,7 @@ class Threshold:
         certified: Whether the promise is proven; False after adaptation.
         method: A name in `SELECTORS`.
         target_class: The class whose predictions may be accepted; None for all.
-        calibration: The calibrators of the rows that it was made from, the last first; empty without any.
+        calibrators: The calibrators of the rows that it was made from, the last first; empty without any.
         n_classes: Number of classes.
         class_names: Their names, if validation had them.
         rows: Hashes of the validation rows.
@@ -101,7 +100,7 @@ class Threshold:
     certified: bool
     method: str
     target_class: int | None
-    calibration: tuple[str, ...]
+    calibrators: tuple[str, ...]
     n_classes: int
     class_names: tuple[str, ...] | None
     rows: RowSketch
@@ -128,22 +127,14 @@ class Threshold:
 
     def decide(self, predictions: Predictions) -> Predictions:
         """The same without checking for rows of validation."""
-        if ACCEPTED in predictions.columns.column_names:
-            raise InvalidInputError(f"predictions must not have a column {ACCEPTED}: it is what the threshold adds")
-        values = pa.array(self.accepts(predictions).numpy())
-        columns = predictions.columns
-        # a table without columns may have lost its number of rows
-        columns = columns.append_column(ACCEPTED, values) if columns.num_columns else pa.table({ACCEPTED: values})
-        return replace(predictions, columns=columns, metadata={**predictions.metadata, KIND: self.record})
+        found = predictions.with_columns({ACCEPTED: self.accepts(predictions)})
+        return replace(found, metadata={**predictions.metadata, KIND: self.record})
 
     def accepts(self, predictions: Predictions) -> Tensor:
         """(n,) which rows are accepted. Raises: as `__call__`, for other classes, calibration or columns."""
         names, got = self.class_names, predictions.class_names
         check_same_classes("the threshold", self.n_classes, predictions.n_classes, names, got)
-        if (found := calibration_of(predictions)) != self.calibration:
-            wanted, had = (" after ".join(names) or "not at all" for names in (self.calibration, found))
-            rule = f"be calibrated as the rows of the threshold were ({wanted})"
-            raise InvalidInputError(f"predictions must {rule}, got {had}")
+        check_same_calibrators(self.calibrators, calibrators_of(predictions))
         numbers, groups = group_rows(predictions, self.by)
         values = [self.groups[name].value if name in self.groups else math.inf for name in groups]
         accepted = score_values(predictions, self.score) > torch.tensor(values, dtype=torch.float64)[numbers]
@@ -232,24 +223,17 @@ def apply_threshold(
         InvalidInputError: As for ``threshold(predictions)``; or the output is a file of the scan, or one that no
             threshold wrote. No file is then written.
     """
-    check_output(output, "a Parquet file", scan.files)
-    check_replaceable(output, KIND)
-    leak, n_accepted = LeakCheck(threshold.rows), 0
+    n_accepted = 0
 
-    def decided() -> Iterator[Predictions]:
+    def decided(batch: Predictions, _: int) -> Predictions:
         nonlocal n_accepted
-        for batch in scan if scan.n_rows else [scan.read()]:
-            if not allow_same_rows:
-                leak.add(batch)
-            found = threshold.decide(batch)
-            n_accepted += found.column(ACCEPTED).to_numpy().sum()
-            yield replace(found, metadata={**scan.metadata, KIND: threshold.record})
-            if progress is not None:
-                progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
-        leak.check()
+        found = threshold.decide(batch)
+        n_accepted += int(found.column(ACCEPTED).to_numpy().sum())
+        return found
 
-    labels = any("label" in footer.schema.names for footer in scan.footers)
-    return Predictions.save_all(output, decided(), labels=labels), int(n_accepted)
+    known = None if allow_same_rows else threshold.rows
+    n_rows = write_batches(decided, scan, output, key=KIND, fitted_on=known, progress=progress)
+    return n_rows, n_accepted
 
 
 def group_rows(predictions: Predictions, by: str | None) -> tuple[Tensor, Sequence[str]]:
@@ -261,12 +245,3 @@ def group_rows(predictions: Predictions, by: str | None) -> tuple[Tensor, Sequen
     if (twice := repeated_name(names)) is not None:
         raise InvalidInputError(f"by must have values of different text, got {twice!r} twice in {by!r}")
     return torch.from_numpy(numbers), names
-
-
-def calibration_of(predictions: Predictions) -> tuple[str, ...]:
-    """The calibrators of the rows, the last first, with the beginning of the fingerprint of what each was fitted on."""
-    found, record = [], predictions.metadata.get("calibrator")
-    while isinstance(record, Mapping):
-        found.append(f"{record.get('name')} {str(record.get('fitted_on'))[-8:]}")
-        record = record.get("after")
-    return (*found, *([json.dumps(record)] if record is not None else []))

@@ -4,7 +4,8 @@ A bin holds the rows of one confidence. The histogram of a stream has a limit: w
 rounded to a scale, whose last bits are dropped until they fit. The scale is even in the fourth root of the distance to
 0 or to 1, whichever is nearer, plus a small multiple of its logarithm: a confidence that float32 rounds to 1 keeps its
 position, and data that lie close together keep more bits. The number of dropped bits depends on the set of all rows and
-not on their order, so histograms can be added in any order.
+not on their order, so histograms can be added in any order. What must not depend on the rows at all, such as a test,
+uses bins of so few bits that no set of rows needs fewer.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ MAX_HISTOGRAM_BINS = 2**18  # of a stream
 MAX_GROUP_HISTOGRAM_BINS = 2**15  # of each group in a stream
 TIE_BITS = {torch.float32: 18, torch.float64: 42}  # bits of a confidence that the rounding of a softmax leaves alone
 SCALE_BITS = 62  # of a number on the scale
+FIXED_DROPPED = 47  # bits: with so many dropped, all confidences together have fewer bins than the histogram of a group
 _SCALE = 2.0**60
 _HALF = int(torch.tensor(0.5, dtype=torch.float64).view(torch.int64))
 _TOP = int(0.5**0.25 * _SCALE) + (_HALF >> 4) + 1
@@ -61,6 +63,10 @@ class FineHistogram:
         while len(key) > self.limit:
             dropped += 1
             key = self.rounded_key(dropped).unique_consecutive()
+        return self.coarsen(dropped)
+
+    def coarsen(self, dropped: int) -> Self:
+        """The same rows in bins with at least as many bits dropped."""
         key, number = self.rounded_key(dropped).unique_consecutive(return_inverse=True)
         return type(self)(key, self.sums.merge_neighbours(number, len(key)), self.limit, dropped)
 
@@ -79,6 +85,17 @@ def _on_scale(key: Tensor) -> Tensor:
     octaves = distance.view(torch.int64) >> 4  # an octave is 2^-12 of the root
     side = (distance.sqrt().sqrt() * _SCALE).long() + octaves
     return torch.where(low, side, 2 * _TOP - side)
+
+
+def upper_edge(key: int, dropped: int) -> float:
+    """The smallest confidence above the bin of this key, from which so many bits are dropped; not for the last bin."""
+    low, high = 0, 2 * _HALF  # exact keys, in the bin or below it, and above it
+    while high - low > 1:
+        middle = (low + high) // 2
+        above = int(_on_scale(torch.tensor(middle))) >> dropped > key >> dropped
+        low, high = (low, middle) if above else (middle, high)
+    distance = float(torch.tensor(min(high, 2 * _HALF - high)).view(torch.float64))
+    return distance if high <= _HALF else 1 - distance
 
 
 def fine_histogram(

@@ -17,7 +17,7 @@ AUDIT_SECTIONS = {
     "scorecard": "Scorecard",
     "reliability": "Reliability",
     "confidences": "Confidences",
-    "risk": "Risk and coverage",
+    "decision": "If you must decide",
     "groups": "Groups",
     "classes": "Classes",
     "temperature": "Effect of temperature scaling",
@@ -97,7 +97,7 @@ def _charts(audit: Audit) -> dict[str, Any]:
     return {
         "reliability": charts.reliability_drawing(bins, level, effective=effective),
         "histogram": charts.histogram_drawing(bars, weighted=weighted),
-        "risk": charts.risk_drawing(line, risks, error, effective=effective),
+        "risk": charts.risk_drawing(line, risks, error, audit.decision, effective=effective),
         "risk_sentences": words.risk_sentences(risks, error, level),
     }
 
@@ -111,6 +111,7 @@ def _tables(audit: Audit, metrics: Sequence[str]) -> dict[str, Any]:
             (by, tables.groups_table(found, group_metrics), words.group_sentence(found))
             for by, found in audit.groups.items()
         ],
+        **_decision(audit),
         "classes": tables.class_table(audit),
         "folds": TEMPERATURE_FOLDS,
         "temperature": words.temperature_sentence(effect),
@@ -118,6 +119,17 @@ def _tables(audit: Audit, metrics: Sequence[str]) -> dict[str, Any]:
         "changes": tables.changes_table(effect, audit.level) if effect.changes else None,
         "errors": tables.error_table(audit),
         "comparisons": tables.comparison_tables(audit, metrics),
+    }
+
+
+def _decision(audit: Audit) -> dict[str, Any]:
+    found = audit.decision
+    return {
+        "decision": words.decision_sentence(audit),
+        "decision_void": found.void is not None,
+        "handed_over": [tables.handed_over_table(by, rows, audit.level) for by, rows in found.groups.items()],
+        "sets": tables.sets_table(found.sets),
+        "decision_commands": words.decision_commands(found),
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from calibrant.audits import DecisionFindings
 from calibrant.audits.curves import HIGH_CONFIDENCE, MIN_CURVE_ROWS
 from calibrant.report.charts import compose_figure, inline_data, layer_charts
 from calibrant.report.numbers import count, level_text, percent, percent_limits
@@ -122,9 +123,14 @@ def _outcome_bars(data: alt.Chart, outcome: str, colour: str, title: str | None)
 
 
 def risk_drawing(
-    line: Sequence[dict[str, Any]], risks: Sequence[dict[str, Any]], error: float, *, effective: bool
+    line: Sequence[dict[str, Any]],
+    risks: Sequence[dict[str, Any]],
+    error: float,
+    found: DecisionFindings,
+    *,
+    effective: bool,
 ) -> SvgFigure:
-    """The risk-coverage curve, with points at some coverages and at 1."""
+    """The risk-coverage curve, with points at some coverages and at 1, and the certified threshold."""
     points = []
     for row in risks:
         rate = f"error rate {percent(row['error'])} ({percent_limits(row['interval'])})"
@@ -136,8 +142,22 @@ def risk_drawing(
     y = alt.Y("error:Q", title="Error rate", axis=axis, scale=alt.Scale(domain=[0, top]))
     curve = alt.Chart(inline_data(line)).mark_line(color=BLUE, strokeWidth=1.8).encode(x=x, y=y)
     marks = alt.Chart(inline_data(points)).mark_point(color=ORANGE, filled=True, size=60, opacity=1)
-    layers = layer_charts(curve, marks.encode(x=x, y=y, **DESCRIPTION))
+    certified = _certified_rows(found)
+    rule = alt.Chart(inline_data(certified)).mark_rule(color=TEXT_COLOUR, strokeDash=[4, 3])
+    layers = layer_charts(curve, rule.encode(x=x, **DESCRIPTION), marks.encode(x=x, y=y, **DESCRIPTION))
     chart = compose_figure(layers.properties(width=CHART_WIDTH, height=CHART_HEIGHT))
-    alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in points)}."
+    alt_text = f"Risk-coverage curve: {'; '.join(point['description'] for point in [*points, *certified])}."
     start = f"{MIN_CURVE_ROWS:.0f} {'effective ' if effective else ''}rows"
-    return SvgFigure(to_svg(chart), alt_text, f"Error rate among the most confident rows; the curve starts at {start}.")
+    caption = f"Error rate among the most confident rows; the curve starts at {start}."
+    caption += " Dashed: the rows that the certified threshold accepts." if certified else ""
+    return SvgFigure(to_svg(chart), alt_text, caption)
+
+
+def _certified_rows(found: DecisionFindings) -> list[dict[str, Any]]:
+    """The coverage of the certified threshold; empty without one."""
+    error = found.overall.error
+    if found.threshold is None or error is None:
+        return []
+    coverage = 1 - found.overall.share
+    text = f"certified: the {percent(coverage)} most confident rows, observed error rate {percent(error)}"
+    return [{"coverage": coverage, "description": text}]

@@ -4,7 +4,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from calibrant.audits import Audit, Group, GroupFindings, TemperatureEffect
+from calibrant.audits import Audit, Group, GroupFindings, HandedOver, SetSize, TemperatureEffect
+from calibrant.audits.groups import MAX_GROUP_VERDICTS
 from calibrant.audits.record import metric_record
 from calibrant.audits.temperature import CHANGED_METRICS
 from calibrant.audits.verdict import significance_level
@@ -14,12 +15,14 @@ from calibrant.metrics.table import METRICS
 from calibrant.report.audit_words import advice_command, advice_sentence, group_name, summary
 from calibrant.report.formats import as_text
 from calibrant.report.numbers import (
+    MISSING,
     count,
     interval_text,
     level_text,
     metric_text,
     p_value_text,
     percent,
+    percent_limits,
     points,
     points_limits,
 )
@@ -145,6 +148,48 @@ def _group_cells(group: Group) -> list[Cell]:
         number_cell(verdict.noise_floor, points(verdict.noise_floor)),
         p_cell(group.p_holm, marked=marked),
     ]
+
+
+def handed_over_table(by: str, found: Sequence[HandedOver], level: float) -> Table:
+    columns = [
+        Column(by, numeric=False),
+        Column("Rows"),
+        Column("Handed over", tooltip="Share of the rows below the certified threshold"),
+        Column("Error of accepted", tooltip="Share of the rows above the threshold that are wrong"),
+        Column(f"{level_text(level)} CI", tooltip="Clopper-Pearson interval of this error"),
+    ]
+    shown = found[:MAX_GROUP_VERDICTS]
+    rows = [
+        [
+            Cell(group_name(row.value)),
+            count_cell(row.n_rows),
+            share_cell(row.share),
+            number_cell(row.error, MISSING if row.error is None else percent(row.error)),
+            Cell("" if row.error is None else percent_limits(row.interval(level))),
+        ]
+        for row in shown
+    ]
+    notes = [f"The first {len(shown):,} of {len(found):,} groups."] if len(shown) < len(found) else []
+    return Table(f"Handed over by {by}, the most first", columns, rows, notes)
+
+
+def sets_table(found: Sequence[SetSize]) -> Table:
+    columns = [
+        Column("Coverage", tooltip="Probability that the set of a new row like these holds its label"),
+        Column("Mean size", tooltip="Mean number of classes in a set; below 1 where some sets are empty"),
+        Column("Probability above", tooltip="The classes of a larger probability are in the set"),
+        Column("Covered", tooltip="Share of these rows whose set holds the label"),
+    ]
+    rows = [
+        [
+            Cell(level_text(row.coverage), row.coverage),
+            number_cell(row.mean_size, f"{row.mean_size:.2f}"),
+            number_cell(row.above, percent(row.above)),
+            share_cell(row.covered),
+        ]
+        for row in found
+    ]
+    return Table("Sets of classes that hold the label", columns, rows)
 
 
 def class_table(audit: Audit) -> Table:

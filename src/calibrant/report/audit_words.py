@@ -5,12 +5,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrant.audits import Advice, Audit, GroupFindings, TemperatureEffect, Verdict
+from calibrant.audits import Advice, Audit, DecisionFindings, GroupFindings, TemperatureEffect, Verdict
 from calibrant.audits.temperature import TEMPERATURE_FOLDS
 from calibrant.audits.verdict import decision_level, significance_level
 from calibrant.calibrators.likelihood import LEVEL
 from calibrant.calibrators.temperature import FEW_INFLUENTIAL_ROWS
 from calibrant.metrics.compare import Difference
+from calibrant.metrics.selection import least_rows
 from calibrant.metrics.table import METRICS
 from calibrant.report.numbers import (
     count,
@@ -25,6 +26,7 @@ from calibrant.report.numbers import (
     points,
     points_limits,
     threshold_text,
+    upward_text,
 )
 
 POOLED_SHIFTS = (
@@ -47,6 +49,7 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     sentences.append(accuracy_sentence(verdict, audit.cluster))
     if audit.temperature.changes:
         sentences.append(decomposition_sentence(audit.temperature, audit.level))
+    sentences.append(decision_sentence(audit))
     sentences += map(group_sentence, audit.groups.values())
     differences = [row for by, row in audit.differences(metrics) if by is None]
     differences = [row for row in differences if row.metric == "nll" or not verdict.few_outcomes]
@@ -216,6 +219,55 @@ def risk_sentences(risks: Sequence[dict[str, Any]], error: float, level: float) 
         interval = ci(level, percent_limits(row["interval"]))
         sentences.append(f"Among {rows}, the error rate is {rate} ({interval}){comparison}.")
     return sentences
+
+
+VOID_SENTENCES = {
+    "weights": "No threshold is certified and no set measured, because rows have weights: both are for rows that "
+    "count alike.",
+    "cluster": "No threshold is certified and no set measured, because rows of one {cluster} are not independent.",
+}
+TYPICAL_COVERAGE = 0.95  # of the sets in the summary
+
+
+def decision_sentence(audit: Audit) -> str:
+    """Which rows can be accepted, and how large sets are that hold most labels."""
+    found = audit.decision
+    if found.void is not None:
+        return VOID_SENTENCES[found.void].format(cluster=audit.cluster)
+    independent = not (audit.repeated_ids or audit.pooled_shifts)
+    certified = certified_sentence(found, "" if independent else ", if rows are independent")
+    size = next((row.mean_size for row in found.sets if row.coverage == TYPICAL_COVERAGE), None)
+    if size is None:
+        return certified
+    sets = f"Sets of {size:.2f} classes on average hold {level_text(TYPICAL_COVERAGE)} of the labels."
+    return f"{certified} {sets}"
+
+
+def certified_sentence(found: DecisionFindings, condition: str = "") -> str:
+    """The threshold with its promise, or how many rows it would take."""
+    error, confidence = level_text(found.max_error), level_text(found.confidence)
+    if found.threshold is None:
+        n, needed = found.overall.n_rows, found.rows_needed
+        least = least_rows(found.max_error, 1 - found.confidence)
+        reason = "too many of the most confident rows are wrong"
+        if n < least:
+            reason = f"that takes at least {least:,} rows, none of them wrong"
+        elif needed is not None and needed > n:
+            reason = f"it would take about {needed:,} rows"
+        return f"No confidence threshold is certified to keep the error at {error} ({confidence} confidence): {reason}."
+    promise = f"at most {error} of them are wrong ({confidence} confidence{condition})"
+    if found.threshold == 0:
+        return f"All rows can be accepted: {promise}."
+    accepted = percent(1 - found.overall.share)
+    rows = f"The {accepted} of rows with a confidence of at least {upward_text(found.threshold)}"
+    return f"{rows} can be accepted: {promise}."
+
+
+def decision_commands(found: DecisionFindings) -> list[str]:
+    """The commands that certify a threshold and fit sets on other rows."""
+    confidence = "" if found.confidence == LEVEL else f" --confidence {found.confidence:g}"
+    certify = f"calibrant certify val.parquet --max-error {found.max_error:g}{confidence} -o threshold.json"
+    return [certify, "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"]
 
 
 def temperature_sentence(effect: TemperatureEffect) -> str:

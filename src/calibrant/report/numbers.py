@@ -119,6 +119,21 @@ def threshold_text(confidence: float) -> str:
     return f"{math.floor(confidence * 10**decimals) / 10**decimals:.{decimals}f}"
 
 
+def upward_text(confidence: float) -> str:
+    """A certified confidence rounded up: rows that reach the printed one reach it too.
+
+    >>> upward_text(0.8931), upward_text(0.9995123), upward_text(1 - 5.18e-12), upward_text(1.0)
+    ('0.894', '0.99952', '1 − 5.1e-12', '1')
+    """
+    if confidence >= 1:
+        return "1"
+    exponent = math.floor(math.log10(1 - confidence))
+    if exponent < -4:
+        return f"1 − {math.floor((1 - confidence) / 10.0 ** (exponent - 1)) / 10:.1f}e{exponent:03d}"
+    decimals = max(3, 1 - exponent)
+    return f"{math.ceil(confidence * 10**decimals) / 10**decimals:.{decimals}f}"
+
+
 def mean_text(value: float, in_percent: bool) -> str:
     """A mean in a table: a percentage has three digits and at most two decimals, another number three decimals.
 
