@@ -62,6 +62,7 @@ bench: $(READY)  ## speed against peers and floors, as ratios
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
+	$(BIN)/python benchmarks/decisions.py
 	$(BIN)/python benchmarks/corruptions.py --cifar-c
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/augment.py

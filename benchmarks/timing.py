@@ -7,13 +7,15 @@ from statistics import median
 ROUND_SECONDS = 0.05
 
 
-def ratios(functions: dict[str, Callable[[], object]], n_rounds: int) -> dict[str, tuple[float, float, float]]:
+def ratios(
+    functions: dict[str, Callable[[], object]], n_rounds: int, n_warm_up: int = 3
+) -> dict[str, tuple[float, float, float]]:
     """Median, minimum and maximum of each function's time divided by that of the first, over the rounds."""
     repeats = {}
     for name, function in functions.items():
-        for _ in range(3):
+        for _ in range(n_warm_up):
             function()
-        repeats[name] = max(1, round(ROUND_SECONDS / max(cpu_seconds(function, 3), 1e-7)))
+        repeats[name] = max(1, round(ROUND_SECONDS / max(cpu_seconds(function, n_warm_up), 1e-7)))
     rounds = [{name: cpu_seconds(f, repeats[name]) for name, f in functions.items()} for _ in range(n_rounds)]
     floor = next(iter(functions))
     found = {name: [times[name] / times[floor] for times in rounds] for name in functions}
