@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 INF_FLOOR = -1e3  # relative to the largest logit, in place of −inf
 NEWTON_STEPS = 30
@@ -121,7 +122,7 @@ def log_mahalanobis(features: Tensor, centre: Tensor, axes: Tensor, variances: T
 def n_below(knots: Tensor, x: Tensor, equal: bool = False) -> Tensor:
     """`torch.searchsorted`: how many sorted knots are below x, or equal to it; in an ONNX graph, by comparisons."""
     # A block of its own: TorchScript cannot compile the second question, and skips it only there.
-    if not torch.jit.is_scripting():  # type: ignore[attr-defined]  # noqa: SIM102
+    if not is_scripting():  # noqa: SIM102
         if torch.onnx.is_in_onnx_export():
             return bisect(knots, x, equal)
     return torch.searchsorted(knots, x, right=equal)
