@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 # pages that are one session: blocks share a namespace, and commands run too; elsewhere each block runs on its own
-SESSIONS = [PAGES[0], DOCS / "quickstart.md", DOCS / "comparison.md"]
+SESSIONS = [PAGES[0], DOCS / "quickstart.md", DOCS / "comparison.md", DOCS / "deploy.md"]
 SESSIONS += [*DOCS.glob("tutorials/*.md"), *DOCS.glob("concepts/*.md")]
 TABLES: list[dict[str, Any]] = [cb.LOSSES, cb.METRICS, cb.CALIBRATORS, cb.CORRUPTIONS, DATASETS]
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
@@ -66,12 +66,13 @@ def unchanged_tables() -> Iterator[None]:
     for table, entries in zip(TABLES, before, strict=True):
         table.clear()
         table.update(entries)
-    for name in {"lab", "lab_calibrant"} & (set(sys.modules) - modules):
+    for name in {"lab", "lab_calibrant", "apply_calibrator"} & (set(sys.modules) - modules):
         del sys.modules[name]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:independent is deprecated")  # of what netcal calls
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec:FutureWarning")  # of what torch.onnx.export calls
 @pytest.mark.usefixtures("unchanged_tables")
 @by_page
 def test_blocks_run_and_print_what_is_shown(

@@ -102,6 +102,7 @@ def test_a_file_is_replaced_by_one_of_its_kind(tmp_path: Path) -> None:
         "a conformal predictor": b'{"calibrant_conformal_predictor": 1',
         "a monitor": b'{"calibrant_monitor": 1',
         "a metrics file": b"# HELP calibrant_rows ",
+        "an ONNX file of calibrant": b"\x08\n\x12\tcalibrant\x1a",
         "a JSON schema": b'{\n  "$defs": {',
         "a table": b"Table 1: ",
     }
@@ -113,6 +114,7 @@ def test_a_file_is_replaced_by_one_of_its_kind(tmp_path: Path) -> None:
         b"\x80\x04",
         b"\xff\xd8",
         b"\0\0\0x",
+        b"\x08\n\x12\x07pytorch\x1a",
         b"<!DOCTYPE html>",
         b"\x89PNG\r\n\x1a\n",
     ]

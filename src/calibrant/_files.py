@@ -44,6 +44,7 @@ KINDS = {
     "a Vega-Lite specification": rb'\{\s*"\$schema": "https://vega',
     "a monitor": rb'\{\s*"calibrant_monitor"',
     "a metrics file": rb"# HELP calibrant_",
+    "an ONNX file of calibrant": rb"(?s)\x08.\x12\tcalibrant\x1a",
     "a JSON schema": rb'\{\s*"\$defs"',
     "a table": rb'(?:\*\*|\{\s*"caption": ")?(?:Table|Appendix)|% needs \\usepackage|table,',
 }

@@ -128,6 +128,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "data where": ("--rot x", "Did you mean --root?"),
     "detect": ("no.parquet no.parquet", "there is no file no.parquet"),
     "estimate": ("no.parquet --reference no.parquet", "there is no file no.parquet"),
+    "export": ("no.json -o x.onnx", "there is no file no.json"),
     "figure": ("sevrity runs", "unknown figure 'sevrity'; did you mean 'severity'?"),
     "fit": ("no.parquet --calibrator spine -o x.json", "unknown calibrator 'spine'; did you mean 'spline'?"),
     "monitor": ("no.parquet --reference no.parquet --every 1y", "there is no file no.parquet"),

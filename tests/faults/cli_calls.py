@@ -52,6 +52,7 @@ CALLS = {
     "data where": "",
     "detect": "x.parquet y.parquet --scores out",
     "estimate": "y.parquet --reference x.parquet",
+    "export": "t.json -o out",
     "figure": "severity experiment -o out.svg",
     "fit": "x.parquet -o out",
     "monitor": "x.parquet --reference y.parquet --every 10 --state out",

@@ -315,6 +315,7 @@ def _calibrators() -> dict[str, ValidCall]:
         "calibrators.Calibrator.calibrate": ValidCall(calibrator.calibrate, {"predictions": test}),
         "calibrators.SetTemperature.calibrate": ValidCall(sets.calibrate, {"predictions": test}),
         "calibrators.Calibrator.save": ValidCall(calibrator.save, {"path": "out.json"}),
+        "calibrators.Calibrator.to_onnx": ValidCall(calibrator.to_onnx, {"path": "out.onnx"}),
         "calibrators.Calibrator.load": ValidCall(cb.TemperatureScaling.load, {"path": _folder() / "calibrator.json"}),
         **_of("calibrators.load_calibrator", path=_folder() / "calibrator.json"),
         **_of(

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
+import onnxruntime
 import pyarrow as pa
 import pytest
 import torch
@@ -51,6 +52,7 @@ DOUBLING_CHANGES_NOTHING = {"identity", "ensemble_temperature", *ONE_TEMPERATURE
 TOP_LEVEL = {"calibrant_calibrator", "calibrator", "n_classes", "fitted", "parameters"}
 N_VALIDATION, N_TEST = 900, 360
 PART = 200
+FLOAT32 = "tensor(float)"  # in the words of ONNX Runtime
 
 
 # What a calibrator is fitted on
@@ -510,6 +512,36 @@ def dense_module(name: str) -> None:
             run(logits, *second)
 
 
+def onnx_file(name: str) -> None:
+    """ONNX Runtime gives the logits of the calibrator to 1e-6 of their size, for any number of rows of any kind."""
+    calibrator = fitted(name, torch.float32)
+    test = bare(fresh_rows(name, torch.float32, 1000))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calibrator.onnx"
+        if not calibrator.row_by_row:
+            with pytest.raises(InvalidInputError, match=rf"^{name} .* export calibrator\.adapt\(target\)") as caught:
+                calibrator.to_onnx(path)
+            assert_one_line(caught.value)
+            return
+        calibrator.to_onnx(path)
+        assert [entry.name for entry in Path(folder).iterdir()] == [path.name]
+        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    assert [(value.name, value.type) for value in session.get_inputs()] == [(i, FLOAT32) for i in calibrator.inputs]
+    assert [(value.name, value.type) for value in session.get_outputs()] == [("calibrated_logits", FLOAT32)]
+    zeros = like(test, logits=torch.zeros_like(test.logits))
+    huge, tiny = (like(test, logits=factor * test.logits) for factor in (1e4, 1e-4))
+    for given in (test, huge, tiny, zeros, near_ties(test, seed=6), with_impossible_classes(test)):
+        found = or_refused(calibrator.calibrate, given)  # vector scaling of log 0, for example
+        inputs = {i: v.numpy() for i, v in zip(calibrator.inputs, module_inputs(calibrator, given), strict=True)}
+        for n in (1, 2, 1000) if found is not None else ():
+            (logits,) = session.run(None, {i: value[:n] for i, value in inputs.items()})
+            wanted = found.logits[:n]
+            allowed = 1e-6 * wanted.nan_to_num(neginf=0.0).abs().clamp(min=1.0)
+            given_back = torch.from_numpy(logits)
+            assert given_back.shape == wanted.shape
+            assert bool(((given_back == wanted) | ((given_back - wanted).abs() <= allowed)).all())
+
+
 # Aspects of the value itself
 
 
@@ -553,6 +585,7 @@ ASPECTS: dict[str, Aspect] = {
         half_module,
         exported_module,
         dense_module,
+        onnx_file,
         frozen,
     )
 }

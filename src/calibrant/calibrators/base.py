@@ -21,6 +21,7 @@ from calibrant.calibrators.checks import (
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.maps import scale_logits
 from calibrant.calibrators.modules import LogitsModule, PairModule
+from calibrant.calibrators.onnx import write_onnx
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.predictions import Predictions
@@ -171,6 +172,36 @@ class Calibrator(ABC):
         check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
         return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
 
+    @checked
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write `module` as an ONNX file, atomically: one graph for any number of rows.
+
+        Its inputs are float32 and have the names that `inputs` lists: ``logits`` (n, k), for some calibrators also
+        ``features`` (n, f) or ``score`` (n,). Its output ``calibrated_logits`` (n, k) is float32; the graph computes
+        in float64.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            InvalidInputError: The calibrator is one of whole sets, not of rows, or the path names another kind of file.
+            MissingExtraError: The extra onnx is not installed.
+        """
+        if not self.row_by_row:
+            raise InvalidInputError(
+                f"{self.name} treats the rows of a call as one set, and has no ONNX file: export "
+                "calibrator.adapt(target), the temperature scaling for one set"
+            )
+        inputs = dict(zip(self.inputs, self._example_inputs(torch.float32), strict=True))
+        metadata = {"calibrator": self.name, "fitted_on": self.fitted.fingerprint}
+        write_onnx(path, self.module(), inputs, "calibrated_logits", metadata)
+
+    def _example_inputs(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The arguments of the module for two rows of equal logits."""
+        logits, features = torch.zeros(2, self.n_classes, dtype=dtype), torch.ones(2, self.n_features)
+        inputs = {"logits": logits, "features": features, "score": torch.zeros(2)}
+        return tuple(inputs[name] for name in self.inputs)
+
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits, block by block."""
         module, inputs = self.module(), self._inputs(predictions)
@@ -273,10 +304,10 @@ class Calibrator(ABC):
 
     def check_parameters(self) -> None:
         """Raise an error if the parameters do not map these classes to finite logits."""
-        rows = torch.zeros(2, check_integer("n_classes", self.n_classes, 2), dtype=torch.float64)
-        inputs = {"logits": rows, "features": torch.ones(2, self.n_features), "score": torch.zeros(2)}
-        calibrated = self.module()(*(inputs[name] for name in self.inputs))
-        if calibrated.shape != rows.shape or not bool(calibrated.isfinite().all()):
+        check_integer("n_classes", self.n_classes, 2)
+        inputs = self._example_inputs(torch.float64)
+        calibrated = self.module()(*inputs)
+        if calibrated.shape != inputs[0].shape or not bool(calibrated.isfinite().all()):
             raise InvalidInputError(f"its parameters do not fit {self.n_classes} classes")
 
     @property

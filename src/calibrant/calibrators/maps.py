@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 INF_FLOOR = -1e3  # relative to the largest logit, in place of −inf
 NEWTON_STEPS = 30
@@ -125,9 +126,34 @@ def weighted_squares(x: Tensor, m: Tensor, weights: Tensor) -> Tensor:
     return (x.square() @ weights).unsqueeze(1) + m.square() @ weights - 2.0 * (x * weights) @ m.T
 
 
+def n_below(knots: Tensor, x: Tensor, equal: bool = False) -> Tensor:
+    """`torch.searchsorted`: how many sorted knots are below x, or equal to it; in an ONNX graph, by comparisons."""
+    # A block of its own: TorchScript cannot compile the second question, and skips it only there.
+    if not is_scripting():  # noqa: SIM102
+        if torch.onnx.is_in_onnx_export():
+            return bisect(knots, x, equal)
+    return torch.searchsorted(knots, x, right=equal)
+
+
+def bisect(knots: Tensor, x: Tensor, equal: bool) -> Tensor:
+    """The same by binary search, of as many steps as the number of knots has digits: ONNX has no searchsorted.
+
+    >>> bisect(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([0.0, 2.0, 3.0]), equal=False)
+    tensor([0, 1, 3])
+    """
+    n_knots = knots.shape[-1]
+    found = torch.zeros_like(x, dtype=torch.int64)
+    for digit in range(n_knots.bit_length() - 1, -1, -1):
+        more = found + 2**digit
+        knot = knots.gather(-1, more.clamp(max=n_knots) - 1)
+        below = knot <= x if equal else knot < x
+        found = torch.where(below & (more <= n_knots), more, found)
+    return found
+
+
 def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Linear interpolation at (c, n) points between (c, m) knots, constant beyond them."""
-    right = torch.searchsorted(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
+    right = n_below(knots, x.contiguous()).clamp(1, knots.shape[1] - 1)
     x0, x1 = knots.gather(1, right - 1), knots.gather(1, right)
     share = torch.where(x1 > x0, (x - x0) / (x1 - x0), torch.zeros_like(x)).clamp(0.0, 1.0)
     y0 = values.gather(1, right - 1)

@@ -150,7 +150,7 @@ class ProbabilityModule(BufferModule):
         if self.linear:
             y = maps.interpolate(x, self.knots, self.values)
         else:
-            y = self.values.gather(1, torch.searchsorted(self.knots, x))
+            y = self.values.gather(1, maps.n_below(self.knots, x))
         mapped = y.reshape(probs.shape[1], probs.shape[0]).T
         out = maps.match_dtype((mapped / mapped.sum(1, keepdim=True)).log(), logits)
         return maps.restore_argmax(out, logits) if self.keeps_argmax else out
@@ -167,8 +167,8 @@ class VennAbersModule(BufferModule):
     def bounds(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """p₀ and p₁ of each row. At a knot, p₀ has its right value and p₁ its left one."""
         odds = maps.log_odds(logits.to(self.upper.dtype))
-        lower = self.lower[torch.searchsorted(self.lower_knots, odds, right=True)]
-        return lower, self.upper[torch.searchsorted(self.upper_knots, odds)]
+        lower = self.lower[maps.n_below(self.lower_knots, odds, equal=True)]
+        return lower, self.upper[maps.n_below(self.upper_knots, odds)]
 
     def forward(self, logits: Tensor) -> Tensor:
         lower, upper = self.bounds(logits)

@@ -20,6 +20,7 @@ from calibrant.cli.data import data
 from calibrant.cli.detect import detect
 from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
+from calibrant.cli.export import export
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
 from calibrant.cli.monitor import monitor
@@ -69,6 +70,7 @@ for verb in (
     corrupt,
     detect,
     estimate,
+    export,
     figure,
     fit,
     monitor,

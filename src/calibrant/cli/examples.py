@@ -72,6 +72,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant estimate new.parquet --reference val.parquet --report estimate.html": "as an HTML page",
         "calibrant estimate new.parquet --reference val --fail-if 'accuracy < 0.8'": "fail a job",
     },
+    "export": {"calibrant export t.json -o t.onnx": "for ONNX Runtime"},
     "figure": {
         "calibrant figure severity runs/demo": "runs/demo/figures/severity.svg",
         "calibrant figure all runs/demo": "every figure that the rows allow",
