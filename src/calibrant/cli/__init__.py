@@ -15,6 +15,7 @@ from calibrant.cli.audit import audit
 from calibrant.cli.average import average
 from calibrant.cli.certify import certify
 from calibrant.cli.compare import compare_calibrators
+from calibrant.cli.convert import convert
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
 from calibrant.cli.detect import detect
@@ -22,6 +23,7 @@ from calibrant.cli.estimate import estimate
 from calibrant.cli.examples import epilogue
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.label import label
 from calibrant.cli.monitor import monitor
 from calibrant.cli.options import check_text
 from calibrant.cli.output import prepare_streams
@@ -66,11 +68,13 @@ for verb in (
     average,
     certify,
     compare_calibrators,
+    convert,
     corrupt,
     detect,
     estimate,
     figure,
     fit,
+    label,
     monitor,
     predict,
     report,
