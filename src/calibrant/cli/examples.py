@@ -90,7 +90,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "label": {
         "calibrant label preds.parquet labels.csv --id order_id -o labelled.parquet": "labels that came later",
-        "calibrant label preds/ paid.jsonl --id order_id --label paid -o labelled.parquet": "their column by name",
+        "calibrant label preds/ paid.jsonl --id order --label paid -o all.parquet": "their column by name",
     },
     "monitor": {
         "calibrant monitor preds/ --reference val.parquet --time when --every 1d": "a line per day",

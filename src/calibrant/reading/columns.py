@@ -96,7 +96,7 @@ def _checked(name: str, value: Any) -> Any:
     if name == "nan_is_unknown":
         return check_flag(name, value)
     if name == "class_names":
-        return check_class_names(value, len(value))
+        return check_class_names(value, len(value) if isinstance(value, Sequence) else 0)
     if name == "label":
         check_instance(name, value, str)
         return value
@@ -137,8 +137,8 @@ def shown(names: Sequence[str]) -> str:
     return f"{', '.join(names[: MAX_SHOWN - 2])}, …, {names[-1]}"
 
 
-def find_layout(source: str, schema: pa.Schema, request: Request) -> Layout:
-    """What the columns of a table are.
+def find_layout(source: str, schema: pa.Schema, request: Request, *, is_text: bool = False) -> Layout:
+    """What the columns of a table are, of which every value may be a text.
 
     Raises: InvalidInputError where nothing or several things are found, with what to type; UnknownNameError.
     """
@@ -154,6 +154,8 @@ def find_layout(source: str, schema: pa.Schema, request: Request) -> Layout:
     columns = tuple(name for name, _ in found)
     label = _find_label(source, schema.names, columns, request)
     rest = [name for name in schema.names if name not in (*columns, label)]
+    if request.text and not is_text:
+        raise InvalidInputError(f"{source} has types of its own: --text is for .csv and .tsv files")
     for name in request.text:
         _check_column(source, "--text", name, schema.names)
     left_out = tuple(name for name in rest if (name in RESERVED and name != "features") or not name)

@@ -50,7 +50,7 @@ class LabelReader:
             encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         except (pa.ArrowException, NotImplementedError) as error:
             raise InvalidInputError(f"{self.column} must be labels, got {column.type}: {first_line(error)}") from None
-        indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
         used = np.unique(indices)
         numbers = np.full(len(encoded.dictionary) + 1, UNKNOWN)
         values = encoded.dictionary

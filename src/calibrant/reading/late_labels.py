@@ -162,7 +162,9 @@ def _labelled(batch: Predictions, name: str, known: KnownLabels) -> tuple[Predic
     other = np.flatnonzero((given != UNKNOWN) & (labels != UNKNOWN) & (given != labels))
     if len(other):
         row = other[0]
-        got = f"{given[row]} after {labels[row]}"
-        raise InvalidInputError(f"{known.source} contradicts the label of {id_text(ids, row)} in {name!r}: {got}")
+        now, before = (batch.class_names[each] if batch.class_names else each for each in (given[row], labels[row]))
+        raise InvalidInputError(
+            f"{known.source} contradicts the label of {id_text(ids, row)} in {name!r}: {now} after {before}"
+        )
     new = (labels == UNKNOWN) & (given != UNKNOWN)
     return replace(batch, labels=torch.from_numpy(np.where(new, given, labels))), int(new.sum())

@@ -183,7 +183,7 @@ def _plain(column: pa.Array) -> pa.Array:
 def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     """The predictions of a table. Raises: InvalidInputError, UnknownNameError."""
     names, metadata = _own_metadata(table.schema)
-    layout = with_class_names(find_layout(table.name, table.schema, request), names)
+    layout = with_class_names(find_layout(table.name, table.schema, request, is_text=table.is_text), names)
     return PredictionSource(table, layout, metadata)
 
 

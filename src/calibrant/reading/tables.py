@@ -127,7 +127,12 @@ def _open_json(path: str) -> TableSource:
 
     with _stream(path, "JSON lines") as stream:
         schema = reader(stream, {}).schema
-    return TableSource(path, schema, read, typed=False)
+    return TableSource(path, _without_nulls(schema), read, typed=False)
+
+
+def _without_nulls(schema: pa.Schema) -> pa.Schema:
+    """The schema of the first rows, with texts in columns that are empty there: nothing is known of them."""
+    return pa.schema([(c.name, pa.string() if pa.types.is_null(c.type) else c.type) for c in schema])
 
 
 def _open_csv(path: str, delimiter: str = ",") -> TableSource:
@@ -150,9 +155,7 @@ def _open_csv(path: str, delimiter: str = ",") -> TableSource:
     for column in schema:
         if pa.types.is_binary(column.type):
             raise CorruptFileError(f"{path}: column {column.name!r} is not UTF-8: {UTF8}")
-    # Of columns that are empty in the first rows nothing is known.
-    known = [(c.name, pa.string() if pa.types.is_null(c.type) else c.type) for c in schema]
-    return TableSource(path, pa.schema(known), read, typed=False, is_text=True)
+    return TableSource(path, _without_nulls(schema), read, typed=False, is_text=True)
 
 
 UTF8 = "save it as UTF-8 (pandas: encoding='utf-8', R: fileEncoding = 'UTF-8')"
@@ -171,13 +174,13 @@ def _header(path: str, delimiter: str) -> list[str]:
         raise CorruptFileError(f"{path} cannot be read as CSV: {first_line(error)}") from None
     if not text.strip():
         raise CorruptFileError(f"{path} has an empty first line, which must hold the names of the columns")
-    if (twice := repeated_name(names)) is not None:
-        raise InvalidInputError(f"{path} has more than one column {twice!r}: rename one of them")
     if all(map(_is_number, names)):
         advice = "numpy: savetxt(…, delimiter=',', header='prob_0,prob_1,y', comments='')"
         raise InvalidInputError(
             f"{path} has numbers in its first line, which must hold the names of the columns: {advice}"
         )
+    if (twice := repeated_name(names)) is not None:
+        raise InvalidInputError(f"{path} has more than one column {twice!r}: rename one of them")
     if len(names) == 1 and (other := next((sign for sign in ";\t," if sign in names[0]), None)):
         advice = {
             ";": "write commas between columns and points in numbers (R: write.csv, not write.csv2; pandas: sep=',')",
