@@ -466,12 +466,11 @@ def _reading() -> dict[str, ValidCall]:
             ordered=ordered,
         ),
         "reading.save_labelled": ValidCall(cb.reading.save_labelled, {**joined, "id": "id", "label": "label"}),
-        "reading.PredictionSource.batches": ValidCall(lambda: list(source.batches())),
-        "reading.PredictionSource.read": ValidCall(source.read),
+        "reading.PredictionSource.batches": ValidCall(source.batches, {"say": print}),
+        "reading.PredictionSource.read": ValidCall(source.read, {"say": print}),
         "predictions.Predictions.from_frame": ValidCall(
             Predictions.from_frame, {"frame": frame, **options}, ordered=ordered
         ),
-        "predictions.Predictions.to_frame": ValidCall(rows.to_frame),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypedDict
 
 import pyarrow as pa
 
-from calibrant._checks import check_class_names, check_column_names, check_flag, check_instance, repeated_name
+from calibrant._checks import check_class_names, check_column_names, check_flag, check_instance, in_order, repeated_name
 from calibrant._files import read_toml
 from calibrant._names import check_choice, suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
@@ -70,7 +70,11 @@ class Request:
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Of keyword arguments; those that are not given may stand in the table [columns] of a TOML file."""
         file = options.get("columns")
-        given = {name: value for name, value in options.items() if name != "columns" and value not in (None, (), False)}
+        given = {
+            name: value
+            for name, value in options.items()
+            if name != "columns" and not (value is None or value is False)
+        }
         return cls(**{name: _checked(name, value) for name, value in {**_table(file), **given}.items()})
 
     @property
@@ -96,7 +100,8 @@ def _checked(name: str, value: Any) -> Any:
     if name == "nan_is_unknown":
         return check_flag(name, value)
     if name == "class_names":
-        return check_class_names(value, len(value) if isinstance(value, Sequence) else 0)
+        names = tuple(in_order(name, "strings", value))
+        return check_class_names(names, len(names))
     if name == "label":
         check_instance(name, value, str)
         return value

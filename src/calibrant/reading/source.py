@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
 from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
+from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
@@ -39,6 +40,7 @@ class PredictionSource:
     def __iter__(self) -> Iterator[Predictions]:
         return self.batches()
 
+    @checked
     def batches(self, say: Say = lambda _: None) -> Iterator[Predictions]:
         """Read batch by batch.
 
@@ -64,6 +66,7 @@ class PredictionSource:
         if str(rounding):
             say(f"{self.table.name}: {rounding}")
 
+    @checked
     def read(self, say: Say = lambda _: None) -> Predictions:
         """Read all rows.
 
