@@ -131,6 +131,15 @@ def test_an_error_in_a_later_block_names_the_rows_before(tmp_path: Path, monkeyp
     assert cb.read(path, text="id").column("id").to_pylist()[-1] == "x7"
 
 
+def test_a_column_that_is_empty_in_the_first_block_holds_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 100)
+    (tmp_path / "a.csv").write_text("p_0,p_1,note\n" + "1,0,\n" * 60 + "1,0,late\n")
+    lines = ['{"p_0":1,"p_1":0,"note":null}'] * 60 + ['{"p_0":1,"p_1":0,"note":"late"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.csv", "a.jsonl"):
+        assert cb.read(tmp_path / name).column("note").to_pylist()[-1] == "late"
+
+
 def test_what_calibrant_wrote_is_read_as_it_is(tmp_path: Path) -> None:
     rows = example(features=np.eye(10), class_names=["a", "b", "c"], metadata={"model": "m"})
     rows.save(tmp_path / "a.parquet")

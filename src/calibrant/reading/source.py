@@ -57,7 +57,8 @@ class PredictionSource:
         for batch in self.table.read(self._types()):
             if batch.num_rows:
                 with _Naming(self.table.name):
-                    yield replace(self._predictions(batch, first_row, rounding), metadata=dict(self.metadata))
+                    predictions = self._predictions(batch, first_row, rounding)
+                yield replace(predictions, metadata=dict(self.metadata))
                 first_row += batch.num_rows
         if first_row == 0:
             raise InvalidInputError(f"{self.table.name} has no rows")
