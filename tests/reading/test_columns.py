@@ -42,6 +42,7 @@ def test_what_flags_say() -> None:
     assert layout("a b c", probs=["c", "a"]).class_names == ("c", "a")
     assert layout("p_a p_b", probs=["p_b", "p_a"]).class_names == ("b", "a")
     assert layout("score_a_x score_b_x y", probs="score_*_x").class_names == ("a", "b")
+    assert layout("p[1] p[0] y", probs="p[*]").columns == ("p[0]", "p[1]")
     assert layout("s1 s0", logits="s*").columns == ("s0", "s1")
     assert layout("p_a p_b logit_a logit_b", logits="logit_*").kind == "logits"
     assert layout("p_a p_b", class_names=["b", "a"]).columns == ("p_b", "p_a")
@@ -56,6 +57,8 @@ def test_what_flags_say() -> None:
     ("names", "options", "message"),
     [
         ("a b", {}, "no columns whose names say .* type --probs, .* its columns are a, b"),
+        ("probs y", {}, "no lists of numbers in its column probs: write a column for each class"),
+        ("p_1 p_10 p_100 y", {"probs": "p_1*"}, "p_10, p_100 are not numbered from 0"),
         ("p_a y", {}, "no columns whose names say"),
         ("p_a p_b prob_a prob_b", {}, "type --probs p_a p_b or --probs prob_a prob_b"),
         ("p_a p_b logit_a logit_b", {}, "type --logits logit_a logit_b or --probs p_a p_b"),

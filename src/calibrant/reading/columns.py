@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatchcase
 from typing import Any, Self, TypedDict
 
 import pyarrow as pa
@@ -190,6 +189,10 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
+        flat = [name for name in schema.names if any(name.lower() in SINGLE[kind] for kind in STEMS)]
+        if flat:
+            advice = "write a column for each class, such as prob_0, prob_1 (in CSV there are no lists)"
+            raise InvalidInputError(f"{source} has no lists of numbers in its column {flat[0]}: {advice}")
         raise InvalidInputError(
             f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
             f"with those of all classes, or --positive-probs with one; its columns are {shown(schema.names) or 'none'}"
@@ -224,13 +227,18 @@ def _class_of(name: str, stem: str) -> str | None:
 
 
 def _expand(source: str, kind: str, pattern: str, names: Sequence[str]) -> Found:
-    """The columns of a pattern, each with what its star stands for; a name without a star names its class itself."""
+    """The columns of a pattern, each with what its star stands for; a name without a star names its class itself.
+
+    One star, for at least one character; ? and [ are those of names such as p[0].
+    """
     if pattern in names or "*" not in pattern:
         _check_column(source, _flag(kind), pattern, names)
         ends = [end for stem in STEMS.get(kind, ()) if (end := _class_of(pattern, stem))]
         return [(pattern, ends[0] if ends else pattern)]
     start, _, end = pattern.partition("*")
-    found = [(name, name[len(start) : len(name) - len(end)]) for name in names if fnmatchcase(name, pattern)]
+    least = len(start) + len(end)
+    fits = [name for name in names if name.startswith(start) and name.endswith(end) and len(name) > least]
+    found = [(name, name[len(start) : len(name) - len(end)]) for name in fits]
     if not found:
         raise UnknownNameError(f"{source} has no column {pattern}; its columns are {shown(names)}")
     return found
