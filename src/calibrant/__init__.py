@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         monitors,
         ood,
         predictions,
+        reading,
     )
     from calibrant.audits import Audit, Gate, audit
     from calibrant.calibrators import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from calibrant.monitors import Monitor, monitor
     from calibrant.ood import OOD_SCORES, Detection, compare_ood_scores, detection, ood_score
     from calibrant.predictions import Predictions
+    from calibrant.reading import read
 
 __version__ = "0.1.0"
 
@@ -95,6 +97,8 @@ __all__ = [
     "ood",
     "ood_score",
     "predictions",
+    "read",
+    "reading",
     "score",
     "score_multilabel",
     "score_sets",
@@ -116,6 +120,7 @@ _HOMES = {
         "monitors": "Monitor monitor",
         "ood": "OOD_SCORES Detection compare_ood_scores detection ood_score",
         "predictions": "Predictions",
+        "reading": "read",
     }.items()
     for name in names.split()
 }

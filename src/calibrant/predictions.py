@@ -53,6 +53,7 @@ from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError
 
 if TYPE_CHECKING:
+    from calibrant.reading.columns import ColumnOptions
     from calibrant.scan import Scan
 
 PREDICTION_COLUMNS = (
@@ -193,6 +194,45 @@ class Predictions:
             predictions = predictions[~ignored]
         logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
         return replace(predictions, logits=logits)
+
+    @classmethod
+    @checked
+    def from_frame(cls, frame: Any, **options: "Unpack[ColumnOptions]") -> Self:
+        """Predictions from a data frame of pandas, polars, DuckDB or pyarrow: anything that exports Arrow.
+
+        Args:
+            frame: A row for each prediction.
+            options: What the columns are, as for `calibrant.read`; those whose names say it need no options.
+
+        Returns:
+            The rows with all other columns.
+
+        Raises:
+            InvalidInputError: The columns are not clear, or a value breaks its rule; the message says what to type.
+            UnknownNameError: There is no such column.
+        """
+        from calibrant.reading.columns import Request
+        from calibrant.reading.source import open_frame
+
+        return open_frame(frame, Request.of(options)).read()  # type: ignore[return-value]
+
+    def to_frame(self) -> pa.Table:
+        """The rows as an Arrow table, which every library of data frames reads; ``.to_pandas()`` makes one of pandas.
+
+        Returns:
+            A column ``prob_…`` for each class (its name, or its number), the column ``label`` where a label is known
+            (names of classes, or numbers; null where not known), ``features``, and all columns. `from_frame` reads it.
+
+        Raises:
+            InvalidInputError: A column has the name of that of a class.
+
+        >>> frame = Predictions.from_probs([[0.75, 0.25]], [0], class_names=["cat", "dog"]).to_frame()
+        >>> frame.column_names
+        ['label', 'prob_cat', 'prob_dog']
+        """
+        from calibrant.reading.frames import to_table
+
+        return to_table(self)
 
     @property
     def n_classes(self) -> int:

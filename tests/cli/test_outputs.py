@@ -58,6 +58,11 @@ REFUSED = {
     "average x.parquet same.parquet -o y.parquet": "y.parquet exists, and is of another kind",
     "average x.parquet same.parquet -o notes.html": "notes.html exists and is not a Parquet file",
     "average x.parquet same.parquet --calibrators t.json t.json -o t.json": "must not be written: it is an input",
+    "convert x.parquet -o x.parquet": "x.parquet must not be written: it is an input",
+    "convert x.parquet -o notes.html": "notes.html exists and is not a Parquet file",
+    "convert x.parquet -o y.parquet": "y.parquet exists, and is of another kind",
+    "label x.parquet labels.csv --id hospital -o x.parquet": "x.parquet must not be written: it is an input",
+    "label x.parquet labels.csv --id hospital -o y.parquet": "y.parquet exists, and is of another kind",
     f"audit x.parquet --report {'x' * 300}.html": "must be a path of names of at most 255 bytes",
     "corrupt --sheet image.png -o image.png": "image.png must not be written: it is an input",
     "corrupt --sheet image.png -o x.parquet": "x.parquet exists and is not a PNG image",
@@ -92,6 +97,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     certify(example()).save("threshold.json")
     pq.write_table(pa.table({"name": ["mine"]}), "table.parquet")
     TemperatureScaling.fit(example()).calibrate(example(1)).save("calibrated.parquet")
+    Path("labels.csv").write_text("hospital,label\n")
     Path("settings.json").write_text('{"data": "digits"}')
     Path("notes.html").write_text("my notes")
     Path("sweep.toml").write_text('[settings]\ndata = "digits"\nmodel = "mlp"\n[[grid]]\nloss = "focal"\n')
@@ -125,6 +131,7 @@ def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> N
         "average x.parquet same.parquet -o average.parquet": "a Parquet file",
         "export t.json -o t.onnx": "an ONNX file of calibrant",
         "monitor x.parquet --reference y.parquet --every 10 --report monitor.html": "an HTML page of calibrant",
+        "convert x.parquet -o converted.parquet": "a Parquet file",
         "schema -o schema.json": "a JSON schema",
         "figure gibbs -o new.svg": "an SVG image",
         "figure gibbs -o vega.json": "a Vega-Lite specification",

@@ -128,7 +128,16 @@ NEVER = (
     *("object array", "datetime array", "complex array", "masked array", "structured array", "sparse matrix"),
     *("complex tensor", "sparse tensor", "sparse CSR tensor", "meta tensor", "quantized tensor", "nested tensor"),
 )
-CALLBACKS = ("backend", "bar", "callback", "images", "model", "progress", "read")  # their results are the caller's
+CALLBACKS = (
+    "backend",
+    "bar",
+    "callback",
+    "images",
+    "model",
+    "progress",
+    "read",
+    "say",
+)  # their results are the caller's
 CALLABLES = ("lambda", "class")
 SETS = ("set", "dict")  # where order matters
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from cyclopts import App, Argument
 from PIL import Image
 
-from calibrant import cli
+from calibrant import Predictions, cli
 from calibrant.calibrators import TemperatureScaling
 from calibrant.decisions import ConformalSets
 from faults.trial import Trial
@@ -45,6 +45,7 @@ CALLS = {
     "average": "x.parquet same.parquet -o out",
     "certify": "x.parquet --max-error 0.4 -o out",
     "compare-calibrators": "x.parquet y.parquet --calibrators temperature",
+    "convert": "x.parquet -o out",
     "corrupt": "photos fog 3 -o out",
     "data check": "digits",
     "data fetch": "digits",
@@ -55,6 +56,7 @@ CALLS = {
     "export": "t.json -o out",
     "figure": "severity experiment -o out.svg",
     "fit": "x.parquet -o out",
+    "label": "ids.parquet labels.csv --id id -o out",
     "monitor": "x.parquet --reference y.parquet --every 10 --state out",
     "predict": "run test -o out --device cpu",
     "report": "experiment",
@@ -218,6 +220,9 @@ def _inputs() -> Path:
     example(1).save(folder / "y.parquet")
     example().save(folder / "same.parquet")
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "other.parquet")
+    ids = Predictions.from_logits(example().logits, None, columns={"id": list(range(10))})
+    ids.save(folder / "ids.parquet")
+    (folder / "labels.csv").write_text("id,label\n3,0\n5,2\n")
     TemperatureScaling.fit(example()).save(folder / "t.json")
     sets = ConformalSets.fit(example())
     sets.save(folder / "sets.json")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import torch
 from sklearn.linear_model import LogisticRegression
 
@@ -86,6 +87,7 @@ RECORDS = {
         "decisions.SetMethod",
         "decisions.SetScores",
     ),
+    *("reading.LabelCounts", "reading.PredictionSource"),
     *("ood.OodScore", "ood.DetectionComparison", "ood.Detection"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
@@ -165,7 +167,7 @@ def _rows(seed: int = 0) -> Predictions:
 @cache
 def valid_calls() -> dict[str, ValidCall]:
     found = {**_predictions(), **_metrics(), **_audits(), **_calibrators(), **_estimates(), **_losses(), **_maxent()}
-    found |= {**_monitors(), **_ood(), **_ensembles(), **_decisions(), **_sets()}
+    found |= {**_monitors(), **_ood(), **_ensembles(), **_decisions(), **_sets(), **_reading()}
     return {**found, **_corruptions(), **_data(), **_models(), **_training(), **_reports(), **_integrations()}
 
 
@@ -443,6 +445,35 @@ def _ensembles() -> dict[str, ValidCall]:
             cb.ensembles.save_average, {**given, "output": "out.parquet"}, ("progress",), ordered=("members",)
         ),
         **_of("ensembles.compare_orders", members=named, calibrator="temperature", id="id", folds=3, cluster="patient"),
+    }
+
+
+def _reading() -> dict[str, ValidCall]:
+    columns = {"id": list(range(40))}
+    rows = Predictions.from_logits(_validation(seed=3).logits[:40], _validation(seed=3).labels[:40], columns=columns)
+    rows.save(_folder() / "ids.parquet")
+    frame = rows.to_frame()
+    pa_csv.write_csv(frame, _folder() / "rows.csv")
+    options = {"label": "label", "probs": ["prob_*"], "class_names": ["a", "b", "c"], "text": ["id"]}
+    given = {"path": _folder() / "rows.csv", **options}
+    source = cb.reading.open_source(_folder() / "rows.csv")
+    joined = {"predictions": _folder() / "ids.parquet", "labels": _folder() / "rows.csv", "output": "out.parquet"}
+    ordered = ("class_names",)
+    return {
+        "reading.read": ValidCall(cb.read, given, ordered=ordered),
+        "reading.open_source": ValidCall(cb.reading.open_source, given, ordered=ordered),
+        "reading.convert": ValidCall(
+            cb.reading.convert,
+            {"paths": _folder() / "rows.csv", "output": "out.parquet", **options},
+            ("say",),
+            ordered=ordered,
+        ),
+        "reading.save_labelled": ValidCall(cb.reading.save_labelled, {**joined, "id": "id", "label": "label"}),
+        "reading.PredictionSource.batches": ValidCall(source.batches, {"say": print}),
+        "reading.PredictionSource.read": ValidCall(source.read, {"say": print}),
+        "predictions.Predictions.from_frame": ValidCall(
+            Predictions.from_frame, {"frame": frame, **options}, ordered=ordered
+        ),
     }
 
 

@@ -15,6 +15,7 @@ from calibrant.cli.audit import audit
 from calibrant.cli.average import average
 from calibrant.cli.certify import certify
 from calibrant.cli.compare import compare_calibrators
+from calibrant.cli.convert import convert
 from calibrant.cli.corrupt import corrupt
 from calibrant.cli.data import data
 from calibrant.cli.detect import detect
@@ -23,6 +24,7 @@ from calibrant.cli.examples import epilogue
 from calibrant.cli.export import export
 from calibrant.cli.figure import figure
 from calibrant.cli.fit import fit
+from calibrant.cli.label import label
 from calibrant.cli.monitor import monitor
 from calibrant.cli.options import check_text
 from calibrant.cli.output import prepare_streams
@@ -67,12 +69,14 @@ for verb in (
     average,
     certify,
     compare_calibrators,
+    convert,
     corrupt,
     detect,
     estimate,
     export,
     figure,
     fit,
+    label,
     monitor,
     predict,
     report,

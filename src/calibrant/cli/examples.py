@@ -40,6 +40,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant compare-calibrators val.parquet test.parquet --by severity": "does it hold under shift?",
         "calibrant compare-calibrators val.parquet test.parquet --calibrators spline": "one of them",
     },
+    "convert": {
+        "calibrant convert preds.csv -o preds.parquet": "columns found by their names",
+        "calibrant convert preds.csv --label y --probs 'p_*' -o preds.parquet": "columns that you name",
+        "calibrant convert probs.npy --probs probs --label y.npy -o preds.parquet": "arrays of numpy",
+        "calibrant convert 'logs/*.jsonl' --columns columns.toml -o preds.parquet": "many, columns from a file",
+    },
     "corrupt": {
         "calibrant corrupt photos fog 3 -o photos-fog-3": "a folder of images",
         "calibrant corrupt photos --all -o photos-c": "all corruptions at all severities",
@@ -82,6 +88,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant fit val.parquet -o t.json": "the exact temperature",
         "calibrant fit val.parquet --calibrator spline --n-knots 8 -o s.json": "another calibrator, with an option",
         "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "the paper's grid",
+    },
+    "label": {
+        "calibrant label preds.parquet labels.csv --id order_id -o labelled.parquet": "labels that came later",
+        "calibrant label preds/ paid.jsonl --id order --label paid -o all.parquet": "their column by name",
     },
     "monitor": {
         "calibrant monitor preds/ --reference val.parquet --time when --every 1d": "a line per day",

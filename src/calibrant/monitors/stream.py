@@ -258,9 +258,9 @@ class Monitor:
         digest = file_digest(url)
         if digest in self.files:
             return
-        ids, labels = read_labels(url, self.settings["id"], self.reference.n_classes)
+        labels = read_labels(url, self.settings["id"], self.reference.n_classes)
         units = self.waiting["unit"][self.waiting["label"] != UNKNOWN]
-        chosen, n_unmatched = join_labels(self.waiting, url, self.settings["id"], ids, labels)
+        chosen, n_unmatched = join_labels(self.waiting, labels)
         rows = self.waiting[chosen]
         for number, own in by_window(rows["window"]):
             self._window(number).add_labelled(rows[own])

@@ -1,0 +1,312 @@
+"""What the columns of a table are: said by the user, or found by their names; never by their values."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypedDict
+
+import pyarrow as pa
+
+from calibrant._checks import check_class_names, check_column_names, check_flag, check_instance, in_order, repeated_name
+from calibrant._files import read_toml
+from calibrant._names import check_choice, suggestion
+from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant.predictions import PREDICTION_COLUMNS, RESERVED
+
+WORDS = {
+    "logits": "logits",
+    "log_probs": "log-probabilities",
+    "probs": "probabilities",
+    "positive_probs": "probabilities of class 1",
+}
+LABELS = ("label", "labels", "target", "y", "y_true")
+# Names, in any case, of one column: lists, or of positive_probs numbers.
+SINGLE = {
+    "logits": ("logits",),
+    "log_probs": ("log_probs", "logprobs"),
+    "probs": ("probs", "probas", "probabilities"),
+    "positive_probs": ("positive_probs", "positive_prob"),
+}
+# Beginnings of the names of one column for each class.
+STEMS = {
+    "logits": ("logit", "logits"),
+    "log_probs": ("log_prob", "log_probs", "logprob"),
+    "probs": ("p", "prob", "probs", "proba", "probability"),
+}
+NO_CLASS = ("logit_norm", "p_value")  # columns that only look like those of a class
+MAX_SHOWN = 8  # names in a message
+
+
+class ColumnOptions(TypedDict, total=False):
+    """What the user says of the columns; see `calibrant.read`."""
+
+    label: str | None
+    probs: str | Sequence[str] | None
+    logits: str | Sequence[str] | None
+    log_probs: str | Sequence[str] | None
+    positive_probs: str | None
+    class_names: Sequence[str] | None
+    nan_is_unknown: bool
+    text: str | Sequence[str] | None
+    columns: str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user says of the columns, checked."""
+
+    label: str | None = None
+    probs: tuple[str, ...] = ()
+    logits: tuple[str, ...] = ()
+    log_probs: tuple[str, ...] = ()
+    positive_probs: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
+    nan_is_unknown: bool = False
+    text: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Of keyword arguments; those that are not given may stand in the table [columns] of a TOML file."""
+        file = options.get("columns")
+        given = {
+            name: value
+            for name, value in options.items()
+            if name != "columns" and not (value is None or value is False)
+        }
+        return cls(**{name: _checked(name, value) for name, value in {**_table(file), **given}.items()})
+
+    @property
+    def predictions(self) -> tuple[str, tuple[str, ...]] | None:
+        """The kind of the predictions and the patterns of their columns."""
+        given = [(kind, patterns) for kind in PREDICTION_COLUMNS if (patterns := getattr(self, kind))]
+        if len(given) > 1:
+            raise InvalidInputError(f"give one of {' and '.join(_flag(kind) for kind, _ in given)}")
+        return given[0] if given else None
+
+
+def _table(file: str | os.PathLike[str] | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    table = read_toml(file).get("columns")
+    if not isinstance(table, dict):
+        raise InvalidInputError(f"{os.fspath(file)} must have a table [columns]")
+    known = [each.name for each in fields(Request)]
+    return {check_choice(f"key of [columns] in {os.fspath(file)}", name, known): table[name] for name in table}
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name == "nan_is_unknown":
+        return check_flag(name, value)
+    if name == "class_names":
+        names = tuple(in_order(name, "strings", value))
+        return check_class_names(names, len(names))
+    if name == "label":
+        check_instance(name, value, str)
+        return value
+    return check_column_names(name, value)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of one table are."""
+
+    kind: str  # one of PREDICTION_COLUMNS
+    columns: tuple[str, ...]  # of the predictions: one for each class in order, or one of lists
+    lists: bool
+    class_names: tuple[str, ...] | None
+    numbered: bool  # whether a label that is a whole number is the number of a class, counted from 0
+    label: str | None
+    others: tuple[str, ...]  # columns that are kept
+    left_out: tuple[str, ...]
+    request: Request
+
+    def __str__(self) -> str:
+        """The line that a user reads before anything is computed."""
+        names = f" ({shown(self.class_names)})" if self.class_names else ""
+        if self.lists or self.kind == "positive_probs":
+            text = f"{WORDS[self.kind]}{names} from {self.columns[0]}"
+        else:
+            text = f"{WORDS[self.kind]} of {len(self.columns)} classes{names} from {shown(self.columns)}"
+        text += "; no labels" if self.label is None else f"; labels from {self.label}"
+        return text + (
+            f"; left out: {shown([name or 'one without a name' for name in self.left_out])}" * bool(self.left_out)
+        )
+
+
+def shown(names: Sequence[str]) -> str:
+    """Names in a message; of many, the first and the last."""
+    if len(names) <= MAX_SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[: MAX_SHOWN - 2])}, …, {names[-1]}"
+
+
+def find_layout(source: str, schema: pa.Schema, request: Request, *, is_text: bool = False) -> Layout:
+    """What the columns of a table are, of which every value may be a text.
+
+    Raises: InvalidInputError where nothing or several things are found, with what to type; UnknownNameError.
+    """
+    if (twice := repeated_name(schema.names)) is not None:
+        raise InvalidInputError(f"{source} has more than one column {twice!r}: rename one of them")
+    kind, found = _find_predictions(source, schema, request)
+    lists = _is_list(schema, found[0][0])
+    names, numbered = (request.class_names, True) if lists or kind == "positive_probs" else (None, True)
+    if not lists and kind != "positive_probs":
+        found, names, numbered = _in_class_order(source, kind, found, request.class_names)
+    if kind == "positive_probs":
+        check_class_names(names, 2)
+    columns = tuple(name for name, _ in found)
+    label = _find_label(source, schema.names, columns, request)
+    rest = [name for name in schema.names if name not in (*columns, label)]
+    if request.text and not is_text:
+        raise InvalidInputError(f"{source} has types of its own: --text is for .csv and .tsv files")
+    for name in request.text:
+        _check_column(source, "--text", name, schema.names)
+    left_out = tuple(name for name in rest if (name in RESERVED and name != "features") or not name)
+    kept = tuple(name for name in rest if name not in left_out)
+    return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request)
+
+
+def _is_list(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _flag(kind: str) -> str:
+    return f"--{kind.replace('_', '-')}"
+
+
+Found = list[tuple[str, str]]  # columns, each with what names its class
+
+
+def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple[str, Found]:
+    if (asked := request.predictions) is not None:
+        kind, patterns = asked
+        found = [pair for pattern in patterns for pair in _expand(source, kind, pattern, schema.names)]
+        _check_shape(source, schema, kind, found)
+        return kind, found
+    candidates = _candidates(schema)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        flat = [name for name in schema.names if any(name.lower() in SINGLE[kind] for kind in STEMS)]
+        if flat:
+            advice = "write a column for each class, such as prob_0, prob_1 (in CSV there are no lists)"
+            raise InvalidInputError(f"{source} has no lists of numbers in its column {flat[0]}: {advice}")
+        raise InvalidInputError(
+            f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
+            f"with those of all classes, or --positive-probs with one; its columns are {shown(schema.names) or 'none'}"
+        )
+    texts = [f"{WORDS[kind]} ({shown([name for name, _ in found])})" for kind, found in candidates]
+    choices = [f"{_flag(kind)} {' '.join(_quoted(name) for name, _ in found)}" for kind, found in candidates]
+    raise InvalidInputError(f"{source} has {' and '.join(texts)}: type {' or '.join(choices)}")
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
+
+
+def _candidates(schema: pa.Schema) -> list[tuple[str, Found]]:
+    """Everything that the names say to be predictions."""
+    found: list[tuple[str, Found]] = []
+    for kind, singles in SINGLE.items():
+        for name in schema.names:
+            if name.lower() in singles and _is_list(schema, name) == (kind != "positive_probs"):
+                found.append((kind, [(name, name)]))
+    for kind, stems in STEMS.items():
+        for stem in stems:
+            family = [(name, end) for name in schema.names if (end := _class_of(name, stem)) and name not in NO_CLASS]
+            found += [(kind, family)] if len(family) > 1 else []
+    return found
+
+
+def _class_of(name: str, stem: str) -> str | None:
+    """What follows the beginning of a column's name: after _ or a point, or a number at once."""
+    match = re.fullmatch(rf"{stem}(?:[_.](.+)|([0-9]+))", name, re.IGNORECASE)
+    return match and (match[1] or match[2])
+
+
+def _expand(source: str, kind: str, pattern: str, names: Sequence[str]) -> Found:
+    """The columns of a pattern, each with what its star stands for; a name without a star names its class itself.
+
+    One star, for at least one character; ? and [ are those of names such as p[0].
+    """
+    if pattern in names or "*" not in pattern:
+        _check_column(source, _flag(kind), pattern, names)
+        ends = [end for stem in STEMS.get(kind, ()) if (end := _class_of(pattern, stem))]
+        return [(pattern, ends[0] if ends else pattern)]
+    start, _, end = pattern.partition("*")
+    least = len(start) + len(end)
+    fits = [name for name in names if name.startswith(start) and name.endswith(end) and len(name) > least]
+    found = [(name, name[len(start) : len(name) - len(end)]) for name in fits]
+    if not found:
+        raise UnknownNameError(f"{source} has no column {pattern}; its columns are {shown(names)}")
+    return found
+
+
+def _check_column(source: str, flag: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise UnknownNameError(f"{source} has no column {name!r}, which {flag} names; {suggestion(name, names)}")
+
+
+def _check_shape(source: str, schema: pa.Schema, kind: str, found: Found) -> None:
+    lists = [name for name, _ in found if _is_list(schema, name)]
+    if kind == "positive_probs":
+        if len(found) > 1 or lists:
+            got = shown([name for name, _ in found])
+            raise InvalidInputError(f"{source}: --positive-probs must name one column of numbers, got {got}")
+    elif len(found) == 1 and not lists:
+        name = found[0][0]
+        more = f"; for P(class 1) of two classes type --positive-probs {_quoted(name)}" if kind == "probs" else ""
+        raise InvalidInputError(
+            f"{source}: {_flag(kind)} must name a column for each class, or one of lists, got {name}{more}"
+        )
+    elif lists and len(found) > 1:
+        raise InvalidInputError(
+            f"{source}: {_flag(kind)} must name one column of lists, got {shown([n for n, _ in found])}"
+        )
+
+
+def _in_class_order(
+    source: str, kind: str, found: Found, given: tuple[str, ...] | None
+) -> tuple[Found, tuple[str, ...] | None, bool]:
+    """The columns in the order of the classes, their names, and whether whole numbers can be their labels."""
+    ends = [end for _, end in found]
+    if all(end.isascii() and end.isdigit() for end in ends):
+        found = sorted(found, key=lambda pair: int(pair[1]))
+        numbers = [int(end) for _, end in found]
+        from_zero = numbers == list(range(len(found)))
+        if not from_zero and given is None:
+            own, zero = " ".join(map(str, numbers)), " ".join(map(str, range(len(found))))
+            raise InvalidInputError(
+                f"{source}: the columns {shown([name for name, _ in found])} are not numbered from 0: type "
+                f"--class-names {own} if the labels are these numbers, or --class-names {zero} if they count from 0"
+            )
+        return found, check_class_names(given, len(found)), from_zero
+    if (twice := repeated_name(ends)) is not None:
+        raise InvalidInputError(f"{source}: {_flag(kind)} must name each class once, got {twice!r} twice")
+    if given is not None and set(given) != set(ends):
+        raise InvalidInputError(
+            f"{source}: class_names must be those of the columns in any order, {shown(ends)}, got {shown(given)}"
+        )
+    by_class = {end: name for name, end in found}
+    names = tuple(given or ends)
+    return [(by_class[name], name) for name in names], names, True
+
+
+def _find_label(source: str, names: Sequence[str], taken: Sequence[str], request: Request) -> str | None:
+    if request.label is not None:
+        _check_column(source, "--label", request.label, names)
+        if request.label in taken:
+            raise InvalidInputError(f"{source}: --label must not name a column of predictions, got {request.label}")
+        return request.label
+    found = [name for name in names if name.lower() in LABELS and name not in taken]
+    if len(found) > 1:
+        choices = " or ".join(f"--label {_quoted(name)}" for name in found)
+        raise InvalidInputError(f"{source} has labels in {' and '.join(found)}: type {choices}")
+    return found[0] if found else None
+
+
+def with_class_names(layout: Layout, names: tuple[str, ...] | None) -> Layout:
+    """With the names that the metadata of a table hold, where the layout has none."""
+    return layout if layout.class_names or names is None else replace(layout, class_names=names)
