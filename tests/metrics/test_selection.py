@@ -212,6 +212,8 @@ def test_how_many_rows_it_takes() -> None:
     assert binom.cdf(np.floor(error * half), half, 0.05) <= CHANCE * 1.3
     assert binom.cdf(np.ceil(error * 0.9 * half), round(0.9 * half), 0.05) > CHANCE
     assert rows_needed(np.array([100]), np.array([30]), 0.05, CHANCE) is None
+    # at the error of all 5,000 rows fewer would do, but the surest tenth is wrong too often
+    assert rows_needed(np.array([500, 4500]), np.array([50, 0]), 0.05, CHANCE) is None
     assert rows_needed(np.array([20]), np.array([0]), 0.05, CHANCE) == rows_needed(
         np.ones(20, np.int64), np.zeros(20, np.int64), 0.05, CHANCE
     )
