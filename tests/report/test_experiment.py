@@ -167,7 +167,7 @@ def test_a_running_page_reloads_and_notes_broken_logs(tmp_path: Path) -> None:
     assert "left out: 1 line of digits-mlp-focal-0." in page.text
     assert "Validation ECE" in page.text
     assert [tag["content"] for tag in page.all("meta", **{"http-equiv": "refresh"})] == ["30"]
-    assert "this page reloads every 30 seconds" in page.text
+    assert "the page reloads every 30 seconds" in page.text
     assert not write_page(folder).all("meta", **{"http-equiv": "refresh"})
 
 

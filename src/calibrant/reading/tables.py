@@ -141,7 +141,7 @@ def _open_csv(path: str, delimiter: str = ",") -> TableSource:
     def reader(stream: Any, types: Types) -> Any:
         return pa_csv.open_csv(
             stream,
-            read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
+            read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # else without rows in errors
             parse_options=pa_csv.ParseOptions(delimiter=delimiter),
             convert_options=pa_csv.ConvertOptions(column_types=dict(types)),
         )
