@@ -131,11 +131,14 @@ def class_mixes(labels: Tensor, generator: np.random.Generator) -> Tensor:
 def nll_on_grid(predictions: Predictions, weights: Tensor, log_t: NDArray[np.float64]) -> Tensor:
     """(m, g) mean NLL at temperatures, by weights (m, n) of the rows."""
     found = torch.zeros(len(weights), len(log_t), dtype=torch.float64)
-    for rows in blocks(*predictions.logits.shape):
-        logits, labels = predictions.logits[rows].double(), predictions.labels[rows]
-        for i, scale in enumerate(np.exp(-log_t)):
-            nll = torch.nn.functional.cross_entropy(scale * logits, labels, reduction="none")
-            found[:, i] += weights[:, rows] @ nll.clamp(max=1e6)
+    scales = torch.from_numpy(np.exp(-log_t)).unsqueeze(1)
+    for rows in blocks(len(predictions), predictions.n_classes * len(log_t)):
+        logits = predictions.logits[rows].double()
+        shifted = logits - logits.amax(1, keepdim=True)
+        of_label = shifted.gather(1, predictions.labels[rows].unsqueeze(1)).squeeze(1)
+        # classes first: sums over the first dimension are vectorized, over ten classes of the last they are not
+        mass = (shifted.T.contiguous().unsqueeze(1) * scales).exp_().sum(0)
+        found += weights[:, rows] @ (mass.log_() - scales * of_label).clamp(max=1e6).T
     return found
 
 

@@ -366,8 +366,11 @@ class SetTemperature(Calibrator):
 
 def set_numbers(predictions: Predictions, columns: Sequence[str]) -> NDArray[np.int64]:
     """The index of each row's set; the columns define them."""
-    encoded = np.stack([sorted_groups(predictions, name)[0] for name in columns])
-    return np.unique(encoded, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    found = np.zeros(len(predictions), dtype=np.int64)
+    for name in columns:
+        number, values = sorted_groups(predictions, name)
+        found = np.unique(found * max(1, len(values)) + number, return_inverse=True)[1]
+    return found.astype(np.int64)
 
 
 def each_gaussian(gaussians: FeatureGaussians) -> list[tuple[Tensor, ...]]:
