@@ -182,6 +182,15 @@ def test_distances_of_the_clean_rows_are_those_of_new_rows() -> None:
     held_out = _held_out_distances(known).mean()
     assert own < of_new - 0.02
     assert float(held_out) == pytest.approx(float(of_new), abs=0.015)
+    # the fit takes these for the clean set, and their variance for the noise of its rows
+    distances = _held_out_distances(known)
+    origin, covariance = _row_noise(known, fit_gaussians(known), distances)
+    assert float(origin[3]) == pytest.approx(float(distances.mean()), rel=1e-12)
+    assert float(covariance[3, 3]) == pytest.approx(float(distances.var(correction=0)), rel=1e-3)
+    corrupted = [with_features(one_set(kind, 2, 100, 9), 2, i) for i, kind in enumerate(("fog", "blur"))]
+    clean = with_features(one_set("none", 0, 300, 1), 0, 2)
+    fitted = SetTemperature.fit(cb.Predictions.concat([clean, *corrupted]))
+    assert float(fitted.scale[0, 3]) == pytest.approx(float(distances.mean()), rel=1e-9)
 
 
 def test_with_features_an_unseen_corruption_gets_its_temperature_and_clean_sets_keep_theirs() -> None:
