@@ -19,13 +19,13 @@ BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8
 
 @dataclass(frozen=True)
 class FilePart:
-    """One row group of one file, the unit of work."""
+    """One row group of one Parquet file, or the whole of another file: the unit of work."""
 
     url: str  # as the user wrote it
     location: str  # the absolute path or URL, for other processes
     row_group: int
     first_row: int
-    n_rows: int
+    n_rows: int | None  # None if only reading it tells
     n_bytes: int
 
 
@@ -90,7 +90,7 @@ def read_part(part: FilePart, columns: Sequence[str] | None, batch_rows: int) ->
             if batch.num_rows:
                 yield first_row, batch
             first_row += batch.num_rows
-        if first_row != part.first_row + part.n_rows:
+        if first_row != part.first_row + (part.n_rows or 0):
             raise CorruptFileError(f"{part.url} ends at row {first_row}, but its footer lists more")
 
 

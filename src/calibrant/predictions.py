@@ -6,7 +6,7 @@ framework can write the files (`docs/predictions.md`).
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -47,7 +47,7 @@ from calibrant._checks import (
     in_order,
 )
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, find_files, read_footer, write
+from calibrant._parquet import BATCH_ELEMENTS, find_files, write
 from calibrant._paths import filesystem_of
 from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError
@@ -588,14 +588,26 @@ class Predictions:
 
     @classmethod
     @checked
-    def scan(cls, paths: Paths, *, batch_rows: int | None = None, match_names: bool = False) -> "Scan":
+    def scan(
+        cls,
+        paths: Paths,
+        *,
+        batch_rows: int | None = None,
+        match_names: bool = False,
+        say: Callable[[str], None] | None = None,
+        **options: "Unpack[ColumnOptions]",
+    ) -> "Scan":
         """Open files for reading batch by batch, in bounded memory.
 
         Args:
-            paths: Paths, globs, folders or fsspec URLs. Without the column label, no label of a file is known.
+            paths: Paths, globs, folders or fsspec URLs of files of any format that `calibrant.read` knows; in folders
+                those that end with .parquet.
             batch_rows: The largest number of rows in a batch, by default 2^21 numbers' worth.
             match_names: Whether to reorder the classes of files that have the same class names in another order than
                 the first; otherwise this is an error. Files without names are taken to have those of the others.
+            say: Called with a line for each thing that a reader should know: what the columns of files that calibrant
+                did not write are, and later which rows were rescaled.
+            options: What the columns are, as for `calibrant.read`.
 
         Returns:
             An iterable of predictions. It raises as `load` does when it reaches a bad row.
@@ -603,15 +615,23 @@ class Predictions:
         Raises:
             NoDataError: There is no such file.
             ResourceError: The system cannot read a file.
-            CorruptFileError: A file has the wrong columns.
-            InvalidInputError: The files have different class names.
+            CorruptFileError: A file does not have the format that its name says.
+            InvalidInputError: The columns are not clear, or the files have different class names.
+            UnknownNameError: There is no such column.
         """
+        from calibrant.reading.columns import Request
+        from calibrant.reading.source import open_path, silent
         from calibrant.scan import Scan
 
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1)
         given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
-        return Scan(tuple(read_footer(url) for url in find_files(given)), batch_rows, match_names)
+        request = Request.of(options)
+        sources = tuple(open_path(url, request) for url in find_files(given))
+        scan = Scan(sources, batch_rows, match_names, say=say or silent)
+        for line in scan.found:
+            scan.say(line)
+        return scan
 
 
 def check_replaceable(path: str | os.PathLike[str], key: str) -> None:

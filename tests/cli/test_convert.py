@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions
 from made.cli import Run
@@ -63,7 +64,8 @@ def test_refusals(calibrant: Run) -> None:
     Path("b.csv").write_text(ROWS.replace("p_cat,p_dog", "p_dog,p_cat"))
     calibrant("convert", "b.csv", "-o", "a.csv").refused("a.csv exists and is not a Parquet file")
     assert not Path("p.parquet").exists()
-    ran = calibrant("convert", "a.csv", "b.csv", "-o", "p.parquet")
-    assert (ran.code, len(ran.out.splitlines())) == (2, 2)
-    assert "b.csv must have the classes of a.csv in one order: type --class-names cat dog" in ran.err
+    calibrant("convert", "a.csv", "b.csv", "-o", "p.parquet").refused("b.csv must have the class names of a.csv")
     calibrant("convert", "a.csv", "b.csv", "--class-names", "cat", "dog", "-o", "p.parquet").done()
+    by_flag = Predictions.load("p.parquet").probs()
+    calibrant("convert", "a.csv", "b.csv", "--match-names", "-o", "p.parquet").done()
+    assert torch.equal(Predictions.load("p.parquet").probs(), by_flag)

@@ -87,7 +87,7 @@ RECORDS = {
         "decisions.SetMethod",
         "decisions.SetScores",
     ),
-    *("reading.LabelCounts", "reading.PredictionSource"),
+    "reading.LabelCounts",
     *("ood.OodScore", "ood.DetectionComparison", "ood.Detection"),
     *("metrics.ReliabilityCurve", "metrics.RiskCoverageCurve", "training.callback.TrainingCallback"),
     *("runs.RunFolder", "experiments.folder.ExperimentFolder", "training.predicting.Predictor"),
@@ -455,13 +455,11 @@ def _reading() -> dict[str, ValidCall]:
     frame = rows.to_frame()
     pa_csv.write_csv(frame, _folder() / "rows.csv")
     options = {"label": "label", "probs": ["prob_*"], "class_names": ["a", "b", "c"], "text": ["id"]}
-    given = {"path": _folder() / "rows.csv", **options}
-    source = cb.reading.open_source(_folder() / "rows.csv")
+    given = {"paths": _folder() / "rows.csv", **options}
     joined = {"predictions": _folder() / "ids.parquet", "labels": _folder() / "rows.csv", "output": "out.parquet"}
     ordered = ("class_names",)
     return {
         "reading.read": ValidCall(cb.read, given, ordered=ordered),
-        "reading.open_source": ValidCall(cb.reading.open_source, given, ordered=ordered),
         "reading.convert": ValidCall(
             cb.reading.convert,
             {"paths": _folder() / "rows.csv", "output": "out.parquet", **options},
@@ -469,8 +467,6 @@ def _reading() -> dict[str, ValidCall]:
             ordered=ordered,
         ),
         "reading.save_labelled": ValidCall(cb.reading.save_labelled, {**joined, "id": "id", "label": "label"}),
-        "reading.PredictionSource.batches": ValidCall(source.batches, {"say": print}),
-        "reading.PredictionSource.read": ValidCall(source.read, {"say": print}),
         "predictions.Predictions.from_frame": ValidCall(
             Predictions.from_frame, {"frame": frame, **options}, ordered=ordered
         ),

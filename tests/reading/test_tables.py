@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import calibrant as cb
-from calibrant import Predictions, reading
+from calibrant import Predictions
 from calibrant.errors import CalibrantError
 from calibrant.reading import numpy_files, tables
 from made.predictions import assert_same, example
@@ -114,12 +114,12 @@ def test_many_blocks_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.drop(columns="note").to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15)
     monkeypatch.setattr(tables, "BLOCK_BYTES", 999)
-    monkeypatch.setattr(tables, "BATCH_ELEMENTS", 40)
-    sources = [reading.open_source(tmp_path / name) for name in ("a.csv", "a.jsonl")]
-    for source in sources:
-        assert len(list(source)) > 3
-        assert source.read().labels.tolist() == wanted.labels.tolist()
-        np.testing.assert_allclose(source.read().probs(), wanted.probs(), atol=1e-14)
+    for name in ("a.csv", "a.jsonl"):
+        scan = Predictions.scan(tmp_path / name, batch_rows=15)
+        assert max(map(len, scan)) <= 15
+        assert len(list(scan)) > 90 / 15
+        assert scan.read().labels.tolist() == wanted.labels.tolist()
+        np.testing.assert_allclose(scan.read().probs(), wanted.probs(), atol=1e-14)
 
 
 def test_an_error_in_a_later_block_names_the_rows_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

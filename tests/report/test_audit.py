@@ -201,8 +201,9 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     make_rows(n=150).save(tmp_path / "a.parquet")
     url = "s3://KEY:sec/ret@bucket/a.parquet?sig=it's"
     scan = Predictions.scan(tmp_path / "a.parquet")
-    footer = replace(scan.footers[0], url=url, parts=tuple(replace(part, url=url) for part in scan.parts))
-    secret = replace(scan, footers=(footer,))
+    (source,) = scan.sources
+    table = replace(source.table, name=url, parts=tuple(replace(part, url=url) for part in scan.parts))
+    secret = replace(scan, sources=(replace(source, table=table),))
     command = ("calibrant", "audit", url, "202?/a=1/*")
     page = page_of(tmp_path, secret, other=secret, compare_metrics=["nll"], command=command)
     for text in ("KEY", "sec/ret", "sig=", "it's", "it&#39;s"):

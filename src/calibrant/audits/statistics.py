@@ -296,7 +296,7 @@ def column_names(source: Scan | Predictions) -> list[str]:
 
 def _check_column(source: Scan | Predictions, name: str) -> None:
     """A column that only some files have is not unknown: the error names the first file without it."""
-    present = [name in footer.schema.names for footer in source.footers] if isinstance(source, Scan) else []
+    present = [name in each.column_names for each in source.sources] if isinstance(source, Scan) else []
     if any(present) and not all(present):
         file = source.files[present.index(False)]  # type: ignore[union-attr]
         raise InvalidInputError(f"{file} has no column {name}; other files have it")
@@ -319,7 +319,7 @@ def _read_part(
     """The statistics of a part, computed by a worker; None where it has no rows."""
     statistics: RowStatistics | None = None
     first_row = part.first_row
-    for batch in scan.read_part(part, columns):
+    for batch in scan.read_part(part, columns, progress=progress):
         statistics = statistics or RowStatistics(batch.n_classes, stream=True, **options)
         try:
             statistics.update(batch, without_secrets(part.url), first_row)
@@ -327,7 +327,6 @@ def _read_part(
             where = f", counting rows from {first_row}" if first_row else ""
             raise InvalidInputError(f"{part.url}{where}: {error}") from None
         first_row += len(batch)
-        progress(part.n_bytes * len(batch) / part.n_rows)
     if statistics is not None:
         statistics.sample = statistics.sample.truncate()
     return statistics

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from torch import Tensor
 
@@ -24,7 +25,7 @@ def apply_calibrator(
     *,
     features: Tensor | None = None,
     allow_same_rows: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> int:
     """Calibrate the rows of a scan and write them, with all of their columns, to one Parquet file.
 
@@ -76,7 +77,7 @@ def write_batches(
     key: str,
     fitted_on: RowSketch | None,
     at_once: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> int:
     """Transform the batches of a scan, and write them to one Parquet file, atomically.
 
@@ -89,15 +90,13 @@ def write_batches(
 
     def transformed() -> Iterator[Predictions]:
         start = 0
-        for batch in [scan.read()] if at_once or not scan.n_rows else scan:
+        batches = iter([scan.read()] if at_once else scan.batches(progress=progress))
+        for batch in chain([next(batches, None) or scan.read()], batches):  # files without rows are written so
             if leak is not None:
                 leak.add(batch)
             yield transform(replace(batch, metadata=scan.metadata), start)
             start += len(batch)
-            if progress is not None:
-                progress(scan.n_bytes * len(batch) / max(1, scan.n_rows))
         if leak is not None:
             leak.check()
 
-    labels = any("label" in footer.schema.names for footer in scan.footers)
-    return Predictions.save_all(output, transformed(), labels=labels)
+    return Predictions.save_all(output, transformed(), labels=scan.has_labels)

@@ -19,6 +19,7 @@ def convert(
     nan_is_unknown: Switch = False,
     text: Words = (),
     columns: SmallFile | None = None,
+    match_names: Switch = False,
 ) -> None:
     """Convert predictions in files of any format to the Parquet file that all commands read.
 
@@ -50,6 +51,8 @@ def convert(
         Columns of a text file that are texts, whatever they look like, such as ids with leading zeros.
     columns
         A TOML file whose table [columns] has any of these options.
+    match_names
+        Reorder the classes of files that have the same class names in another order; otherwise this is an error.
     """
     if not paths:
         raise InvalidInputError("give at least one file or glob of predictions")
@@ -66,6 +69,10 @@ def convert(
         "text": text or None,
         "columns": columns,
     }
+
+    def say(line: str) -> None:
+        print(printable(line), flush=True)
+
     with status("converting"):
-        n_rows = reading.convert(paths, output, say=lambda line: print(printable(line), flush=True), **options)
+        n_rows = reading.convert(paths, output, match_names=match_names, say=say, **options)
     print(printable(f"{output}: {n_rows:,} rows"))

@@ -340,7 +340,7 @@ def write_sets(
     output: str | os.PathLike[str],
     *,
     allow_same_rows: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> int:
     """Add sets to the rows of a scan, batch by batch, and write them to one Parquet file; the number of rows.
 

@@ -203,7 +203,7 @@ def apply_threshold(
     output: str | os.PathLike[str],
     *,
     allow_same_rows: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[int, int]:
     """Decide on the rows of a scan and write them, with all of their columns, to one Parquet file.
 

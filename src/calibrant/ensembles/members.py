@@ -16,7 +16,7 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN, check_distinct, id_text
 from calibrant._checks import check_same_class_names, first_true
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, read_part
+from calibrant._parquet import BATCH_ELEMENTS
 from calibrant._paths import first_line
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.leakage import LeakCheck
@@ -25,7 +25,6 @@ from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
 MemberLike: TypeAlias = Predictions | Scan | str | os.PathLike[str]
-COLUMN_ROWS = 2**16  # in a batch of columns, which are read without the logits
 UNKNOWN_WIDTH = 100  # classes of a file whose schema does not say how many there are
 
 
@@ -74,7 +73,7 @@ class Member:
     def may_have_labels(self) -> bool:
         """Whether a label of it may be known, as far as the schema of its files says."""
         if isinstance(self.source, Scan):
-            return any("label" in footer.schema.names for footer in self.source.footers)
+            return self.source.has_labels
         return bool((self.source.labels != UNKNOWN).any())
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Predictions]:
@@ -116,8 +115,7 @@ class Member:
         if isinstance(self.source, Predictions):
             tables = iter([self.source.columns.select(names)])
         else:
-            batches = (batch for part in self.source.parts for _, batch in read_part(part, names, COLUMN_ROWS))
-            tables = (pa.Table.from_batches([batch]).select(names) for batch in batches)
+            tables = self.source.read_columns(names)
         if self.order is None:
             yield from tables
         else:

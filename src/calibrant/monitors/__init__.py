@@ -161,7 +161,7 @@ def _read(found: Monitor, urls: Sequence[str], match_names: bool, progress: Call
     for name in wanted:
         check_choice("column", name, scan.column_names)
     columns = wanted if found.feature_scale is None and found.calibrator is None else None
-    for (digest, url), footer in zip(new.items(), scan.footers, strict=True):
-        file = replace(scan, footers=(footer,))
+    for (digest, url), source in zip(new.items(), scan.sources, strict=True):
+        file = replace(scan, sources=(source,))
         found.add_file(url, digest, file.batches(columns))
         progress(1)

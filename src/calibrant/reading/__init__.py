@@ -4,7 +4,6 @@ What the columns are is said by the user or by their names, and never guessed fr
 """
 
 from calibrant.reading.late_labels import LabelCounts, save_labelled
-from calibrant.reading.opening import convert, open_source, read
-from calibrant.reading.source import PredictionSource
+from calibrant.reading.opening import convert, read
 
-__all__ = ["LabelCounts", "PredictionSource", "convert", "open_source", "read", "save_labelled"]
+__all__ = ["LabelCounts", "convert", "read", "save_labelled"]

@@ -141,15 +141,22 @@ def shown(names: Sequence[str]) -> str:
     return f"{', '.join(names[: MAX_SHOWN - 2])}, …, {names[-1]}"
 
 
-def find_layout(source: str, schema: pa.Schema, request: Request, *, is_text: bool = False) -> Layout:
-    """What the columns of a table are, of which every value may be a text.
+def find_layout(
+    source: str, schema: pa.Schema, request: Request, *, is_text: bool = False, is_own: bool = False
+) -> Layout:
+    """What the columns of a table are, of which every value may be a text, or which calibrant wrote.
 
     Raises: InvalidInputError where nothing or several things are found, with what to type; UnknownNameError.
     """
     if (twice := repeated_name(schema.names)) is not None:
         raise InvalidInputError(f"{source} has more than one column {twice!r}: rename one of them")
+    if is_own:  # its columns are known, whatever others are called
+        known: dict[str, Any] = {name: (name,) for name in PREDICTION_COLUMNS} | {"label": "label"}
+        said = {"label"} if request.label else set()
+        said |= set(PREDICTION_COLUMNS) if request.predictions else set()
+        request = replace(request, **{name: known[name] for name in schema.names if name in known.keys() - said})
     kind, found = _find_predictions(source, schema, request)
-    lists = _is_list(schema, found[0][0])
+    lists = is_list(schema, found[0][0])
     names, numbered = (request.class_names, True) if lists or kind == "positive_probs" else (None, True)
     if not lists and kind != "positive_probs":
         found, names, numbered = _in_class_order(source, kind, found, request.class_names)
@@ -167,7 +174,7 @@ def find_layout(source: str, schema: pa.Schema, request: Request, *, is_text: bo
     return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request)
 
 
-def _is_list(schema: pa.Schema, name: str) -> bool:
+def is_list(schema: pa.Schema, name: str) -> bool:
     kind = schema.field(name).type
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
@@ -211,7 +218,7 @@ def _candidates(schema: pa.Schema) -> list[tuple[str, Found]]:
     found: list[tuple[str, Found]] = []
     for kind, singles in SINGLE.items():
         for name in schema.names:
-            if name.lower() in singles and _is_list(schema, name) == (kind != "positive_probs"):
+            if name.lower() in singles and is_list(schema, name) == (kind != "positive_probs"):
                 found.append((kind, [(name, name)]))
     for kind, stems in STEMS.items():
         for stem in stems:
@@ -250,7 +257,7 @@ def _check_column(source: str, flag: str, name: str, names: Sequence[str]) -> No
 
 
 def _check_shape(source: str, schema: pa.Schema, kind: str, found: Found) -> None:
-    lists = [name for name, _ in found if _is_list(schema, name)]
+    lists = [name for name, _ in found if is_list(schema, name)]
     if kind == "positive_probs":
         if len(found) > 1 or lists:
             got = shown([name for name, _ in found])

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +13,17 @@ from numpy.typing import NDArray
 from calibrant._arrays import UNKNOWN, Hashes, check_distinct, id_text, value_hashes
 from calibrant._files import check_output
 from calibrant._names import check_choice
-from calibrant._parquet import read_part
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, without_secrets
 from calibrant.predictions import Paths, Predictions, check_replaceable
 from calibrant.reading.columns import LABELS
 from calibrant.reading.labels import LabelReader
-from calibrant.reading.tables import TableSource, open_table
-from calibrant.scan import Scan
+from calibrant.reading.tables import TableSource, Wanted, open_table
+
+if TYPE_CHECKING:
+    from calibrant.scan import Scan
 
 LABELLED = "labelled"  # the key of the metadata of what `save_labelled` wrote
-ID_ROWS = 2**17  # in a batch of ids, which are read without the logits
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,8 @@ def _read_labels(
     reader = LabelReader(column, n_classes, class_names, numbered=True, nan_is_unknown=True)
     ids, labels, first_row = [], [], 0
     # Ids are compared as text: those of a text file are not read as numbers, which would lose leading zeros.
-    types = {} if table.typed else {each.name: each.type for each in table.schema}
-    types |= dict.fromkeys((name, column), pa.string()) if table.is_text else {}
-    for batch in table.read(types):
+    types = {each: pa.string() if table.is_text else table.schema.field(each).type for each in (name, column)}
+    for batch in table.read(Wanted((name, column), {} if table.typed else types)):
         try:
             values = reader.read(batch.column(column), first_row).numpy()
         except InvalidInputError as error:
@@ -144,11 +144,11 @@ def _read_labels(
     return KnownLabels.of(table.name, name, pa.chunked_array(ids), np.concatenate(labels))
 
 
-def _row_ids(scan: Scan, name: str) -> Hashes:
+def _row_ids(scan: "Scan", name: str) -> Hashes:
     """The hashes of the ids of all rows. Raises: InvalidInputError where one occurs twice or is null."""
-    batches = [batch.column(name) for part in scan.parts for _, batch in read_part(part, [name], ID_ROWS)]
+    chunks = [chunk for table in scan.read_columns([name]) for chunk in table.column(name).chunks]
     try:
-        column = pa.chunked_array(batches or [pa.array([], pa.string())])
+        column = pa.chunked_array(chunks or [pa.array([], pa.string())])
     except pa.ArrowException:
         raise CorruptFileError(f"{', '.join(scan.files)} have different types in {name!r}") from None
     return check_distinct(", ".join(scan.files), name, column)

@@ -1,9 +1,10 @@
-"""A table of predictions: its columns found, its rows read as `Predictions` batch by batch."""
+"""A table of predictions: its columns found, its parts read as `Predictions` batch by batch."""
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -12,96 +13,137 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
 from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
-from calibrant._signatures import checked
-from calibrant.errors import InvalidInputError, UnknownNameError
+from calibrant._names import check_choice
+from calibrant._parquet import BATCH_ELEMENTS, FilePart
+from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, frame_table, open_table
+from calibrant.reading.tables import TableSource, Wanted, frame_table, open_table
 
 Say = Callable[[str], None]
 
 
+def silent(_: str) -> None:
+    """Say nothing; unlike a lambda, other processes can do so too."""
+
+
 @dataclass(frozen=True)
 class PredictionSource:
-    """Predictions in one file or data frame, made by `open_source`: an iterable of batches in bounded memory.
-
-    Attributes:
-        table: The table.
-        layout: What its columns are; as text, one line for a reader.
-        metadata: Those of a table that calibrant wrote.
-    """
+    """Predictions in one file or data frame."""
 
     table: TableSource
     layout: Layout
     metadata: Mapping[str, Any]
+    is_own: bool  # whether calibrant wrote it
 
-    def __iter__(self) -> Iterator[Predictions]:
-        return self.batches()
+    @property
+    def url(self) -> str:
+        return self.table.name
 
-    @checked
-    def batches(self, say: Say = lambda _: None) -> Iterator[Predictions]:
-        """Read batch by batch.
+    @property
+    def n_classes(self) -> int | None:
+        """The number of classes, if the columns say it."""
+        layout = self.layout
+        if layout.kind == "positive_probs":
+            return 2
+        if not layout.lists:
+            return len(layout.columns)
+        kind = self.table.schema.field(layout.columns[0]).type
+        return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
 
-        Args:
-            say: Called at the end with a line for each thing that a reader should know, such as rescaled rows.
+    @cached_property
+    def n_rows(self) -> int:
+        """The number of rows; a file that does not say it is read."""
+        counts = [part.n_rows for part in self.table.parts]
+        if None in counts:
+            first = self.table.schema.names[:1]
+            return sum(batch.num_rows for batch in self.table.read(Wanted(first, self._types(first))))
+        return sum(count or 0 for count in counts)
 
-        Returns:
-            An iterator over predictions.
+    @property
+    def column_names(self) -> list[str]:
+        """The columns besides labels, predictions and features."""
+        return [name for name in self.layout.others if name != "features"]
 
-        Raises:
-            CalibrantError: A row breaks its rule; the message names the file, the column and the row.
+    def read_part(
+        self,
+        part: FilePart,
+        columns: Sequence[str] | None = None,
+        *,
+        batch_rows: int | None = None,
+        say: Say = silent,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Iterator[Predictions]:
+        """The batches of one part, with these of the user's columns and no features, or with all.
+
+        Raises: CorruptFileError with the file, the column and the row.
         """
-        first_row, rounding = 0, Rounding()
-        for batch in self.table.read(self._types()):
-            if batch.num_rows:
-                with _Naming(self.table.name):
-                    predictions = self._predictions(batch, first_row, rounding)
-                yield replace(predictions, metadata=dict(self.metadata))
-                first_row += batch.num_rows
-        if first_row == 0:
-            raise InvalidInputError(f"{self.table.name} has no rows")
-        with _Naming(self.table.name):
+        layout, n_classes, rounding = self.layout, self.n_classes, Rounding()
+        wanted = None
+        if columns is not None:
+            wanted = [*layout.columns, *([] if layout.label is None else [layout.label])]
+            wanted += [check_choice("column", name, self.column_names) for name in columns]
+        width = (n_classes or 100) + (self._n_features if wanted is None else 0)
+        n_rows, first_row = batch_rows or max(1, BATCH_ELEMENTS // width), part.first_row
+        try:
+            for whole, n_bytes in self.table.reader(part, Wanted(wanted, self._types(wanted), n_rows)):
+                for start in range(0, whole.num_rows, n_rows):
+                    batch = whole.slice(start, n_rows)
+                    predictions = self._predictions(batch, first_row, n_classes, rounding)
+                    n_classes = predictions.n_classes
+                    yield replace(predictions, metadata=dict(self.metadata))
+                    first_row += batch.num_rows
+                progress(n_bytes)
             rounding.check(self._argument)
+        except InvalidInputError as error:
+            raise CorruptFileError(f"{part.url}: {error}") from None
         if str(rounding):
-            say(f"{self.table.name}: {rounding}")
+            say(f"{part.url}: {rounding}")
 
-    @checked
-    def read(self, say: Say = lambda _: None) -> Predictions:
-        """Read all rows.
+    def read(self) -> Predictions:
+        """All rows. Raises: CorruptFileError with the file, the column and the row; InvalidInputError without rows."""
+        batches = [batch for part in self.table.parts for batch in self.read_part(part)]
+        if not batches:
+            raise InvalidInputError(f"{self.url} has no rows")
+        return Predictions.concat(batches)
 
-        Args:
-            say: As for `batches`.
+    def read_columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """These of the user's columns, read without the predictions."""
+        for batch in self.table.read(Wanted(names, self._types(names))):
+            yield pa.table({name: _plain(batch.column(name)) for name in names})
 
-        Returns:
-            The rows in the order of the table.
-
-        Raises:
-            CalibrantError: A row breaks its rule; the message names the file, the column and the row.
-        """
-        return Predictions.concat(list(self.batches(say)))
+    @property
+    def _n_features(self) -> int:
+        if "features" not in self.layout.others:
+            return 0
+        kind = self.table.schema.field("features").type
+        return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 1000
 
     @property
     def _argument(self) -> str:
         columns = self.layout.columns
         return columns[0] if len(columns) == 1 else f"{columns[0]} … {columns[-1]}"
 
-    def _types(self) -> dict[str, pa.DataType]:
-        """The types of all columns of a file that has none."""
+    def _types(self, names: Sequence[str] | None) -> dict[str, pa.DataType]:
+        """The types of these columns, or of all, in a file that has none."""
         if self.table.typed:
             return {}
-        schema, layout = self.table.schema, self.layout
-        types = {column.name: column.type for column in schema}
+        layout = self.layout
+        types = {column.name: column.type for column in self.table.schema}
         for name in layout.columns:
             types[name] = pa.list_(pa.float64()) if layout.lists else pa.float64()
         if layout.label is not None and self.table.is_text:
             types[layout.label] = pa.dictionary(pa.int32(), pa.string())
-        return types | dict.fromkeys(layout.request.text, pa.string())
+        types |= dict.fromkeys(layout.request.text, pa.string())
+        return types if names is None else {name: types[name] for name in names}
 
-    def _predictions(self, batch: pa.RecordBatch, first_row: int, rounding: Rounding) -> Predictions:
+    def _predictions(
+        self, batch: pa.RecordBatch, first_row: int, n_classes: int | None, rounding: Rounding
+    ) -> Predictions:
         layout = self.layout
-        values = _values(batch, layout, first_row)
+        values = _values(batch, layout, first_row, n_classes)
         n, n_classes = values.shape
         names = check_class_names(layout.class_names, n_classes)
         labels = torch.full((n,), UNKNOWN)
@@ -114,28 +156,13 @@ class PredictionSource:
             logits = values.log()
         else:
             logits = as_logits(layout.kind, values, self._argument, first_row)
-        others = [name for name in layout.others if name != "features"]
-        columns = {name: _plain(batch.column(name)) for name in others}
+        present = batch.schema.names
+        columns = {name: _plain(batch.column(name)) for name in self.column_names if name in present}
         features = None
-        if "features" in layout.others:
-            features = check_features16(
-                list_matrix(batch.column("features"), "features", first_row, None), n, (), first_row
-            )
+        if "features" in layout.others and "features" in present:
+            matrix = list_matrix(batch.column("features"), "features", first_row, None)
+            features = check_features16(matrix, n, (), first_row)
         return Predictions(logits, labels, check_columns(columns, n, ()), features, names)
-
-
-class _Naming:
-    """Puts the name of a table before an error."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, InvalidInputError | UnknownNameError) and not str(error).startswith(self.name):
-            raise type(error)(f"{self.name}: {error}") from None
 
 
 def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
@@ -148,10 +175,10 @@ def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
         check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
 
 
-def _values(batch: pa.RecordBatch, layout: Layout, first_row: int) -> Tensor:
+def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int | None) -> Tensor:
     """The numbers of the predictions, (n, k)."""
     if layout.lists:
-        matrix = list_matrix(_float_lists(batch.column(layout.columns[0])), layout.columns[0], first_row, None)
+        matrix = list_matrix(_float_lists(batch.column(layout.columns[0])), layout.columns[0], first_row, n_classes)
         check_dense(layout.columns[0], matrix)
         return matrix
     columns = [_numbers(batch.column(name), name, first_row) for name in layout.columns]
@@ -185,20 +212,21 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def open_table_source(table: TableSource, request: Request) -> PredictionSource:
-    """The predictions of a table. Raises: InvalidInputError, UnknownNameError."""
-    names, metadata = _own_metadata(table.schema)
-    layout = with_class_names(find_layout(table.name, table.schema, request, is_text=table.is_text), names)
-    return PredictionSource(table, layout, metadata)
+    """The predictions of a table. Raises: InvalidInputError, UnknownNameError, CorruptFileError."""
+    names, metadata = _own_metadata(table)
+    is_own = METADATA_KEY in (table.schema.metadata or {})
+    layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own)
+    return PredictionSource(table, with_class_names(layout, names), metadata, is_own)
 
 
-def _own_metadata(schema: pa.Schema) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Class names and metadata of a table that calibrant wrote; nothing of others."""
     try:
-        content = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
+        content = json.loads((table.schema.metadata or {}).get(METADATA_KEY, b"{}"))
         names = content.get("class_names")
         return check_class_names(names, len(names or ())), dict(content.get("metadata") or {})
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return None, {}
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptFileError(f"{table.name} has metadata that cannot be read: {error}") from None
 
 
 def open_path(path: str, request: Request) -> PredictionSource:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +20,10 @@ from fsspec.implementations.local import LocalFileSystem
 from calibrant._arrays import blocks
 from calibrant._checks import repeated_name
 from calibrant._files import read_error
-from calibrant._parquet import BATCH_ELEMENTS, read_footer, read_part
+from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
 from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
-from calibrant.reading.numpy_files import read_npy, read_npz
+from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
 
 BLOCK_BYTES = 2**23  # of text that is parsed at a time
 MAX_HEADER = 2**24  # bytes of the first line
@@ -30,19 +31,37 @@ PEEK_ROWS = 1  # that tell the types of a table in Arrow
 CONVERSION = re.compile(r"In CSV column #(\d+): .*?(?:invalid value '(.*)'|(UTF8))", re.DOTALL)
 ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
-Types = Mapping[str, pa.DataType]  # of columns that a format without types is to be read as
-Batches = Iterator[pa.RecordBatch]
+Batches = Iterator[tuple[pa.RecordBatch, float]]  # each with the bytes that were read for it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to read of a table."""
+
+    columns: Sequence[str] | None = None  # all by default
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # that a format without types is to be read as
+    batch_rows: int = 2**16  # of formats that are read by rows
+
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if self.columns is None else batch.select(self.columns)
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table that can be read more than once."""
+    """A table that can be read more than once, also by other processes."""
 
     name: str  # in messages
     schema: pa.Schema
-    read: Callable[[Types], Batches] = field(repr=False)
+    parts: tuple[FilePart, ...] = field(repr=False)
+    reader: Callable[[FilePart, Wanted], Batches] = field(repr=False)
     typed: bool = True  # whether the types of the schema are those of the file, and not of its first rows
     is_text: bool = False  # whether every value is a text
+
+    def read(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """The batches of all parts."""
+        for part in self.parts:
+            for batch, _ in self.reader(part, wanted):
+                yield batch
 
 
 def open_table(path: str, label: str | None = None) -> TableSource:
@@ -58,76 +77,77 @@ def open_table(path: str, label: str | None = None) -> TableSource:
     if plain != path.lower() and ending not in PACKED:
         raise InvalidInputError(f"{path} must end with {' or '.join(PACKED)} before .gz: unpack it")
     if ending == ".npy":
-        return _numpy_table(path, lambda: read_npy(path, label))
+        return _open_numpy(path, partial(read_npy, path, label))
     return FORMATS[ending](path)
+
+
+def _whole(path: str) -> tuple[FilePart, ...]:
+    """A file as one part, whose rows are counted when it is read."""
+    filesystem, inner = filesystem_of(path)
+    return (FilePart(path, absolute_url(path), 0, 0, None, filesystem.size(inner)),)
 
 
 def _open_parquet(path: str) -> TableSource:
     footer = read_footer(path)
-
-    def read(_: Types) -> Batches:
-        for part in footer.parts:
-            width = _width(footer.schema)
-            for _first_row, batch in read_part(part, None, max(1, BATCH_ELEMENTS // width)):
-                yield batch
-
-    return TableSource(path, footer.schema, read)
+    return TableSource(path, footer.schema, footer.parts, _read_parquet)
 
 
-def _width(schema: pa.Schema) -> int:
-    """Numbers in a row; 100 in a list whose type does not say how many."""
-    sizes = [
-        int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 100 if pa.types.is_nested(kind) else 1
-        for kind in schema.types
-    ]
-    return sum(sizes) or 1
+def _read_parquet(part: FilePart, wanted: Wanted) -> Batches:
+    for _, batch in read_part(part, wanted.columns, wanted.batch_rows):
+        yield batch, part.n_bytes * batch.num_rows / (part.n_rows or 1)
 
 
 def _open_arrow(path: str) -> TableSource:
-    with _stream(path, "an Arrow file") as stream:
+    with _stream(path, "an Arrow file") as (stream, _):
         magic = stream.read(6)
-    is_file = magic == b"ARROW1"
     if magic[:4] == b"FEA1":
         raise InvalidInputError(
             f"{path} is a Feather file of version 1: write version 2 (pyarrow.feather, pandas ≥ 1.1)"
         )
-
-    def read(_: Types) -> Batches:
-        with _stream(path, "an Arrow file") as stream:
-            if not is_file:
-                yield from pa.ipc.open_stream(stream)
-                return
-            reader = pa.ipc.open_file(stream)
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
-
-    with _stream(path, "an Arrow file") as stream:
+    is_file = magic == b"ARROW1"
+    with _stream(path, "an Arrow file") as (stream, _):
         schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(stream).schema
-    return TableSource(path, schema, read)
+    return TableSource(path, schema, _whole(path), partial(_read_arrow, is_file))
+
+
+def _read_arrow(is_file: bool, part: FilePart, wanted: Wanted) -> Batches:
+    with _stream(part.url, "an Arrow file", location=part.location) as (stream, _):
+        if is_file:
+            reader = pa.ipc.open_file(stream)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            batches = iter(pa.ipc.open_stream(stream))
+        for batch in batches:
+            yield wanted.select(batch), float(batch.nbytes)
 
 
 def _open_json(path: str) -> TableSource:
-    with _stream(path, "JSON lines") as stream:
+    with _stream(path, "JSON lines") as (stream, _):
         if stream.read(1) == b"[":
             advice = "write one object in each line (pandas: to_json(path, orient='records', lines=True))"
             raise InvalidInputError(f"{path} is one JSON list, not JSON lines: {advice}")
+    with _stream(path, "JSON lines") as (stream, _):
+        schema = _json_reader(stream, Wanted()).schema
+    return TableSource(path, _without_nulls(schema), _whole(path), _read_json, typed=False)
 
-    def reader(stream: Any, types: Types) -> Any:
-        return pa_json.open_json(
-            stream,
-            read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=pa_json.ParseOptions(
-                explicit_schema=pa.schema(list(types.items())) if types else None, newlines_in_values=False
-            ),
-        )
 
-    def read(types: Types) -> Batches:
-        with _stream(path, "JSON lines") as stream:
-            yield from _naming_rows(path, reader(stream, types))
+def _json_reader(stream: Any, wanted: Wanted) -> Any:
+    names = wanted.types if wanted.columns is None else wanted.columns
+    types = pa.schema([(name, wanted.types[name]) for name in names]) if wanted.types else None
+    return pa_json.open_json(
+        stream,
+        read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
+        parse_options=pa_json.ParseOptions(
+            explicit_schema=types,
+            newlines_in_values=False,
+            unexpected_field_behavior="infer" if wanted.columns is None else "ignore",
+        ),
+    )
 
-    with _stream(path, "JSON lines") as stream:
-        schema = reader(stream, {}).schema
-    return TableSource(path, _without_nulls(schema), read, typed=False)
+
+def _read_json(part: FilePart, wanted: Wanted) -> Batches:
+    with _stream(part.url, "JSON lines", location=part.location) as (stream, file):
+        yield from _naming_rows(part.url, _json_reader(stream, wanted), file)
 
 
 def _without_nulls(schema: pa.Schema) -> pa.Schema:
@@ -137,25 +157,27 @@ def _without_nulls(schema: pa.Schema) -> pa.Schema:
 
 def _open_csv(path: str, delimiter: str = ",") -> TableSource:
     names = _header(path, delimiter)
-
-    def reader(stream: Any, types: Types) -> Any:
-        return pa_csv.open_csv(
-            stream,
-            read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # else without rows in errors
-            parse_options=pa_csv.ParseOptions(delimiter=delimiter),
-            convert_options=pa_csv.ConvertOptions(column_types=dict(types)),
-        )
-
-    def read(types: Types) -> Batches:
-        with _stream(path, "CSV", names) as stream:
-            yield from _naming_rows(path, reader(stream, types), names)
-
-    with _stream(path, "CSV", names) as stream:
-        schema = reader(stream, {}).schema
+    with _stream(path, "CSV", names) as (stream, _):
+        schema = _csv_reader(stream, delimiter, Wanted()).schema
     for column in schema:
         if pa.types.is_binary(column.type):
             raise CorruptFileError(f"{path}: column {column.name!r} is not UTF-8: {UTF8}")
-    return TableSource(path, _without_nulls(schema), read, typed=False, is_text=True)
+    reader = partial(_read_csv, delimiter, names)
+    return TableSource(path, _without_nulls(schema), _whole(path), reader, typed=False, is_text=True)
+
+
+def _csv_reader(stream: Any, delimiter: str, wanted: Wanted) -> Any:
+    return pa_csv.open_csv(
+        stream,
+        read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # else without rows in errors
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa_csv.ConvertOptions(column_types=dict(wanted.types), include_columns=wanted.columns),
+    )
+
+
+def _read_csv(delimiter: str, names: Sequence[str], part: FilePart, wanted: Wanted) -> Batches:
+    with _stream(part.url, "CSV", names, location=part.location) as (stream, file):
+        yield from _naming_rows(part.url, _csv_reader(stream, delimiter, wanted), file, names)
 
 
 UTF8 = "save it as UTF-8 (pandas: encoding='utf-8', R: fileEncoding = 'UTF-8')"
@@ -163,7 +185,7 @@ UTF8 = "save it as UTF-8 (pandas: encoding='utf-8', R: fileEncoding = 'UTF-8')"
 
 def _header(path: str, delimiter: str) -> list[str]:
     """The names in the first line of a CSV file."""
-    with _stream(path, "CSV") as stream:
+    with _stream(path, "CSV") as (stream, _):
         line = io.BufferedReader(_Raw(stream), 2**16).readline(MAX_HEADER)
     try:
         text = line.decode("utf-8-sig")
@@ -214,9 +236,9 @@ class _Raw(io.RawIOBase):
         return len(content)
 
 
-def _naming_rows(path: str, batches: Any, names: Sequence[str] = ()) -> Batches:
-    """The batches; an error after the first names the last row that was read."""
-    n_rows = 0
+def _naming_rows(path: str, batches: Any, file: Any, names: Sequence[str] = ()) -> Batches:
+    """The batches of text, each with the bytes of the file behind it; an error names the last row that was read."""
+    n_rows, position = 0, 0
     while True:
         try:
             batch = next(batches, None)
@@ -225,7 +247,8 @@ def _naming_rows(path: str, batches: Any, names: Sequence[str] = ()) -> Batches:
         if batch is None:
             return
         n_rows += batch.num_rows
-        yield batch
+        before, position = position, file.tell()
+        yield batch, float(position - before)
 
 
 def _parse_error(path: str, error: Exception, names: Sequence[str], n_rows: int = 0) -> CalibrantError:
@@ -246,9 +269,15 @@ def _parse_error(path: str, error: Exception, names: Sequence[str], n_rows: int 
 
 
 @contextmanager
-def _stream(path: str, what: str, names: Sequence[str] = ()) -> Iterator[Any]:
-    """An open file, unpacked where its name ends with .gz. Raises: NoDataError, ResourceError, CorruptFileError."""
-    filesystem, inner = filesystem_of(path)
+def _stream(
+    path: str, what: str, names: Sequence[str] = (), *, location: str | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """The content of a file, unpacked where its name ends with .gz, and the file itself.
+
+    ``location`` is its absolute path or URL, for other processes; messages name the path. Raises: NoDataError,
+    ResourceError, CorruptFileError.
+    """
+    filesystem, inner = filesystem_of(location or path)
     try:
         if isinstance(filesystem, LocalFileSystem):
             if os.path.isdir(inner):
@@ -258,11 +287,11 @@ def _stream(path: str, what: str, names: Sequence[str] = ()) -> Iterator[Any]:
             file = pa.PythonFile(filesystem.open(inner, "rb"), mode="r")
         with file:
             if path.lower().endswith(".gz"):
-                yield pa.CompressedInputStream(file, "gzip")
+                yield pa.CompressedInputStream(file, "gzip"), file
             else:
                 if file.size() == 0:
                     raise NoDataError(f"{path} is empty")
-                yield file
+                yield file, file
     except CalibrantError:
         raise
     except pa.ArrowInvalid as error:
@@ -281,37 +310,41 @@ def _not(path: str, what: str, error: BaseException) -> CorruptFileError:
     return CorruptFileError(f"{path} is damaged, or is not {what}: {first_line(error)}")
 
 
-def _numpy_table(path: str, load: Callable[[], dict[str, Any]]) -> TableSource:
+def _open_numpy(path: str, load: Callable[[], Arrays]) -> TableSource:
     """A table of arrays: of two dimensions as lists, of one as numbers."""
     arrays = load()
+    n_rows, n_bytes = len(next(iter(arrays.values()))), sum(array.nbytes for array in arrays.values())
+    part = FilePart(path, absolute_url(path), 0, 0, n_rows, n_bytes)
+    return TableSource(path, _of_arrays(arrays, slice(0, PEEK_ROWS)).schema, (part,), partial(_read_numpy, load))
 
-    def column(array: Any) -> pa.Array:
-        if array.ndim == 1:
-            return pa.array(array)
-        return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
 
-    def part(rows: slice) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({name: column(array[rows]) for name, array in arrays.items()})
+def _of_arrays(arrays: Arrays, rows: slice) -> pa.RecordBatch:
+    columns = {}
+    for name, array in arrays.items():
+        flat = pa.array(array[rows].reshape(-1))
+        columns[name] = flat if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
+    return pa.RecordBatch.from_pydict(columns)
 
-    n, width = len(next(iter(arrays.values()))), sum(array[:1].size or 1 for array in arrays.values())
 
-    def read(_: Types) -> Batches:
-        return (part(rows) for rows in blocks(n, width, size=BATCH_ELEMENTS))
-
-    return TableSource(path, part(slice(0, PEEK_ROWS)).schema, read)
+def _read_numpy(load: Callable[[], Arrays], part: FilePart, wanted: Wanted) -> Batches:
+    arrays = load()
+    arrays = {name: arrays[name] for name in wanted.columns or arrays}
+    for rows in blocks(part.n_rows or 0, 1, size=wanted.batch_rows):
+        batch = _of_arrays(arrays, rows)
+        yield batch, part.n_bytes * batch.num_rows / (part.n_rows or 1)
 
 
 FORMATS: dict[str, Callable[[str], TableSource]] = {
     ".csv": _open_csv,
-    ".tsv": lambda path: _open_csv(path, "\t"),
+    ".tsv": partial(_open_csv, delimiter="\t"),
     ".jsonl": _open_json,
     ".ndjson": _open_json,
     ".json": _open_json,
     ".parquet": _open_parquet,
     ".arrow": _open_arrow,
     ".feather": _open_arrow,
-    ".npz": lambda path: _numpy_table(path, lambda: read_npz(path)),
-    ".npy": lambda path: _numpy_table(path, lambda: read_npy(path, None)),
+    ".npz": lambda path: _open_numpy(path, partial(read_npz, path)),
+    ".npy": lambda path: _open_numpy(path, partial(read_npy, path, None)),
 }
 PACKED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 
@@ -326,4 +359,10 @@ def frame_table(frame: Any) -> TableSource:
         table = reader.read_all()
     except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"frame must have columns that Arrow knows: {first_line(error)}") from None
-    return TableSource("frame", table.schema, lambda _: iter(table.combine_chunks().to_batches()))
+    part = FilePart("frame", "frame", 0, 0, table.num_rows, table.nbytes)
+    return TableSource("frame", table.schema, (part,), partial(_read_arrow_table, table.combine_chunks()))
+
+
+def _read_arrow_table(table: pa.Table, part: FilePart, wanted: Wanted) -> Batches:
+    for batch in table.to_batches():
+        yield wanted.select(batch), float(batch.nbytes)
