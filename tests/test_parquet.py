@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path, PurePath
+from threading import get_ident
 from typing import Any
 
 import fsspec
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant._block_sums import BLOCK
+from calibrant._block_sums import BLOCK, BlockReader
 from calibrant._parquet import find_files, read_footer, read_part, read_table, write, write_table
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
+from calibrant.predictions import Predictions
 from faults.flips_parquet import attempt, flip, trials, written
 
 TABLE = pa.table({"label": pa.array(range(10), pa.int32()), "name": list("abcdefghij")})
@@ -182,3 +184,17 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
                 read_table(copy, table.schema)
         else:
             assert not read_table(copy, table.schema).equals(table[::-1])
+
+
+def test_this_thread_alone_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one that is still there when a short program ends would abort it."""
+    read, threads = BlockReader.read, set()
+
+    def noted(self: BlockReader, size: int = -1) -> memoryview:
+        threads.add(get_ident())
+        return read(self, size)
+
+    monkeypatch.setattr(BlockReader, "read", noted)
+    Predictions.from_probs([[0.1, 0.9]], [1]).save(tmp_path / "p.parquet")
+    assert len(Predictions.load(tmp_path / "p.parquet")) == 1
+    assert threads == {get_ident()}

@@ -48,7 +48,10 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
         else:
             source = pa.PythonFile(filesystem.open(path, "rb"), mode="r")
         checked = with_block_sums(source, url)
-        return pq.ParquetFile(source if checked is None else checked, page_checksum_verification=checked is None)
+        # Without pre_buffer: threads that read a Python file may outlive the interpreter, which then aborts.
+        return pq.ParquetFile(
+            source if checked is None else checked, pre_buffer=False, page_checksum_verification=checked is None
+        )
     except CalibrantError:
         raise
     except FileNotFoundError:

@@ -620,7 +620,7 @@ class Predictions:
             UnknownNameError: There is no such column.
         """
         from calibrant.reading.columns import Request
-        from calibrant.reading.source import open_path, silent
+        from calibrant.reading.source import open_path
         from calibrant.scan import Scan
 
         if batch_rows is not None:
@@ -628,9 +628,10 @@ class Predictions:
         given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
         request = Request.of(options)
         sources = tuple(open_path(url, request) for url in find_files(given))
-        scan = Scan(sources, batch_rows, match_names, say=say or silent)
-        for line in scan.found:
-            scan.say(line)
+        scan = Scan(sources, batch_rows, match_names, say=say)
+        if say is not None:
+            for line in scan.found:
+                say(line)
         return scan
 
 

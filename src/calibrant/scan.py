@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 
 from calibrant._checks import check_class_names, check_same_class_names
+from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, without_secrets
@@ -24,7 +25,7 @@ class Scan:
     batch_rows: int | None = None
     reorder: bool = False  # the classes of files with the same names in another order
     class_names: tuple[str, ...] | None = None  # by default those of the first file that has names
-    say: Say = silent
+    say: Say | None = None  # called with a line for each thing that a reader should know
 
     def __repr__(self) -> str:
         return f"Scan({without_secrets(', '.join(self.files))})"
@@ -156,7 +157,8 @@ class Scan:
     ) -> Iterator[Predictions]:
         """The batches of one part of a file; columns as in `batches`."""
         source = self._by_url[part.url]
-        for batch in source.read_part(part, columns, batch_rows=self.batch_rows, say=self.say, progress=progress):
+        say = self.say or silent
+        for batch in source.read_part(part, columns, batch_rows=self.batch_rows, say=say, progress=progress):
             if batch.class_names is None:
                 yield replace(batch, class_names=check_class_names(self.class_names, batch.n_classes))
             else:
@@ -166,9 +168,23 @@ class Scan:
     def _by_url(self) -> dict[str, PredictionSource]:
         return {source.url: source for source in self.sources}
 
+    @checked
     def read_columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """These of the user's columns, read without the predictions."""
+        """Read some of the user's columns, and no predictions.
+
+        Args:
+            names: The columns.
+
+        Returns:
+            An iterator over tables.
+
+        Raises:
+            CorruptFileError: A file cannot be read.
+            UnknownNameError: A file has no such column.
+        """
         for source in self.sources:
+            for name in names:
+                check_choice("column", name, source.column_names)
             yield from source.read_columns(names)
 
     def read(self) -> Predictions:

@@ -219,6 +219,7 @@ def _predictions() -> dict[str, ValidCall]:
     }
     calls_of_scan = {
         "scan.Scan.batches": ValidCall(lambda columns: list(scan.batches(columns)), {"columns": ["site"]}),
+        "scan.Scan.read_columns": ValidCall(lambda names: list(scan.read_columns(names)), {"names": ["site"]}),
         "scan.Scan.match_names": ValidCall(named_scan.match_names, names, ordered=("class_names",)),
     }
     return {f"predictions.Predictions.{name}": call for name, call in found.items()} | calls_of_scan

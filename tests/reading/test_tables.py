@@ -48,7 +48,7 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "Feather 1": ("a.feather", "FEA1xxxx", "version 1: write version 2"),
     "no array": ("probs.npy", "x", "probs.npy is damaged, or is not an array"),
     "no archive": ("a.npz", "x", "a.npz is damaged, or is not an .npz file"),
-    "another ending": ("a.xlsx", "x", "must end with .csv, .tsv"),
+    "another ending": ("a.xlsx", "x", "is not a Parquet file, and does not end with one of .csv, .tsv"),
     "packed Parquet": ("a.parquet.gz", "x", "before .gz: unpack it"),
 }
 

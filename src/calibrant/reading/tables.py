@@ -70,15 +70,31 @@ def open_table(path: str, label: str | None = None) -> TableSource:
     Raises: NoDataError, ResourceError, CorruptFileError, InvalidInputError.
     """
     check_path("path", path)
-    plain = path.lower().removesuffix(".gz")
+    name = _file_name(path)
+    plain = name.removesuffix(".gz")
     ending = os.path.splitext(plain)[1]
     if ending not in FORMATS:
-        raise InvalidInputError(f"{path} must end with {', '.join(FORMATS)}: the ending says what the file is")
-    if plain != path.lower() and ending not in PACKED:
+        return _open_other(path)
+    if plain != name and ending not in PACKED:
         raise InvalidInputError(f"{path} must end with {' or '.join(PACKED)} before .gz: unpack it")
     if ending == ".npy":
         return _open_numpy(path, partial(read_npy, path, label))
     return FORMATS[ending](path)
+
+
+def _file_name(path: str) -> str:
+    """A path in small letters, of which the ending counts: a URL without its query, of a chain of URLs the first."""
+    first = path.lower().partition("::")[0]
+    return first.partition("?")[0].partition("#")[0] if "://" in first else path.lower()
+
+
+def _open_other(path: str) -> TableSource:
+    """A file whose name does not say what it is: many writers of Parquet files give them any name."""
+    try:
+        return _open_parquet(path)
+    except CorruptFileError:
+        known = ", ".join(FORMATS)
+        raise CorruptFileError(f"{path} is not a Parquet file, and does not end with one of {known}") from None
 
 
 def _whole(path: str) -> tuple[FilePart, ...]:
@@ -278,15 +294,16 @@ def _stream(
     ResourceError, CorruptFileError.
     """
     filesystem, inner = filesystem_of(location or path)
+    packed = _file_name(path).endswith(".gz")
     try:
         if isinstance(filesystem, LocalFileSystem):
             if os.path.isdir(inner):
                 raise IsADirectoryError(21, "it is a folder", inner)
-            file = pa.OSFile(inner) if path.lower().endswith(".gz") else pa.memory_map(inner)
+            file = pa.OSFile(inner) if packed else pa.memory_map(inner)
         else:
             file = pa.PythonFile(filesystem.open(inner, "rb"), mode="r")
         with file:
-            if path.lower().endswith(".gz"):
+            if packed:
                 yield pa.CompressedInputStream(file, "gzip"), file
             else:
                 if file.size() == 0:
