@@ -143,10 +143,12 @@ def test_files_without_labels(three: Predictions, tmp_path: Path) -> None:
     for batches in (scan, scan.batches(["severity"])):
         labels = torch.cat([batch.labels for batch in batches])
         assert labels.tolist() == [*three.labels[:10].tolist(), *[-1] * 10, *three.labels[20:].tolist()]
-    message = r"b\.parquet has no column label \(its columns are logits, hospital, severity\)$"
-    for needs_labels in (scan.check_labels, lambda: score(scan), lambda: audit(scan), lambda: audit(three, other=scan)):
+    message = r"b\.parquet has no column label: type --label .* \(its other columns are hospital, severity\)"
+    bare = Predictions.scan(path)
+    for needs_labels in (scan.check_labels, lambda: score(bare), lambda: audit(bare)):
         with pytest.raises(InvalidInputError, match=message):
             needs_labels()
+    assert (score(scan).n_rows, score(scan).n_unlabelled) == (len(three) - 10, 10)
     assert len(list(Predictions.scan(tmp_path / "a.parquet").check_labels())) == 3
 
 

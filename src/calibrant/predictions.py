@@ -47,8 +47,9 @@ from calibrant._checks import (
     in_order,
 )
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, find_files, write
+from calibrant._parquet import BATCH_ELEMENTS, write
 from calibrant._paths import filesystem_of
+from calibrant._progress import silent
 from calibrant._signatures import checked
 from calibrant.errors import CalibrantError, InvalidInputError
 
@@ -607,7 +608,8 @@ class Predictions:
                 the first; otherwise this is an error. Files without names are taken to have those of the others.
             say: Called with a line for each thing that a reader should know: what the columns of files that calibrant
                 did not write are, and later which rows were rescaled.
-            options: What the columns are, as for `calibrant.read`.
+            options: What the columns are, as for `calibrant.read`: of the files that calibrant did not write, where
+                there are any.
 
         Returns:
             An iterable of predictions. It raises as `load` does when it reaches a bad row.
@@ -619,19 +621,11 @@ class Predictions:
             InvalidInputError: The columns are not clear, or the files have different class names.
             UnknownNameError: There is no such column.
         """
-        from calibrant.reading.columns import Request
-        from calibrant.reading.source import open_path
-        from calibrant.scan import Scan
+        from calibrant.reading.opening import open_scans
 
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1)
-        given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
-        request = Request.of(options)
-        sources = tuple(open_path(url, request) for url in find_files(given))
-        scan = Scan(sources, batch_rows, match_names, say=say)
-        if say is not None:
-            for line in scan.found:
-                say(line)
+        (scan,) = open_scans([paths], batch_rows=batch_rows, match_names=match_names, say=say or silent, **options)
         return scan
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import torch
@@ -11,17 +11,20 @@ import torch
 from calibrant._checks import check_class_names, check_same_class_names
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
+from calibrant._progress import Say, silent
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, without_secrets
 from calibrant.predictions import Predictions
-from calibrant.reading.source import PredictionSource, Say, silent
+
+if TYPE_CHECKING:
+    from calibrant.reading.source import PredictionSource
 
 
 @dataclass(frozen=True, repr=False)
 class Scan:
     """Predictions in files: an iterable of batches of at most ``batch_rows`` rows, made by `Predictions.scan`."""
 
-    sources: tuple[PredictionSource, ...]
+    sources: "tuple[PredictionSource, ...]"
     batch_rows: int | None = None
     reorder: bool = False  # the classes of files with the same names in another order
     class_names: tuple[str, ...] | None = None  # by default those of the first file that has names
@@ -54,12 +57,7 @@ class Scan:
     @property
     def found(self) -> list[str]:
         """What the columns of the files are, a line for each kind of file that calibrant did not write."""
-        files: dict[str, list[str]] = {}
-        for source in self.sources:
-            if not source.is_own:
-                files.setdefault(str(source.layout), []).append(source.url)
-        more = {text: f" and {len(urls) - 1} more" * (len(urls) > 1) for text, urls in files.items()}
-        return [f"{urls[0]}{more[text]}: {text}" for text, urls in files.items()]
+        return found_lines(self.sources)
 
     @property
     def parts(self) -> list[FilePart]:
@@ -108,8 +106,7 @@ class Scan:
         """
         for source in self.sources:
             if source.layout.label is None:
-                names = ", ".join(source.table.schema.names)
-                raise InvalidInputError(f"{source.url} has no column label (its columns are {names})")
+                raise InvalidInputError(source.without_labels)
         return self
 
     @checked
@@ -165,7 +162,7 @@ class Scan:
                 yield batch.match_names(self.class_names)
 
     @cached_property
-    def _by_url(self) -> dict[str, PredictionSource]:
+    def _by_url(self) -> "dict[str, PredictionSource]":
         return {source.url: source for source in self.sources}
 
     @checked
@@ -213,3 +210,13 @@ class Scan:
         columns = source.table.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
         labels = torch.empty(0, dtype=torch.int64)
         return Predictions(torch.empty(0, n_classes), labels, columns, None, self.class_names, dict(source.metadata))
+
+
+def found_lines(sources: "Sequence[PredictionSource]") -> list[str]:
+    """What the columns of these files are; see `Scan.found`."""
+    files: dict[str, dict[str, None]] = {}
+    for source in sources:
+        if not source.is_own:
+            files.setdefault(str(source.layout), {})[source.url] = None
+    more = {text: f" and {len(urls) - 1} more" * (len(urls) > 1) for text, urls in files.items()}
+    return [f"{next(iter(urls))}{more[text]}: {text}" for text, urls in files.items()]

@@ -231,7 +231,6 @@ def two_files(folder: Path, label: int | None = 0, n_classes: int = 2) -> Scan:
 @pytest.mark.parametrize(
     ("files", "options", "error", "message"),
     [
-        ({"label": None}, {}, InvalidInputError, r"b\.parquet, counting rows from 8: predictions must have labels"),
         ({"n_classes": 3}, {}, CorruptFileError, r"b\.parquet has 3 classes, the files before it have 2$"),
         ({}, {"by": ["sight"]}, UnknownNameError, "unknown column 'sight'"),
         ({}, {"by": ["site"]}, InvalidInputError, r"b\.parquet has no column site; other files have it"),

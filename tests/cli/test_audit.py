@@ -138,7 +138,7 @@ def test_a_narrow_terminal_still_shows_the_numbers(path: Path, calibrant: Run) -
 def test_infinite_and_undefined_metrics(tmp_path: Path, calibrant: Run) -> None:
     path = foreign(tmp_path / "x.parquet", [[0.0, -math.inf], [0.0, 1.0]], [1, 1])
     found = calibrant("audit", path, "--fail-if", "nll > 5")
-    assert (found.code, found.err) == (3, "failed: nll > 5 (nll = inf)\n")
+    assert (found.code, found.errors) == (3, ["failed: nll > 5 (nll = inf)"])
     assert " ∞ " in found.out
     path = foreign(tmp_path / "y.parquet", [[3.0, 0.0], [0.0, 1.0]], [0, 1])
     [line] = [x for x in calibrant("audit", path).done().splitlines() if x.split()[:1] == ["nll_on_errors"]]

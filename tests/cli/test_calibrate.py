@@ -302,7 +302,9 @@ def test_files_without_labels(files: Files, calibrant: Run) -> None:
         ("compare-calibrators", "bare val.parquet", files.test),
         ("compare-calibrators", files.test, "bare val.parquet"),
     ):
-        calibrant(*verb).refused("bare val.parquet has no column label (its columns are logits, corruption,")
+        calibrant(*verb).refused(
+            "bare val.parquet has no column label: type --label with that of its labels (its other columns are corruption,"
+        )
 
 
 def test_a_failed_apply_leaves_the_old_output(files: Files, calibrant: Run) -> None:

@@ -96,13 +96,18 @@ class Audit:
 
     @property
     def scorecard(self) -> Scorecard:
-        """The scorecard of all rows of positive weight."""
+        """The scorecard of all rows with a label and a positive weight."""
         return self.statistics.card
 
     @property
     def n_zero_weight(self) -> int:
         """Number of rows of weight 0, which are left out."""
-        return self.statistics.n_rows - self.scorecard.n_rows
+        return self.statistics.n_rows - self.n_unlabelled - self.scorecard.n_rows
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of rows without a label, which are left out."""
+        return self.statistics.unlabelled.n
 
     @property
     def constant_class(self) -> str | None:
@@ -222,7 +227,8 @@ def audit(
     """Audit predictions in memory, or in files, which are read once and in bounded memory.
 
     Args:
-        source: Predictions, a scan of files, or what `Predictions.scan` takes.
+        source: Predictions, a scan of files, or what `Predictions.scan` takes. Rows without a label are left out, and
+            counted.
         by: Columns whose groups are audited too.
         weights: A column of row weights.
         cluster: A column; rows that share its value (a patient, an image) are not independent. Every interval, noise
@@ -243,7 +249,7 @@ def audit(
         The findings; `to_dict` and `save_html` are views of them.
 
     Raises:
-        InvalidInputError: A row has no label, the class names of files differ, or an argument is invalid.
+        InvalidInputError: No row has a label, the class names of files differ, or an argument is invalid.
         UnknownNameError: There is no such column or metric.
         CorruptFileError: A file cannot be parsed.
         NoDataError: There is no such file.
@@ -317,7 +323,7 @@ def audit(
 def _open_source(source: Predictions | Scan | Paths, match_names: bool) -> Predictions | Scan:
     if isinstance(source, Predictions):
         return source
-    return (source if isinstance(source, Scan) else Predictions.scan(source, match_names=match_names)).check_labels()
+    return source if isinstance(source, Scan) else Predictions.scan(source, match_names=match_names)
 
 
 def _several_shifts(source: Predictions | Scan) -> bool:

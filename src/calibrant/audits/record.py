@@ -23,7 +23,7 @@ VERDICT_PROPERTIES = ("gap", "p_value", "miscalibrated")  # in the record beside
 def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
     """The record, with these metrics."""
     statistics = audit.statistics
-    record: dict[str, Any] = _json_value(
+    record: dict[str, Any] = json_value(
         {
             "files": audit.files,
             "compared_with": audit.other_files,
@@ -33,6 +33,7 @@ def audit_record(audit: "Audit", names: tuple[str, ...]) -> dict[str, Any]:
             "cluster": audit.cluster,
             "repeated_ids": [{"column": name, "n_values": n} for name, n in audit.repeated_ids.items()],
             "n_zero_weight": audit.n_zero_weight,
+            "n_unlabelled": audit.n_unlabelled,
             "constant_class": audit.constant_class,
             "fingerprint": statistics.fingerprint,
             "reliability": curves.reliability_records(audit.scorecard.effective_bins(audit.level), audit.level),
@@ -78,18 +79,18 @@ def _groups_record(audit: "Audit", found: GroupFindings, names: tuple[str, ...])
     worst = {}
     for name in names:
         try:
-            worst[name] = _group_name(found.cards.worst(name)[0])
+            worst[name] = group_name(found.cards.worst(name)[0])
         except UndefinedMetricError:
             continue  # in every group: no group is the worst
     return {
         "groups": [
-            {"group": _group_name(value), **_card_record(audit, card, names), **_verdict_record(assessed.get(value))}
+            {"group": group_name(value), **_card_record(audit, card, names), **_verdict_record(assessed.get(value))}
             for value, card in found.cards.items()
         ],
         "worst": worst,
-        "worst_first": [_group_name(group.value) for group in found.worst_first],
+        "worst_first": [group_name(group.value) for group in found.worst_first],
         "n_miscalibrated": found.n_miscalibrated,
-        "most_different": found.most_different and [_group_name(group.value) for group in found.most_different],
+        "most_different": found.most_different and [group_name(group.value) for group in found.most_different],
     }
 
 
@@ -104,7 +105,7 @@ def _verdict_record(group: Group | None) -> dict[str, Any]:
 def _decision_record(audit: "Audit") -> dict[str, Any]:
     found = audit.decision
     groups = {
-        by: [{"group": _group_name(row.value), **_accepted_record(row, audit.level)} for row in rows]
+        by: [{"group": group_name(row.value), **_accepted_record(row, audit.level)} for row in rows]
         for by, rows in found.groups.items()
     }
     fields = {name: getattr(found, name) for name in ("max_error", "confidence", "void", "threshold", "rows_needed")}
@@ -126,10 +127,10 @@ def _error_record(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
 def _difference_record(by: str | None, row: Difference) -> dict[str, Any]:
     fields = asdict(row)
     del fields["overall"]
-    return {**fields, "by": by, "group": _group_name(row.group)}
+    return {**fields, "by": by, "group": group_name(row.group)}
 
 
-def _group_name(value: Any) -> str | None:
+def group_name(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
@@ -137,14 +138,14 @@ def _with_properties(value: Any, *properties: str) -> dict[str, Any]:
     return {**asdict(value), **{name: getattr(value, name) for name in properties}}
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """What JSON can hold: infinity and the values of columns become text, ∞ − ∞ null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(key): _json_value(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -2,7 +2,8 @@
 
 Parts of files are read in this process, in local processes or on Ray, and their statistics are added in the order of
 the parts: the result has the same bits for any number of workers. Within a part, sums by class and by confidence are
-made row by row, which makes them independent of the batch size. Rows of weight 0 only count for the fingerprint.
+made row by row, which makes them independent of the batch size. Rows of weight 0, and those without a label, only count
+for the fingerprint.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN, python_values, sum_of
-from calibrant._checks import check_all_labelled
+from calibrant._arrays import python_values, sum_of
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant.audits.repeats import ValueCounts
@@ -29,8 +29,8 @@ from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, cluster_keys, sum_by_cluster
 from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
-from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
-from calibrant.metrics.scoring import Groups, score_batch
+from calibrant.metrics.scorecard import Scorecard, row_weights
+from calibrant.metrics.scoring import Groups, Unlabelled, no_labels, no_rows, score_batch
 from calibrant.parallel import BytesDone, map_parts, one_thread
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
@@ -73,7 +73,8 @@ class RowStatistics:
     ) -> None:
         self.stream, self.by, self.ids, self.n_bins, self.seed = stream, by, ids, n_bins, seed
         self.weights, self.cluster = weights, cluster
-        self.n_rows = 0  # with those of weight 0
+        self.n_rows = 0  # with those of weight 0 and those without a label
+        self.unlabelled = Unlabelled(by)
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
         self.class_names: tuple[str, ...] | None = None
         self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
@@ -88,12 +89,12 @@ class RowStatistics:
 
     @property
     def card(self) -> Scorecard:
-        card: Scorecard = self.scores[0]
+        card: Scorecard = self.unlabelled.noted(self.scores[0])
         return card
 
     @property
     def groups(self) -> tuple[Groups, ...]:
-        return self.scores[1:]
+        return tuple(map(self.unlabelled.noted, self.scores[1:]))
 
     @property
     def fingerprint(self) -> str:
@@ -124,7 +125,7 @@ class RowStatistics:
 
     def __add__(self, other: Self) -> Self:
         total = copy(self)
-        for name in ("n_rows", "hashes", "labelled", "predicted", "histogram", "probabilities", "sample"):
+        for name in ("n_rows", "unlabelled", "hashes", "labelled", "predicted", "histogram", "probabilities", "sample"):
             setattr(total, name, getattr(self, name) + getattr(other, name))
         total.scores = _sum_scores(self.scores, other.scores)
         total.predicted_clusters = _sum(self.predicted_clusters, other.predicted_clusters)
@@ -138,6 +139,8 @@ class RowStatistics:
         self.hashes += np.array([hashes.sum(dtype=np.uint64) for hashes in rows.row_hashes])
         self.class_names = rows.class_names
         number, keys = np.arange(first_row, first_row + len(rows)), rows.row_hashes[1]
+        if (known := self.unlabelled.count(rows)) is not None:
+            rows, number, keys = rows[known], number[known], keys[known]
         weight = None
         if self.weights is not None:
             weight = row_weights(rows, self.weights).numpy()
@@ -145,7 +148,6 @@ class RowStatistics:
             rows, weight, number, keys = rows[counts], weight[counts], number[counts], keys[counts]
         if len(rows) == 0:
             return
-        check_all_labelled(rows.labels == UNKNOWN)
         weights = None if weight is None else torch.from_numpy(weight)
         scored = sample_scores(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
         self._add_scores(rows, scored)
@@ -265,9 +267,11 @@ def collect_statistics(
     """Read all rows once; arguments as of `audit`.
 
     Raises:
-        InvalidInputError: A row has no label, or no row counts.
+        InvalidInputError: No row has a label, or no row counts.
         CorruptFileError: A file cannot be read to its end.
     """
+    if isinstance(source, Scan) and not source.has_labels:
+        raise no_labels(source)
     columns = list(dict.fromkeys([*by, *(name for name in (weights, cluster) if name is not None)]))
     for name in columns:
         _check_column(source, name)
@@ -285,7 +289,7 @@ def collect_statistics(
         for part, found in zip(source.parts, results, strict=True):
             total = _checked_sum(total, found, part)
     if total is None or not total.scores:
-        raise InvalidInputError(NO_ROWS)
+        raise no_rows(source, Unlabelled(()) if total is None else total.unlabelled)
     return total
 
 

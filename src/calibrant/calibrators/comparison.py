@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import check_column_names, check_same_class_names
+from calibrant._arrays import UNKNOWN
+from calibrant._checks import check_column_names, check_instance, check_same_class_names
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
@@ -18,6 +19,7 @@ from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
 from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scoring import no_labels
 from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
 
@@ -79,7 +81,7 @@ def compare_calibrators(
 
     Args:
         validation: Labelled rows to fit on.
-        test: Other labelled rows, to score. Calibrators that need a target use them without their labels.
+        test: Other rows, to score where they have a label. Calibrators that need a target use them without labels.
         calibrators: Names in `CALIBRATORS`; by default all.
         by: A column of test to group by.
         metrics: Names in `METRICS`.
@@ -96,11 +98,14 @@ def compare_calibrators(
         requirements these rows do not meet has one with the reason.
 
     Raises:
-        InvalidInputError: Test holds rows of validation, has other classes, or labels are missing.
+        InvalidInputError: Test holds rows of validation, has other classes or no label, or validation lacks labels.
         UnknownNameError: There is no such calibrator, metric or column.
     """
     check_validation(validation)
-    check_validation(test, "test", "be measured")
+    check_instance("test", test, Predictions)
+    labelled = test.labels != UNKNOWN
+    if not labelled.any():
+        raise no_labels(test)
     if test.n_classes != validation.n_classes:
         raise InvalidInputError(
             f"test must have the {validation.n_classes} classes of validation, got {test.n_classes}"
@@ -123,7 +128,7 @@ def compare_calibrators(
         try:
             calibrated = fits.calibrate(name, test, sets=columns)
         except CalibrantError as error:
-            rows.append(Comparison(name, None, True, len(test), failure=str(error)))
+            rows.append(Comparison(name, None, True, int(labelled.sum()), failure=str(error)))
             continue
         if by is None:
             rows.append(_comparison(name, None, True, score(calibrated, metrics=wanted), level))
@@ -150,7 +155,8 @@ def default_sets(test: Predictions, shift: str, by: str | None) -> tuple[str, ..
 
 def _labels_decide(test: Predictions, column: str) -> bool:
     """Whether no label occurs with two values of the column, as in a column of class names."""
-    pairs = np.unique(np.stack([test.labels.numpy(), test.groups(column)[0]]), axis=1)
+    known = test[test.labels != UNKNOWN]
+    pairs = np.unique(np.stack([known.labels.numpy(), known.groups(column)[0]]), axis=1)
     return len(pairs[0]) == len(np.unique(pairs[0]))
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calibrant.cli.options import File, Output, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Output, Switch, Words
 from calibrant.cli.output import progress_bar
 from calibrant.errors import InvalidInputError, printable
 
@@ -18,6 +18,7 @@ def apply(
     sets: Words = (),
     match_names: Switch = False,
     allow_same_rows: Switch = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Calibrate predictions and write them, with all of their columns, to one Parquet file.
 
@@ -30,7 +31,7 @@ def apply(
     calibrator
         The JSON file that `calibrant fit` wrote.
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions; labels are not needed.
+        Files, folders, globs or fsspec URLs of predictions; labels are not needed.
     output
         The Parquet file to write.
     features
@@ -50,7 +51,7 @@ def apply(
     from calibrant.features import read_features
     from calibrant.predictions import Predictions
 
-    fitted, scan = load_calibrator(calibrator), Predictions.scan(paths, match_names=match_names)
+    fitted, scan = load_calibrator(calibrator), columns.scan(paths, match_names=match_names)
     scan = scan.match_names(fitted.class_names) if match_names else scan
     if sets:
         if not isinstance(fitted, SetTemperature):

@@ -1,10 +1,15 @@
 """`calibrant audit`: audit prediction files as text, JSON or a page, with gates for CI."""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
-from calibrant.cli.options import File, Files, Integer, Json, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import print_json, progress_bar
 from calibrant.errors import InvalidInputError, printable
+
+if TYPE_CHECKING:
+    from calibrant.audits import Audit
+    from calibrant.audits.unlabelled import UnlabelledAudit
 
 GATE_FAILED = 3
 
@@ -25,15 +30,17 @@ def audit(
     ray: str | None = None,
     report: File | None = None,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Audit the calibration of predictions in files.
 
-    Reads the files once, in bounded memory. The exit code is 3 if a condition of --fail-if is true.
+    Reads the files once, in bounded memory. Rows without a label are left out, and counted; the metrics confidence and
+    entropy need no labels. The exit code is 3 if a condition of --fail-if is true.
 
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions (columns label and logits, probs or log_probs).
+        Files, folders, globs or fsspec URLs of predictions.
     by
         Columns whose groups are audited too, the worst first.
     cluster
@@ -72,9 +79,9 @@ def audit(
 
     from calibrant import audits
     from calibrant._names import check_choice
+    from calibrant.audits.unlabelled import audit_unlabelled
     from calibrant.metrics.table import METRICS
-    from calibrant.predictions import Predictions
-    from calibrant.report.audit_tables import audit_text
+    from calibrant.report.audit_tables import audit_text, unlabelled_text
     from calibrant.report.audit_words import advice_command, advice_sentence, summary
     from calibrant.report.page import check_report
 
@@ -83,23 +90,30 @@ def audit(
         check_choice("metric", name, METRICS)
     if report is not None:
         check_report(report)
-    scan = Predictions.scan(paths, match_names=match_names)
+    inputs = [paths, compare] if compare else [paths]
+    scan, *other = columns.scans(*inputs, match_names=match_names)
+    common: dict[str, Any] = {"by": by, "weights": weights, "cluster": cluster, "level": level, "seed": seed}
+    if not other and report is None:
+        bare = audit_unlabelled(scan, metrics, gates=gates, **common)
+        if bare is not None:
+            if as_json:
+                print_json(bare.to_dict())
+            else:
+                print(unlabelled_text(bare, Console().width))
+            _exit(bare)
+            return
     with progress_bar("auditing", scan.n_bytes) as done:
         found = audits.audit(
             scan,
-            by=by,
-            weights=weights,
-            cluster=cluster,
-            other=compare or None,
+            other=other[0] if other else None,
             compare_metrics=metrics or None,
             n_bins=n_bins,
-            level=level,
-            seed=seed,
             gates=gates,
             match_names=match_names,
             jobs=jobs,
             ray=ray,
             progress=done,
+            **common,
         )
     names = found.names([*metrics, *(gate.metric for gate in gates)] if metrics else None)
     if as_json:
@@ -110,9 +124,13 @@ def audit(
         print(audit_text(found, names, Console().width))
     if report is not None:
         found.save_html(report, metrics=names, command=["calibrant", *sys.argv[1:]])
+        print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
+    _exit(found)
+
+
+def _exit(found: "Audit | UnlabelledAudit") -> None:
+    """Name the gates that failed, if any, and end with their exit code."""
     for gate in found.failed:
         print(f"failed: {gate.describe(found.scorecard)}", file=sys.stderr)
-    if report is not None:
-        print(printable(f"open {report}"), file=sys.stderr if as_json else sys.stdout)
     if found.failed:
         sys.exit(GATE_FAILED)

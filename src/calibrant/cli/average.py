@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant.cli.options import File, Files, Json, Output, Switch
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Output, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, status
 from calibrant.errors import InvalidInputError, printable
 from calibrant.report.numbers import interval_text, metric_text
@@ -23,6 +23,7 @@ def average(
     match_names: Switch = False,
     allow_same_rows: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Average the probabilities of several models, and write them to one Parquet file.
 
@@ -33,7 +34,7 @@ def average(
     Parameters
     ----------
     paths
-        The members: Parquet files, folders, globs or fsspec URLs, each with the predictions of one model.
+        The members: files, folders, globs or fsspec URLs, each with the predictions of one model.
     output
         The Parquet file to write.
     calibrators
@@ -61,7 +62,7 @@ def average(
     from calibrant.ensembles import compare_orders, save_average
     from calibrant.predictions import Predictions
 
-    members = [Predictions.scan(path, match_names=match_names) for path in paths]
+    members = columns.scans(*paths, match_names=match_names, id=id)
     if compare_calibrator is not None:
         with status("comparing"):
             found = compare_orders(members, compare_calibrator, id=id, match_names=match_names)

@@ -1,14 +1,18 @@
 """`calibrant certify`: which rows to accept, with a promise; applied, checked, and adapted to a shift."""
 
 import sys
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from calibrant.cli.audit import GATE_FAILED
-from calibrant.cli.options import File, Files, Json, Switch
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch
 from calibrant.cli.output import print_json, print_tables, progress_bar, status
 from calibrant.errors import InvalidInputError, printable
+
+if TYPE_CHECKING:
+    from calibrant.scan import Scan
 
 MODES = ("check", "apply", "adapt")  # options that name a threshold; without them one is made
 BELONGS = {  # options that are not for every mode, "make" being that without a threshold
@@ -43,6 +47,7 @@ def certify(
     match_names: Switch = False,
     allow_same_rows: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Certify a threshold above which predictions are wrong at most so often; the other rows are handed over.
 
@@ -53,7 +58,7 @@ def certify(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions: of validation, or those to check, decide or adapt.
+        Files, folders, globs or fsspec URLs of predictions: of validation, or those to check, decide or adapt.
     max_error
         The largest error of accepted rows, by default 0.05.
     confidence
@@ -90,20 +95,22 @@ def certify(
     as_json
         Print JSON with full precision instead of text.
     """
-    given = {name: value for name, value in locals().items() if value not in (None, ())}
+    given = {name: value for name, value in locals().items() if value not in (None, ()) and name != "columns"}
     mode = _mode(given)
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    scan, *known = columns.scans(*([paths, reference] if reference else [paths]), match_names=match_names)
+    labelled = known[0] if known else None
     if mode == "make":
         options = {name: given[name] for name, modes in BELONGS.items() if modes[0] == "make" and name in given}
         options.pop("output", None)
-        _make(paths, output, options, match_names, as_json)
+        _make(scan, output, options, as_json)
     elif mode == "check":
-        _check(given, paths, by, reference, match_names, allow_same_rows, as_json)
+        _check(given, scan, labelled, by, match_names, allow_same_rows, as_json)
     elif mode == "apply":
-        _apply(given, paths, match_names, allow_same_rows, as_json)
+        _apply(given, scan, match_names, allow_same_rows, as_json)
     else:
-        _adapt(given, paths, reference, calibrator, match_names, as_json)
+        _adapt(given, scan, labelled, calibrator, match_names, as_json)
 
 
 def _mode(given: dict[str, Any]) -> str:
@@ -124,15 +131,11 @@ def _mode(given: dict[str, Any]) -> str:
     return mode
 
 
-def _make(
-    paths: tuple[File, ...], output: File | None, options: dict[str, Any], match_names: bool, as_json: bool
-) -> None:
+def _make(scan: "Scan", output: File | None, options: dict[str, Any], as_json: bool) -> None:
     from calibrant._files import check_output
     from calibrant.decisions import certify
-    from calibrant.predictions import Predictions
 
-    scan = Predictions.scan(paths, match_names=match_names).check_labels()
-    check_output(str(output), "a threshold", scan.files)
+    check_output(str(output), "a threshold", scan.check_labels().files)
     with status("certifying"):
         found = certify(scan.read(), **options)
     _save(found, str(output), as_json)
@@ -140,26 +143,24 @@ def _make(
 
 def _check(
     given: dict[str, Any],
-    paths: tuple[File, ...],
+    scan: "Scan",
+    known: "Scan | None",
     by: str | None,
-    reference: tuple[File, ...],
     match_names: bool,
     allow_same_rows: bool,
     as_json: bool,
 ) -> None:
     from calibrant.decisions import check_threshold, load_threshold
     from calibrant.errors import without_secrets
-    from calibrant.predictions import Predictions
     from calibrant.report.thresholds import check_summary, check_table
 
     threshold = load_threshold(given["check"])
+    scan = scan.match_names(threshold.class_names) if match_names else scan
     with status("checking"):
-        scan = Predictions.scan(paths, match_names=match_names).check_labels()
-        tests = {without_secrets(url): Predictions.scan(url).read() for url in scan.files}
-        if match_names:
-            tests = {name: rows.match_names(threshold.class_names) for name, rows in tests.items()}
-        known = Predictions.scan(reference, match_names=match_names).read() if reference else None
-        found = check_threshold(threshold, tests, by=by, reference=known, allow_same_rows=allow_same_rows)
+        files = [replace(scan, sources=(source,)) for source in scan.check_labels().sources]
+        tests = {without_secrets(file.files[0]): file.read() for file in files}
+        reference = None if known is None else known.read()
+        found = check_threshold(threshold, tests, by=by, reference=reference, allow_same_rows=allow_same_rows)
     words = check_summary(found, threshold)
     if as_json:
         print_json({**found.to_dict(), "words": words})
@@ -171,15 +172,12 @@ def _check(
         sys.exit(GATE_FAILED)
 
 
-def _apply(
-    given: dict[str, Any], paths: tuple[File, ...], match_names: bool, allow_same_rows: bool, as_json: bool
-) -> None:
+def _apply(given: dict[str, Any], scan: "Scan", match_names: bool, allow_same_rows: bool, as_json: bool) -> None:
     from calibrant._files import check_output
     from calibrant.decisions import apply_threshold, load_threshold
-    from calibrant.predictions import Predictions
 
     output = given["output"]
-    threshold, scan = load_threshold(given["apply"]), Predictions.scan(paths, match_names=match_names)
+    threshold = load_threshold(given["apply"])
     scan = scan.match_names(threshold.class_names) if match_names else scan
     check_output(output, "a Parquet file", [given["apply"]])
     with progress_bar("deciding", scan.n_bytes) as progress:
@@ -194,8 +192,8 @@ def _apply(
 
 def _adapt(
     given: dict[str, Any],
-    paths: tuple[File, ...],
-    reference: tuple[File, ...],
+    scan: "Scan",
+    known: "Scan | None",
     calibrator: File | None,
     match_names: bool,
     as_json: bool,
@@ -204,10 +202,8 @@ def _adapt(
     from calibrant.calibrators import SetTemperature, load_calibrator
     from calibrant.decisions import adapt_threshold, load_threshold
     from calibrant.estimates.base import set_columns
-    from calibrant.predictions import Predictions
 
     threshold, output = load_threshold(given["adapt"]), given["output"]
-    scan = Predictions.scan(paths, match_names=match_names)
     check_output(output, "a threshold", [given["adapt"], *scan.files])
     with status("adapting"):
         target = scan.read()
@@ -215,8 +211,9 @@ def _adapt(
         if calibrator is not None:
             fitted = load_calibrator(calibrator)
         else:
-            known = Predictions.scan(reference, match_names=match_names).check_labels().read()
-            fitted = SetTemperature.fit(known, sets=set_columns(known))
+            assert known is not None
+            rows = known.check_labels().read()
+            fitted = SetTemperature.fit(rows, sets=set_columns(rows))
         found = adapt_threshold(threshold, target, fitted)
     _save(found, output, as_json)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant.cli.options import File, Files, Json, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.report.numbers import MISSING, interval_text, metric_text
 from calibrant.report.table import Cell, Column, Table
@@ -27,6 +27,7 @@ def compare_calibrators(
     match_names: Switch = False,
     allow_same_rows: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Fit calibrators on validation and score them on test, also under corruptions that they were not fitted on.
 
@@ -36,7 +37,7 @@ def compare_calibrators(
     Parameters
     ----------
     validation
-        A Parquet file, folder, glob or URL of labelled predictions to fit on.
+        A file, folder, glob or URL of labelled predictions to fit on.
     test
         The same for other rows, to score.
     by
@@ -65,14 +66,16 @@ def compare_calibrators(
     from calibrant.calibrators import compare_calibrators as compare
     from calibrant.calibrators.comparison import default_sets
     from calibrant.calibrators.sets import SetTemperature
-    from calibrant.predictions import Predictions
+    from calibrant.metrics.scoring import no_labels
 
     check_level(level)
-    rows, test_rows = (
-        Predictions.scan(path, match_names=match_names).check_labels().read() for path in (validation, test)
-    )
+    inputs = [validation, test, *([reference] if reference else [])]
+    scans = columns.scans(*inputs, match_names=match_names)
+    if not scans[1].has_labels:
+        raise no_labels(scans[1])
+    rows, test_rows, *distant = (scan.read() for scan in (scans[0].check_labels(), *scans[1:]))
     test_rows = test_rows.match_names(rows.class_names) if match_names else test_rows
-    columns = sets or default_sets(test_rows, shift, by)
+    set_columns = sets or default_sets(test_rows, shift, by)
     with status("comparing") as progress:
         found = compare(
             rows,
@@ -81,8 +84,8 @@ def compare_calibrators(
             by=by,
             metrics=metrics,
             shift=shift,
-            sets=columns or None,
-            reference=Predictions.load(reference) if reference else None,
+            sets=set_columns or None,
+            reference=distant[0] if distant else None,
             level=level,
             allow_same_rows=allow_same_rows,
             progress=progress,
@@ -95,7 +98,7 @@ def compare_calibrators(
     notes = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
     overall = [row for row in found if row.overall and row.failure is None]
     if any(row.calibrator == SetTemperature.name for row in overall):
-        how = f"sets by {', '.join(columns)}" if columns else "all rows as one set"
+        how = f"sets by {', '.join(set_columns)}" if set_columns else "all rows as one set"
         notes.insert(0, f"{SetTemperature.name}: {how}")
     caption = f"fitted on {validation}, scored on {test}"
     tables = [Table(caption, *comparison_table(overall, None, dict.fromkeys(metrics, True), level), notes)]

@@ -1,6 +1,6 @@
 """`calibrant detect`: how well scores of predictions tell rows of other data from those of known data."""
 
-from calibrant.cli.options import File, Files, Json, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import printable
 from calibrant.report.numbers import count
@@ -17,6 +17,7 @@ def detect(
     match_names: Switch = False,
     allow_same_rows: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Compare scores that tell other data, outside, from data as the model was trained on, inside.
 
@@ -25,7 +26,7 @@ def detect(
     Parameters
     ----------
     inside
-        A Parquet file, folder, glob or URL of predictions on known data, such as the test set.
+        A file, folder, glob or URL of predictions on known data, such as the test set.
     outside
         The same on other data.
     method
@@ -46,13 +47,10 @@ def detect(
     """
     from calibrant.ood import compare_ood_scores
     from calibrant.ood.results import check_scores_output
-    from calibrant.predictions import Predictions
     from calibrant.report.detections import detection_table
 
-    scans = [
-        Predictions.scan(path, match_names=match_names)
-        for path in (inside, outside, *([reference] if reference else []))
-    ]
+    inputs = [inside, outside, *([reference] if reference else [])]
+    scans = columns.scans(*inputs, match_names=match_names)
     if scores is not None:
         check_scores_output(scores, [file for scan in scans for file in scan.files])
     first, *others = [scan.read() for scan in scans]

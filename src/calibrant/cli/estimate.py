@@ -3,7 +3,7 @@
 import sys
 
 from calibrant.cli.audit import GATE_FAILED
-from calibrant.cli.options import File, Files, Json, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import InvalidInputError, printable
 
@@ -20,6 +20,7 @@ def estimate(
     allow_same_rows: Switch = False,
     report: File | None = None,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Estimate how accurate and how overconfident a model is on predictions without labels.
 
@@ -30,7 +31,7 @@ def estimate(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions. Labels are not looked at.
+        Files, folders, globs or fsspec URLs of predictions. Labels are not looked at.
     reference
         The same for labelled predictions that the model was not trained on.
     method
@@ -59,7 +60,6 @@ def estimate(
 
     from calibrant import estimates
     from calibrant.calibrators import load_calibrator
-    from calibrant.predictions import Predictions
     from calibrant.report.estimates import summary, tables
     from calibrant.report.page import check_report
 
@@ -67,9 +67,9 @@ def estimate(
         estimates.EstimateGate.parse(text)
     if report is not None:
         check_report(report)
+    labelled, scan = columns.scans(reference, paths, match_names=match_names)
     with status("estimating"):
-        known = Predictions.scan(reference, match_names=match_names).check_labels().read()
-        target = Predictions.scan(paths, match_names=match_names).read()
+        known, target = labelled.check_labels().read(), scan.read()
         found = estimates.estimate(
             target.match_names(known.class_names) if match_names else target,
             known,

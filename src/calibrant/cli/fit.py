@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
-from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import InvalidInputError
 from calibrant.report.numbers import metric_text
@@ -49,6 +49,7 @@ def fit(
     features: File | None = None,
     match_names: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
     **options: Unpack[FitOptions],
 ) -> None:
     """Fit a calibrator to labelled predictions that the model was not trained on, and write it as JSON.
@@ -61,7 +62,7 @@ def fit(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions.
+        Files, folders, globs or fsspec URLs of predictions.
     calibrator
         The calibrator, one of those above.
     output
@@ -78,18 +79,15 @@ def fit(
     from calibrant._files import check_output
     from calibrant.calibrators.table import calibrator_class
     from calibrant.features import read_features
-    from calibrant.predictions import Predictions
 
     cls = calibrator_class(calibrator, options)
     check_output(output, "a calibrator")
+    given = {name: options[name] for name in ("target", "reference") if name in options}
+    scan, *scans = columns.scans(paths, *given.values(), match_names=match_names)
     with status(f"fitting {calibrator}"):
-        validation = Predictions.scan(paths, match_names=match_names).check_labels().read()
+        validation = scan.check_labels().read()
         names = validation.class_names if match_names else None
-        given = {name: options[name] for name in ("target", "reference") if name in options}
-        others = {
-            name: Predictions.scan(files, match_names=match_names).match_names(names).read()
-            for name, files in given.items()
-        }
+        others = {name: other.match_names(names).read() for name, other in zip(given, scans, strict=True)}
         if features is not None:
             validation = validation.with_features(read_features(features))
         fitted = cls.fit(validation, **(dict[str, Any](options) | others))

@@ -5,8 +5,8 @@ import time as clock
 from typing import TYPE_CHECKING
 
 from calibrant.cli.audit import GATE_FAILED
-from calibrant.cli.options import File, Files, Integer, Json, Switch, Words
-from calibrant.cli.output import counting_bar, print_json
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Switch, Words
+from calibrant.cli.output import Notes, counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def monitor(
     fail_if: Words = (),
     match_names: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Follow a deployed model in its files of predictions, window by window, and raise alarms.
 
@@ -41,7 +42,7 @@ def monitor(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions, with labels or without, in the order of time.
+        Files, folders, globs or fsspec URLs of predictions, with labels or without, in the order of time.
     reference
         Predictions of the same model on other rows than it was trained on, with labels as far as they are known.
     every
@@ -49,7 +50,7 @@ def monitor(
     time
         The column of times, in UTC where it has no time zone.
     labels
-        Parquet files with the columns --id and label, for rows that came without; they may repeat older labels.
+        Files with the column --id and one of labels, for rows that came without; they may repeat older labels.
     id
         The column that identifies a row.
     cluster
@@ -81,7 +82,6 @@ def monitor(
     from calibrant import monitors
     from calibrant._checks import check_integer
     from calibrant._files import atomic_write, check_output
-    from calibrant._parquet import find_files
     from calibrant.monitors.record import metrics_text
     from calibrant.report.page import check_report
 
@@ -93,15 +93,17 @@ def monitor(
         check_report(report)
     if metrics_file is not None:
         check_output(metrics_file, "a metrics file")
-    is_first = True
+    is_first, say = True, Notes()
     while True:
-        with counting_bar("monitoring", len(find_files(paths))) as done:
+        known, scan = columns.scans(reference, paths, match_names=match_names, id=id, say=say)
+        with counting_bar("monitoring", len(scan.files)) as done:
             found = monitors.monitor(
-                paths,
-                reference,
+                scan,
+                known,
                 every=every,
                 time=time,
                 labels=labels,
+                label=columns.label,
                 id=id,
                 cluster=cluster,
                 calibrator=calibrator,

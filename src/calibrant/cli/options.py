@@ -2,13 +2,19 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter, Token
 
+from calibrant.cli.output import Notes
+
 if TYPE_CHECKING:
+    from calibrant.predictions import Paths
+    from calibrant.scan import Scan
+
     File = str
 else:
     File = str | Path  # a file or a URL; the shell completes file names for Path
@@ -56,3 +62,66 @@ def check_given(_: Any, value: str | Path | None, argument: str = "an argument")
 
 
 SmallFile = Annotated[File, Parameter(validator=check_given)]  # also a pipe: it is read once, up to a bound
+
+
+@Parameter(name="*", group="Columns of files that calibrant did not write")
+@dataclass(frozen=True, kw_only=True)
+class ColumnFlags:
+    """What the columns of predictions are, where their names do not say it.
+
+    Parameters
+    ----------
+    label
+        The column of the labels; for a .npy file, the .npy file of its labels.
+    probs
+        The columns of the probabilities of all classes, or a pattern such as 'p_*', or one column of lists.
+    logits
+        The same for logits.
+    log_probs
+        The same for log-probabilities.
+    positive_probs
+        The column of the probability of class 1, of two classes.
+    class_names
+        The names of the classes, in the order of the columns or lists.
+    nan_is_unknown
+        A label NaN is not known yet; otherwise it is an error.
+    text
+        Columns of a text file that are texts, whatever they look like, such as ids with leading zeros.
+    columns
+        A TOML file whose table [columns] has any of these options.
+    """
+
+    label: str | None = None
+    probs: Words = ()
+    logits: Words = ()
+    log_probs: Words = ()
+    positive_probs: str | None = None
+    class_names: Words = ()
+    nan_is_unknown: Switch = False
+    text: Words = ()
+    columns: SmallFile | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Those that are given, as `Predictions.scan` takes them."""
+        return {name: value for name, value in vars(self).items() if value}
+
+    def scan(self, paths: "Paths", *, match_names: bool = False) -> "Scan":
+        """Open files, and say on standard error what their columns are."""
+        (scan,) = self.scans(paths, match_names=match_names)
+        return scan
+
+    def scans(
+        self,
+        *inputs: "Paths",
+        match_names: bool = False,
+        id: str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> "list[Scan]":
+        """The same for all inputs of a command; a column of ids is read as text."""
+        from calibrant.reading.opening import open_scans
+
+        ids = () if id is None else (id,)
+        return open_scans(inputs, ids=ids, match_names=match_names, say=say or Notes(), **self.options())
+
+
+AS_NAMED = ColumnFlags()  # the names of the columns say what they are

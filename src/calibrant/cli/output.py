@@ -52,6 +52,18 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+class Notes:
+    """Prints lines on standard error, each once: a file may be read again. Worker processes can do so too."""
+
+    def __init__(self) -> None:
+        self.lines: set[str] = set()
+
+    def __call__(self, line: str) -> None:
+        if line not in self.lines:
+            self.lines.add(line)
+            print(printable(line), file=sys.stderr, flush=True)
+
+
 def safe_text(value: object) -> "Text":
     """Text from a user without markup and control characters."""
     from rich.text import Text

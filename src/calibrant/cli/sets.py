@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from calibrant.cli.audit import GATE_FAILED
-from calibrant.cli.options import File, Files, Integer, Json, Output, Switch, Words
+from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, progress_bar, status
 from calibrant.errors import InvalidInputError, printable
 
@@ -28,6 +28,7 @@ def fit(
     target: Files = (),
     match_names: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Fit prediction sets to labelled predictions that model and calibrator were not fitted on; write them as JSON.
 
@@ -37,7 +38,7 @@ def fit(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions.
+        Files, folders, globs or fsspec URLs of predictions.
     output
         The JSON file to write.
     coverage
@@ -67,14 +68,14 @@ def fit(
         raise InvalidInputError(NO_FILES)
     from calibrant._files import check_output
     from calibrant.decisions import ConformalSets
-    from calibrant.predictions import Predictions
     from calibrant.report.prediction_sets import fit_table
 
     check_output(output, "a conformal predictor")
+    scan, *unlabelled = columns.scans(*([paths, target] if target else [paths]), match_names=match_names)
     with status(f"fitting {method}"):
-        validation = Predictions.scan(paths, match_names=match_names).check_labels().read()
+        validation = scan.check_labels().read()
         names = validation.class_names if match_names else None
-        other = Predictions.scan(target, match_names=match_names).match_names(names).read() if target else None
+        other = unlabelled[0].match_names(names).read() if unlabelled else None
         fitted = ConformalSets.fit(
             validation,
             coverage=coverage,
@@ -99,6 +100,7 @@ def apply(
     output: Output,
     match_names: Switch = False,
     allow_same_rows: Switch = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Add the column prediction_set to predictions: lists of class indices, the most probable class first.
 
@@ -111,7 +113,7 @@ def apply(
     fitted
         The JSON file that `calibrant sets fit` wrote.
     paths
-        Parquet files, folders, globs or fsspec URLs of predictions; labels are not needed.
+        Files, folders, globs or fsspec URLs of predictions; labels are not needed.
     output
         The Parquet file to write.
     match_names
@@ -124,9 +126,8 @@ def apply(
     from calibrant._files import check_output
     from calibrant.decisions import ConformalSets
     from calibrant.decisions.prediction_sets import write_sets
-    from calibrant.predictions import Predictions
 
-    loaded, scan = ConformalSets.load(fitted), Predictions.scan(paths, match_names=match_names)
+    loaded, scan = ConformalSets.load(fitted), columns.scan(paths, match_names=match_names)
     scan = scan.match_names(loaded.class_names) if match_names else scan
     check_output(output, "a Parquet file", [fitted])
     with progress_bar("applying", scan.n_bytes) as progress:
@@ -142,6 +143,7 @@ def check(
     fail_if: Words = (),
     match_names: Switch = False,
     as_json: Json = False,
+    columns: ColumnFlags = AS_NAMED,
 ) -> None:
     """Check prediction sets with labels: coverage by size, class and group, and the size of the sets.
 
@@ -150,7 +152,7 @@ def check(
     Parameters
     ----------
     paths
-        Parquet files, folders, globs or fsspec URLs of labelled predictions with sets.
+        Files, folders, globs or fsspec URLs of labelled predictions with sets.
     by
         A column whose groups are checked too.
     column
@@ -168,13 +170,13 @@ def check(
     if not paths:
         raise InvalidInputError(NO_FILES)
     from calibrant.decisions import SetGate, score_sets
-    from calibrant.predictions import Predictions
     from calibrant.report.prediction_sets import summary, tables
 
     for text in fail_if:
         SetGate.parse(text)
+    scan = columns.scan(paths, match_names=match_names)
     with status("checking"):
-        found = score_sets(Predictions.scan(paths, match_names=match_names), by=by, column=column, level=level)
+        found = score_sets(scan, by=by, column=column, level=level)
     failed = found.failed(fail_if)
     if as_json:
         print_json({**found.to_dict(), "words": summary(found), "failed": failed})

@@ -22,6 +22,7 @@ from calibrant.metrics.checks import check_group_count
 from calibrant.metrics.exact import clopper_pearson
 from calibrant.metrics.scoring import batches_of
 from calibrant.predictions import Predictions
+from calibrant.scan import Scan
 
 GATED = ("coverage", "mean_size", "empty", "single", "worst_class", "worst_group")
 N_LIKELY = 2000  # coverages of equal probability, in place of an integral over their distribution
@@ -247,6 +248,8 @@ def score_sets(
     """
     check_level(level)
     total: SetScores | None = None
+    if isinstance(predictions, Scan):
+        predictions.check_labels()
     for batch in batches_of(predictions, [column] if by is None else [column, by]):
         if total is not None and batch.n_classes != total.classes.shape[1]:
             raise InvalidInputError(f"predictions must have one number of classes, got {batch.n_classes}")

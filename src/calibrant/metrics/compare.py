@@ -22,7 +22,6 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, sum_of
 from calibrant._checks import (
-    check_all_labelled,
     check_integer,
     check_level,
     check_n_bins,
@@ -36,6 +35,7 @@ from calibrant.metrics.exact import holm
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.sample_scores import sample_scores
 from calibrant.metrics.scorecard import Scorecard, row_weights
+from calibrant.metrics.scoring import no_labels
 from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
@@ -90,7 +90,7 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
 ) -> list[Difference]:
-    """Metric by metric, model a minus model b on the same rows in the same order.
+    """Metric by metric, model a minus model b on the same rows in the same order; those without a label are left out.
 
     Args:
         a: The predictions of model a, with the columns named below.
@@ -108,7 +108,7 @@ def compare(
         unbounded and the p-value 1.
 
     Raises:
-        InvalidInputError: The rows differ or have no label.
+        InvalidInputError: The rows differ, or none has a label.
         UnknownNameError: A metric does not exist.
 
     >>> a = Predictions.from_positive_probs([0.9, 0.2, 0.8, 0.7], [1, 0, 1, 0])
@@ -122,7 +122,10 @@ def compare(
     check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
-    check_all_labelled(a.labels == UNKNOWN)
+    known = a.labels != UNKNOWN
+    if not known.any():
+        raise no_labels(a)
+    a, b = (a, b) if known.all() else (a[known], b[known])
     comparable = [name for name in METRICS if METRICS[name].comparable]
     names = check_metrics(comparable if metrics is None else metrics, a.n_classes)
     for name in names:

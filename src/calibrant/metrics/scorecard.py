@@ -30,8 +30,8 @@ from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.murphy import BrierDecomposition, murphy_decomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
-from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
+from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
+from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, need_labels
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
@@ -63,6 +63,7 @@ class Scorecard:
         sums: The parts that the metrics need, see `calibrant.metrics.table`.
         multilabel: Whether a row may have several classes.
         clusters: Sums by groups of clusters, where rows of one cluster are not independent.
+        n_unlabelled: The number of further rows, without a label, that `score` left out.
     """
 
     names: tuple[str, ...]
@@ -72,6 +73,7 @@ class Scorecard:
     sums: Mapping[str, Any]
     multilabel: bool = False
     clusters: ClusterSums | None = None
+    n_unlabelled: int = 0
 
     @classmethod
     def of(
@@ -89,7 +91,7 @@ class Scorecard:
         """The scorecard of predictions in memory.
 
         Args:
-            predictions: Labelled predictions.
+            predictions: Predictions, labelled if a metric needs labels.
             metrics: Names in `METRICS`; all of them by default.
             n_bins: The number of bins of the binned calibration errors.
             weights: A column of row weights.
@@ -113,7 +115,11 @@ class Scorecard:
             check_integer("max_histogram_bins", max_histogram_bins, 1)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
-        check_all_labelled(predictions.labels == UNKNOWN)
+        labelled = need_labels(names)
+        if labelled:
+            check_all_labelled(predictions.labels == UNKNOWN)
+        else:  # no metric looks at these
+            predictions = replace(predictions, labels=top_class(predictions.logits))
         w = None
         if weights is not None:
             w = row_weights(predictions, weights)
@@ -121,7 +127,7 @@ class Scorecard:
             predictions, w = predictions[counts], w[counts]
         parts = {part for name in names for part in METRICS[name].parts}
         if cluster is not None:
-            parts |= {"means", "bins"}  # every design effect needs them
+            parts |= {"means", "bins"} if labelled else {"means"}  # every design effect needs them
         class_bins = n_bins if "classes" in parts else None
         rows, classes = scored or sample_scores(predictions.logits, predictions.labels, n_bins=class_bins, weights=w)
         sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
@@ -151,7 +157,8 @@ class Scorecard:
             raise InvalidInputError("scorecards must both have clusters, or neither, to be added")
         sums = {part: own + other.sums[part] for part, own in self.sums.items()}
         clusters = None if self.clusters is None or other.clusters is None else self.clusters + other.clusters
-        return replace(self, n_rows=self.n_rows + other.n_rows, sums=sums, clusters=clusters)
+        counts = {name: getattr(self, name) + getattr(other, name) for name in ("n_rows", "n_unlabelled")}
+        return replace(self, **counts, sums=sums, clusters=clusters)
 
     def __radd__(self, other: int) -> Self:
         return self if isinstance(other, int) and other == 0 else NotImplemented  # sum() starts with 0
@@ -365,7 +372,8 @@ class Scorecard:
 
     def __repr__(self) -> str:
         first = [f"{name} –" if value is None else f"{name} {value:.4g}" for name, value in self.values().items()][:3]
-        return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(first)})"
+        left_out = f" and {self.n_unlabelled:,} without label" if self.n_unlabelled else ""
+        return f"Scorecard({self.n_rows:,} rows{left_out}, {self.n_classes} classes, {', '.join(first)})"
 
 
 def _n_effective(bins: BinSums) -> float:

@@ -1,13 +1,16 @@
 """Scoring: predictions in memory or in a stream, all rows or group by group."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Self, overload
 
 import numpy as np
+from torch import Tensor
 
+from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_instance, check_n_bins, check_same_class_names, in_order
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
@@ -15,7 +18,7 @@ from calibrant.metrics.checks import check_group_count
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, MAX_CLUSTER_GROUPS_BY_GROUP
 from calibrant.metrics.histogram import MAX_GROUP_HISTOGRAM_BINS, MAX_HISTOGRAM_BINS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
-from calibrant.metrics.table import METRICS, metric_names
+from calibrant.metrics.table import METRICS, metric_names, need_labels
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
@@ -73,6 +76,60 @@ class Groups(Mapping[Any, Scorecard]):
         return type(self)(self.by, dict(sorted(cards.items(), key=_sort_key)), self.overall + other.overall)
 
 
+class Unlabelled:
+    """Counts of the rows without a label, which are left out: of all rows, and by group of each of some columns."""
+
+    def __init__(self, by: Sequence[str]) -> None:
+        self.n_labelled = self.n = 0
+        self.groups: dict[str, Counter[Any]] = {name: Counter() for name in by}
+
+    def count(self, predictions: Predictions) -> Tensor | None:
+        """Which rows have a label; None where all have."""
+        known = predictions.labels != UNKNOWN
+        n_labelled = int(known.sum())
+        self.n_labelled += n_labelled
+        self.n += len(predictions) - n_labelled
+        if n_labelled == len(predictions):
+            return None
+        for name, counts in self.groups.items():
+            number, values = predictions.select([name])[~known].groups(name)
+            counts.update(dict(zip(values, np.bincount(number).tolist(), strict=True)))
+            check_group_count(name, len(counts), predictions.n_classes)
+        return known
+
+    def noted(self, total: Any) -> Any:
+        """A scorecard or groups with these counts."""
+        if isinstance(total, Scorecard):
+            return replace(total, n_unlabelled=self.n)
+        counts = self.groups[total.by]
+        cards = {group: replace(card, n_unlabelled=counts[group]) for group, card in total.items()}
+        return Groups(total.by, cards, self.noted(total.overall))
+
+    def __add__(self, other: Self) -> Self:
+        total = type(self)(list(self.groups))
+        total.n_labelled, total.n = self.n_labelled + other.n_labelled, self.n + other.n
+        total.groups = {name: counts + other.groups[name] for name, counts in self.groups.items()}
+        return total
+
+
+def no_rows(source: object, unlabelled: Unlabelled) -> InvalidInputError:
+    """Why nothing of the source can be scored."""
+    if unlabelled.n_labelled or not unlabelled.n:
+        return InvalidInputError(NO_ROWS)
+    return no_labels(source)
+
+
+def no_labels(source: object) -> InvalidInputError:
+    """What to type where no row has a label."""
+    free = " and ".join(name for name in METRICS if not METRICS[name].needs_labels)
+    advice = f"without labels there are calibrant estimate, and the metrics {free} (--metrics)"
+    if not isinstance(source, Scan):
+        return InvalidInputError(f"predictions have no row with a label: {advice}")
+    if source.has_labels:
+        return InvalidInputError(f"{', '.join(source.files)}: no row has a label; {advice}")
+    return InvalidInputError(f"{source.sources[0].without_labels}; {advice}")
+
+
 def _sort_key(item: tuple[Any, Scorecard]) -> tuple[bool, str, Any]:
     group = item[0]
     return (
@@ -122,7 +179,8 @@ def score(
     distinct confidences (2^15 in each group). `Scorecard.error_bound` bounds the error beyond that.
 
     Args:
-        predictions: Labelled predictions, a scan of files, or batches of predictions.
+        predictions: Predictions, a scan of files, or batches of predictions. Rows without a label are left out, and
+            counted in ``n_unlabelled``, unless all metrics are such as need none: confidence and entropy.
         by: A column; the result then has a scorecard for each of its values.
         metrics: Names in `METRICS`; all of them by default.
         n_bins: The number of bins of the binned calibration errors.
@@ -135,7 +193,7 @@ def score(
         The scorecard; with ``by``, `Groups` of scorecards.
 
     Raises:
-        InvalidInputError: There is no row, a row has no label, all weights are 0, or an argument is invalid.
+        InvalidInputError: There is no row, no row has a label, all weights are 0, or an argument is invalid.
         UnknownNameError: A metric or a column does not exist.
 
     >>> predictions = Predictions.from_probs([[0.75, 0.25], [0.25, 0.75]], [0, 0])
@@ -147,10 +205,22 @@ def score(
     stream = not isinstance(predictions, Predictions)
     batches = batches_of(predictions, _present(by, weights, cluster))
     options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
-    total: Scorecard | Groups = merge(
-        score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in batches
-    )
-    return total
+    unlabelled = Unlabelled(_present(by))
+    if need_labels(names or METRICS):
+        batches = _labelled(batches, unlabelled)
+    total = sum_of_cards(score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in batches)
+    if total is None:
+        raise no_rows(predictions, unlabelled)
+    scored: Scorecard | Groups = unlabelled.noted(total)
+    return scored
+
+
+def _labelled(batches: Iterable[Predictions], unlabelled: Unlabelled) -> Iterator[Predictions]:
+    """The labelled rows of batches that have any; the others are counted."""
+    for batch in batches:
+        known = unlabelled.count(batch)
+        if known is None or known.any():
+            yield batch if known is None else batch[known]
 
 
 def _present(*columns: str | None) -> list[str]:
@@ -161,7 +231,7 @@ def batches_of(predictions: Predictions | Iterable[Predictions], columns: Sequen
     """Predictions, those of a scan with these columns, or several of them, of the same class names."""
     batches: Iterable[object] = [predictions]
     if isinstance(predictions, Scan):
-        batches = predictions.check_labels().batches(columns)
+        batches = predictions.batches(columns)
     elif not isinstance(predictions, Predictions):
         batches = in_order("predictions", "Predictions, or several of them,", predictions)
     names = None
@@ -175,13 +245,19 @@ def batches_of(predictions: Predictions | Iterable[Predictions], columns: Sequen
         yield batch
 
 
-def merge(cards: Iterable[Any]) -> Any:
-    """The sum of scorecards, or of groups of them, from left to right, without those that are None."""
+def sum_of_cards(cards: Iterable[Any]) -> Any:
+    """The sum of scorecards, or of groups of them, from left to right, without those that are None; or None."""
     counted = (card for card in cards if card is not None)
     first = next(counted, None)
-    if first is None:
+    return None if first is None else reduce(add, counted, first)
+
+
+def merge(cards: Iterable[Any]) -> Any:
+    """The same of at least one. Raises: InvalidInputError."""
+    total = sum_of_cards(cards)
+    if total is None:
         raise InvalidInputError(NO_ROWS)
-    return reduce(add, counted, first)
+    return total
 
 
 def score_batch(

@@ -67,6 +67,7 @@ class Metric(Quantity):
         noise: The expected part of the value that is noise; 0 by default.
         on_errors: Whether it is a mean over the errors.
         debiased: Whether it is the root of a squared norm minus its bias, at least 0.
+        needs_labels: Whether it cannot be computed without labels.
     """
 
     parts: tuple[str, ...]
@@ -80,13 +81,16 @@ class Metric(Quantity):
     noise: Callable[["Scorecard"], float] | None = None
     on_errors: bool = False
     debiased: bool = False
+    needs_labels: bool = True
 
     @property
     def comparable(self) -> bool:
         return self.gaps is not None or self.influence is not None
 
 
-def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = False, **shown: Any) -> Metric:
+def _mean(
+    key: str, heading: str, title: str, column: str, *, errors: bool = False, needs_labels: bool = True, **shown: Any
+) -> Metric:
     """The mean of a column over all rows, or over the errors."""
     return Metric(
         key,
@@ -98,6 +102,7 @@ def _mean(key: str, heading: str, title: str, column: str, *, errors: bool = Fal
         interval=lambda card, level, _: card.means.interval(column, level, errors=errors),
         influence=lambda model, card: influence.mean_influence(model, column, card[key], errors=errors),
         on_errors=errors,
+        needs_labels=needs_labels,
     )
 
 
@@ -238,7 +243,7 @@ _CALIBRATION_ERRORS = (
 )
 _METRICS = (
     _mean("accuracy", "Accuracy", "accuracy", "correct", better="higher"),
-    _mean("confidence", "Confidence", "mean confidence", "confidence", better=None),
+    _mean("confidence", "Confidence", "mean confidence", "confidence", better=None, needs_labels=False),
     *_CALIBRATION_ERRORS,
     _equal_width("overconfidence", "Overconfidence", "overconfident part of the ECE", over, intervals.POSITIVE_SUM),
     _equal_width("underconfidence", "Underconfidence", "underconfident part of the ECE", under, intervals.NEGATIVE_SUM),
@@ -259,7 +264,7 @@ _METRICS = (
     _mean("brier", "Brier", "Brier score", "brier", in_percent=False),
     _mean("nll_on_errors", "NLL (err.)", "NLL of the errors", "nll", errors=True, in_percent=False),
     _mean("brier_on_errors", "Brier (err.)", "Brier score of the errors", "brier", errors=True, in_percent=False),
-    _mean("entropy", "Entropy", "mean entropy", "entropy", in_percent=False, better=None),
+    _mean("entropy", "Entropy", "mean entropy", "entropy", in_percent=False, better=None, needs_labels=False),
     Metric(
         "aurc",
         "AURC",
@@ -293,6 +298,11 @@ def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, .
     if not wanted:
         raise InvalidInputError("metrics must name at least one metric")
     return tuple(name for name in METRICS if name in wanted and (n_classes == 2 or not METRICS[name].binary))
+
+
+def need_labels(names: Iterable[str]) -> bool:
+    """Whether one of the metrics cannot be computed without labels."""
+    return any(METRICS[name].needs_labels for name in names)
 
 
 def is_binary(names: Iterable[str]) -> bool:

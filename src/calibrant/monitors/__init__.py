@@ -27,18 +27,21 @@ from calibrant.monitors.state import read_state, write_state
 from calibrant.monitors.stream import Monitor
 from calibrant.parallel import one_thread
 from calibrant.predictions import Paths, Predictions
+from calibrant.reading.opening import open_scans
+from calibrant.scan import Scan
 
 __all__ = ["Monitor", "monitor"]
 
 
 @checked
 def monitor(
-    source: Predictions | Paths,
-    reference: Predictions | Paths,
+    source: Predictions | Scan | Paths,
+    reference: Predictions | Scan | Paths,
     *,
     every: str | int,
     time: str | None = None,
     labels: Paths = (),
+    label: str | None = None,
     id: str | None = None,
     cluster: str | None = None,
     calibrator: Calibrator | str | os.PathLike[str] | None = None,
@@ -56,12 +59,14 @@ def monitor(
     read once and in bounded memory, in the given order.
 
     Args:
-        source: Predictions, or files, folders, globs or URLs of them, with labels or without.
+        source: Predictions, a scan, or files, folders, globs or URLs of them, with labels or without.
         reference: Predictions of the same model on rows that it was not trained on; with labels, as far as known. Rows
             with a corruption, in a column of that name, are for the estimates alone.
         every: The length of a window: "1d", "12h", "30min", or a number of rows.
         time: A column of times, which a length of time needs.
-        labels: Files with the columns ``id`` and label, for rows that came without; they may repeat older labels.
+        labels: Files of any format that `calibrant.read` knows, with the column ``id`` and one of labels, for rows that
+            came without; they may repeat older labels.
+        label: The column of the labels in these files; by default the one whose name says so.
         id: A column that identifies a row, in the predictions and in ``labels``.
         cluster: A column; rows of one file that share its value are not independent, and count as one.
         calibrator: What calibrates every row, also those of the reference, on which it must not be fitted.
@@ -88,12 +93,14 @@ def monitor(
     by_time = parse_every(every)[1]
     if by_time and time is None:
         raise InvalidInputError(f"time must name a column for windows of {every}")
-    urls = [] if isinstance(source, Predictions) else find_files(source)
+    urls = _files(source)
     named = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     late = find_files(named) if named else []
     if late and id is None:
         raise InvalidInputError("id must name a column that labels are joined on")
-    known = reference if isinstance(reference, Predictions) else Predictions.load(reference)
+    if not isinstance(reference, Predictions):
+        reference = (reference if isinstance(reference, Scan) else Predictions.scan(reference)).read()
+    known = reference
     fitted = calibrator if calibrator is None or isinstance(calibrator, Calibrator) else load_calibrator(calibrator)
     if fitted is not None and not fitted.row_by_row:
         raise InvalidInputError(f"calibrator must calibrate row by row, got {fitted.name}")
@@ -117,9 +124,9 @@ def monitor(
         found = _open(state, settings, options)
         if isinstance(source, Predictions):
             found.add_predictions(source.match_names(known.class_names) if match_names else source)
-        _read(found, urls, match_names, progress)
+        _read(found, source if isinstance(source, Scan) else None, urls, match_names, progress)
         for url in late:
-            found.add_labels(url)
+            found.add_labels(url, label)
         found.finish()
         if state is not None:
             write_state(state, found)
@@ -147,13 +154,24 @@ def _open(state: str | os.PathLike[str] | None, settings: dict[str, Any], option
     return Monitor(**record, **options)
 
 
-def _read(found: Monitor, urls: Sequence[str], match_names: bool, progress: Callable[[float], None]) -> None:
-    """Count the files that were not counted before."""
+def _files(source: Predictions | Scan | Paths) -> list[str]:
+    if isinstance(source, Predictions):
+        return []
+    return source.files if isinstance(source, Scan) else find_files(source)
+
+
+def _read(
+    found: Monitor, scan: Scan | None, urls: Sequence[str], match_names: bool, progress: Callable[[float], None]
+) -> None:
+    """Count the files that were not counted before; they are opened if no scan has them."""
     new = found.new_files(urls)
     progress(len(urls) - len(new))
     if not new:
         return
-    scan = Predictions.scan(list(new.values()), match_names=match_names)
+    if scan is None:
+        ids = [] if found.settings["id"] is None else [found.settings["id"]]
+        (scan,) = open_scans([list(new.values())], ids=ids, match_names=match_names)
+    sources = {source.url: source for source in scan.sources}
     names = found.reference.class_names
     scan = scan.match_names(names) if match_names else scan
     check_same_class_names("the reference", names, scan.files[0], scan.class_names)
@@ -161,7 +179,7 @@ def _read(found: Monitor, urls: Sequence[str], match_names: bool, progress: Call
     for name in wanted:
         check_choice("column", name, scan.column_names)
     columns = wanted if found.feature_scale is None and found.calibrator is None else None
-    for (digest, url), source in zip(new.items(), scan.sources, strict=True):
-        file = replace(scan, sources=(source,))
+    for digest, url in new.items():
+        file = replace(scan, sources=(sources[url],))
         found.add_file(url, digest, file.batches(columns))
         progress(1)

@@ -19,7 +19,7 @@ from calibrant._signatures import checked
 from calibrant.calibrators import Calibrator
 from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.monitors.gates import WindowGate
-from calibrant.monitors.labels import join_labels, read_labels
+from calibrant.monitors.labels import join_labels
 from calibrant.monitors.questions import Evidence, fitting_rows
 from calibrant.monitors.record import monitor_record
 from calibrant.monitors.rows import (
@@ -37,6 +37,8 @@ from calibrant.monitors.rows import (
 )
 from calibrant.monitors.windows import Describe, Window, bare
 from calibrant.predictions import Predictions
+from calibrant.reading.late_labels import read_labels
+from calibrant.reading.tables import open_table
 
 MAX_OPEN = 32  # windows whose samples are in memory
 MAX_WINDOWS = 100_000
@@ -253,12 +255,13 @@ class Monitor:
         self.n_dropped += int((waiting["label"][:start] == UNKNOWN).sum())
         self.waiting = waiting[start:]
 
-    def add_labels(self, url: str) -> None:
+    def add_labels(self, url: str, label: str | None = None) -> None:
         """Give waiting rows their labels: in the order of the rows, for that of the labels may depend on them."""
         digest = file_digest(url)
         if digest in self.files:
             return
-        labels = read_labels(url, self.settings["id"], self.reference.n_classes)
+        reference = self.reference
+        labels = read_labels(open_table(url), self.settings["id"], label, reference.n_classes, reference.class_names)
         units = self.waiting["unit"][self.waiting["label"] != UNKNOWN]
         chosen, n_unmatched = join_labels(self.waiting, labels)
         rows = self.waiting[chosen]

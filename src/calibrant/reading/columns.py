@@ -35,6 +35,7 @@ STEMS = {
     "probs": ("p", "prob", "probs", "proba", "probability"),
 }
 NO_CLASS = ("logit_norm", "p_value")  # columns that only look like those of a class
+NO_LABEL = ""  # of a file without the column of labels that another one has
 MAX_SHOWN = 8  # names in a message
 
 
@@ -163,7 +164,7 @@ def find_layout(
     if kind == "positive_probs":
         check_class_names(names, 2)
     columns = tuple(name for name, _ in found)
-    label = _find_label(source, schema.names, columns, request)
+    label = None if is_own and request.label is None else _find_label(source, schema.names, columns, request)
     rest = [name for name in schema.names if name not in (*columns, label)]
     if request.text and not is_text:
         raise InvalidInputError(f"{source} has types of its own: --text is for .csv and .tsv files")
@@ -302,6 +303,8 @@ def _in_class_order(
 
 
 def _find_label(source: str, names: Sequence[str], taken: Sequence[str], request: Request) -> str | None:
+    if request.label == NO_LABEL:
+        return None
     if request.label is not None:
         _check_column(source, "--label", request.label, names)
         if request.label in taken:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +17,9 @@ from calibrant.errors import CorruptFileError, InvalidInputError, without_secret
 from calibrant.predictions import Paths, Predictions, check_replaceable
 from calibrant.reading.columns import LABELS
 from calibrant.reading.labels import LabelReader
+from calibrant.reading.opening import open_scans
 from calibrant.reading.tables import TableSource, Wanted, open_table
-
-if TYPE_CHECKING:
-    from calibrant.scan import Scan
+from calibrant.scan import Scan
 
 LABELLED = "labelled"  # the key of the metadata of what `save_labelled` wrote
 
@@ -70,7 +68,7 @@ class KnownLabels:
 
 @checked
 def save_labelled(
-    predictions: Paths,
+    predictions: Scan | Paths,
     labels: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
@@ -80,7 +78,7 @@ def save_labelled(
     """Write predictions with labels that came later, in bounded memory.
 
     Args:
-        predictions: Parquet files of predictions, as for `Predictions.scan`, with an id in every row.
+        predictions: Files of predictions, as for `Predictions.scan`, or a scan of them, with an id in every row.
         labels: A table of ids and labels in any format that `calibrant.read` knows.
         output: The Parquet file to write; another kind of file, or an input, is not replaced.
         id: The column of the ids, of the same name in both.
@@ -93,12 +91,12 @@ def save_labelled(
         InvalidInputError: An id occurs twice or is missing, a label is no class, or contradicts the one that is known.
         UnknownNameError: There is no such column.
     """
-    scan = Predictions.scan(predictions)
+    scan = predictions if isinstance(predictions, Scan) else open_scans([predictions], ids=[id])[0]
     name = check_choice("column", id, scan.column_names)
     check_output(output, "a Parquet file", [*scan.files, os.fspath(labels)])
     check_replaceable(output, LABELLED)
     n_classes = scan.n_classes or next((batch.n_classes for batch in scan), 2)
-    known = _read_labels(open_table(os.fspath(labels)), name, label, n_classes, scan.class_names)
+    known = read_labels(open_table(os.fspath(labels)), name, label, n_classes, scan.class_names)
     hashes = _row_ids(scan, name)
     record = {LABELLED: {"labels": without_secrets(os.fspath(labels)), "id": name}}
     counts = {"n_new": 0, "n_unlabelled": 0}
@@ -114,10 +112,10 @@ def save_labelled(
     return LabelCounts(n_rows, n_unknown_ids=int((~np.isin(known.hashes, hashes)).sum()), **counts)
 
 
-def _read_labels(
+def read_labels(
     table: TableSource, name: str, label: str | None, n_classes: int, class_names: tuple[str, ...] | None
 ) -> KnownLabels:
-    """The ids whose label is known."""
+    """The ids whose label is known. Raises: InvalidInputError, UnknownNameError, CorruptFileError."""
     names = table.schema.names
     if name not in names:
         check_choice(f"column of {table.name}", name, names)
@@ -144,7 +142,7 @@ def _read_labels(
     return KnownLabels.of(table.name, name, pa.chunked_array(ids), np.concatenate(labels))
 
 
-def _row_ids(scan: "Scan", name: str) -> Hashes:
+def _row_ids(scan: Scan, name: str) -> Hashes:
     """The hashes of the ids of all rows. Raises: InvalidInputError where one occurs twice or is null."""
     chunks = [chunk for table in scan.read_columns([name]) for chunk in table.column(name).chunks]
     try:

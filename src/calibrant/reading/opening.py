@@ -1,16 +1,21 @@
 """The calls of this package: read files, and convert them to one Parquet file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import TypeGuard, Unpack
 
+from calibrant._checks import in_order
 from calibrant._files import check_output
+from calibrant._parquet import find_files
+from calibrant._progress import Say, silent
 from calibrant._signatures import checked
-from calibrant.errors import without_secrets
+from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.predictions import Paths, Predictions, check_replaceable
-from calibrant.reading.columns import ColumnOptions
-from calibrant.reading.source import silent
+from calibrant.reading.columns import NO_LABEL, ColumnOptions, Request
+from calibrant.reading.source import is_own, open_table_source
+from calibrant.reading.tables import TableSource, open_table
+from calibrant.scan import Scan, found_lines
 
 CONVERTED = "converted"  # the key of the metadata of what `convert` wrote
 
@@ -77,3 +82,58 @@ def convert(
     record = {CONVERTED: {"files": list(map(without_secrets, scan.files))}}
     batches = (replace(batch, metadata={**batch.metadata, **record}) for batch in scan)
     return Predictions.save_all(output, batches, labels=scan.has_labels)
+
+
+def open_scans(
+    inputs: Sequence[Paths],
+    *,
+    ids: Collection[str] = (),
+    batch_rows: int | None = None,
+    match_names: bool = False,
+    say: Say = silent,
+    **options: Unpack[ColumnOptions],
+) -> list[Scan]:
+    """A scan of each input of a command, after what the columns are was said.
+
+    The options are for the files that calibrant did not write, where there are any. ``ids`` are read as texts, with the
+    zeros that they begin with. Raises: as `Predictions.scan`.
+    """
+    request = Request.of(options)
+    urls = [find_files(given if _is_path(given) else in_order("paths", "paths", given)) for given in inputs]
+    tables = [[open_table(url, _npy_label(url, request)) for url in each] for each in urls]
+    every = [table for each in tables for table in each]
+    sources = [
+        tuple(open_table_source(table, _request_of(table, every, request, ids)) for table in each) for each in tables
+    ]
+    scans = [Scan(each, batch_rows, match_names, say=say) for each in sources]
+    for line in found_lines([source for each in sources for source in each]):
+        say(line)
+    return scans
+
+
+def _is_path(given: Paths) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(given, str | os.PathLike)
+
+
+def _npy_label(url: str, request: Request) -> str | None:
+    """The .npy file of the labels of a .npy file. Raises: InvalidInputError where --label names none."""
+    if request.label is None or not url.lower().endswith(".npy"):
+        return None
+    if not request.label.lower().endswith(".npy"):
+        raise InvalidInputError(
+            f"{url} holds one array: --label must name the .npy file of its labels, got {request.label}"
+        )
+    return request.label
+
+
+def _request_of(table: TableSource, tables: Sequence[TableSource], request: Request, ids: Collection[str]) -> Request:
+    """What the user says of one of these tables."""
+    if is_own(table) and not all(map(is_own, tables)):
+        return Request()
+    if (label := _npy_label(table.name, request)) is not None:
+        request = replace(request, label=os.path.splitext(os.path.basename(label))[0])
+    elif request.label not in table.schema.names and any(request.label in each.schema.names for each in tables):
+        request = replace(request, label=NO_LABEL)
+    if table.is_text:
+        return replace(request, text=(*request.text, *(name for name in ids if name in table.schema.names)))
+    return replace(request, text=()) if any(each.is_text for each in tables) else request

@@ -1,7 +1,6 @@
 """A table of predictions: its columns found, its parts read as `Predictions` batch by batch."""
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,18 +14,13 @@ from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matri
 from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart
+from calibrant._progress import Say, silent
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, Wanted, frame_table, open_table
-
-Say = Callable[[str], None]
-
-
-def silent(_: str) -> None:
-    """Say nothing; unlike a lambda, other processes can do so too."""
+from calibrant.reading.tables import TableSource, Wanted, frame_table
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,13 @@ class PredictionSource:
             first = self.table.schema.names[:1]
             return sum(batch.num_rows for batch in self.table.read(Wanted(first, self._types(first))))
         return sum(count or 0 for count in counts)
+
+    @property
+    def without_labels(self) -> str:
+        """That it has no column of labels, and what to type."""
+        others = ", ".join(self.layout.others)
+        where = f"its other columns are {others}" if others else "it has no other columns than those of predictions"
+        return f"{self.url} has no column label: type --label with that of its labels ({where})"
 
     @property
     def column_names(self) -> list[str]:
@@ -214,9 +215,13 @@ def _plain(column: pa.Array) -> pa.Array:
 def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     """The predictions of a table. Raises: InvalidInputError, UnknownNameError, CorruptFileError."""
     names, metadata = _own_metadata(table)
-    is_own = METADATA_KEY in (table.schema.metadata or {})
-    layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own)
-    return PredictionSource(table, with_class_names(layout, names), metadata, is_own)
+    layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own(table))
+    return PredictionSource(table, with_class_names(layout, names), metadata, is_own(table))
+
+
+def is_own(table: TableSource) -> bool:
+    """Whether calibrant wrote it."""
+    return METADATA_KEY in (table.schema.metadata or {})
 
 
 def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
@@ -227,16 +232,6 @@ def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str,
         return check_class_names(names, len(names or ())), dict(content.get("metadata") or {})
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{table.name} has metadata that cannot be read: {error}") from None
-
-
-def open_path(path: str, request: Request) -> PredictionSource:
-    """The predictions of a file. Raises: as `open_table` and `open_table_source`."""
-    label = request.label if path.lower().endswith(".npy") else None
-    if label is not None and label.lower().endswith(".npy"):
-        request = replace(request, label=os.path.splitext(os.path.basename(label))[0])
-    elif label is not None:
-        raise InvalidInputError(f"{path} holds one array: --label must name the .npy file of its labels, got {label}")
-    return open_table_source(open_table(path, label), request)
 
 
 def open_frame(frame: Any, request: Request) -> PredictionSource:

@@ -8,9 +8,12 @@ from calibrant.audits import Audit, Group, GroupFindings, HandedOver, SetSize, T
 from calibrant.audits.groups import MAX_GROUP_VERDICTS
 from calibrant.audits.record import metric_record
 from calibrant.audits.temperature import CHANGED_METRICS
+from calibrant.audits.unlabelled import UnlabelledAudit
 from calibrant.audits.verdict import significance_level
 from calibrant.errors import printable
 from calibrant.metrics.compare import Difference
+from calibrant.metrics.scorecard import Scorecard
+from calibrant.metrics.scoring import Groups
 from calibrant.metrics.table import METRICS
 from calibrant.report.audit_words import advice_command, advice_sentence, group_name, summary
 from calibrant.report.formats import as_text
@@ -84,14 +87,38 @@ def p_cell(p_value: float, *, marked: bool = False) -> Cell:
     return number_cell(p_value, f"{SIGNIFICANT_MARK if marked else ''}{p_value_text(p_value)}", "bad" if marked else "")
 
 
+def unlabelled_text(audit: UnlabelledAudit, width: int) -> str:
+    """The metrics of rows without labels, for a terminal of this width."""
+    card = audit.scorecard
+    what = audit.files[0] if len(audit.files) == 1 else f"{len(audit.files):,} files"
+    line = f"{what}: {count(card.n_rows, 'row')} without a label, {card.n_classes} classes"
+    tables = [metrics_table(card, card.names, audit.level, audit.seed), *map(_unlabelled_groups, audit.groups)]
+    text = textwrap.fill(printable(line), width, subsequent_indent="  ")
+    return "\n\n".join([text, *(as_text(table, width).rstrip() for table in tables)])
+
+
+def _unlabelled_groups(found: Groups) -> Table:
+    names = found.overall.names
+    columns = [Column(found.by, numeric=False), Column("Rows"), *map(Column, names)]
+    rows = [
+        [Cell(group_name(value)), count_cell(card.n_rows), *(metric_cell(card.get(name)) for name in names)]
+        for value, card in found.items()
+    ]
+    return Table(f"Groups by {found.by}", columns, rows)
+
+
 def scorecard_table(audit: Audit, names: Sequence[str]) -> Table:
-    records = {name: metric_record(audit.scorecard, name, audit.level, audit.seed) for name in names}
+    return metrics_table(audit.scorecard, names, audit.level, audit.seed)
+
+
+def metrics_table(card: Scorecard, names: Sequence[str], level: float, seed: int) -> Table:
+    records = {name: metric_record(card, name, level, seed) for name in names}
     bounded = any(record["error_bound"] for record in records.values())
     columns = [
         Column("Metric", numeric=False),
         Column("Description", numeric=False),
         Column("Value"),
-        Column(f"{level_text(audit.level)} CI"),
+        Column(f"{level_text(level)} CI"),
         Column("Noise floor", tooltip=NOISE_FLOOR_TITLE),
         *([Column("Approximation error", tooltip=APPROXIMATION_TITLE)] if bounded else []),
     ]

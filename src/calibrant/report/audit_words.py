@@ -41,6 +41,8 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     """Headline, evidence, warnings, accuracy, groups, the comparison of these metrics, the gates."""
     verdict = audit.verdict
     sentences = [headline(verdict), evidence(verdict)]
+    if audit.n_unlabelled:
+        sentences.append(unlabelled_sentence(audit))
     if audit.constant_class is not None:
         sentences.append(constant_sentence(audit))
     sentences += [repeated_id_sentence(audit, column) for column in audit.repeated_ids]
@@ -61,6 +63,13 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     if audit.failed:
         sentences.append(f"The audit fails {len(audit.failed)} of {len(audit.gates)} gates (--fail-if).")
     return sentences
+
+
+def unlabelled_sentence(audit: Audit) -> str:
+    """How many rows were left out for want of a label."""
+    n = audit.n_unlabelled
+    verbs = ("has", "is") if n == 1 else ("have", "are")
+    return f"{count(n, 'row')} of {audit.statistics.n_rows:,} {verbs[0]} no label and {verbs[1]} left out."
 
 
 def constant_sentence(audit: Audit) -> str:
