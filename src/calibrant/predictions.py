@@ -28,6 +28,7 @@ from calibrant._arrays import (
     blocks,
     floats,
     integers,
+    list_matrix,
     python_values,
     row_hashes,
     sum_tolerance,
@@ -43,7 +44,10 @@ from calibrant._checks import (
     check_integer,
     check_integer_labels,
     check_label_range,
+    check_memory,
+    check_probabilities,
     check_same_class_names,
+    first_position,
     in_order,
 )
 from calibrant._names import check_choice
@@ -63,6 +67,8 @@ PREDICTION_COLUMNS = (
     "positive_probs",
 )  # columns of a prediction: the name says what it is
 RESERVED = (*PREDICTION_COLUMNS, "label", "features")
+LABEL_PROBS = "label_probs"  # the column of soft labels, lists of the probability of each class
+LABEL_WEIGHT, LABEL_ROW = "label_weight", "label_row"  # columns of `Predictions.expand_labels`
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -113,7 +119,8 @@ class Predictions:
             logits: (n, k), or (n, k, d1, …) where every position becomes a row. Half precision becomes float32; others
                 may share memory with the result.
             labels: Integers (n,) or (n, d1, …), or booleans for two classes. None, or null in an Arrow array, where
-                they are not known.
+                they are not known. Floating point of the shape of the logits: soft labels, the distribution of each
+                row's label over several annotators; they become the column `label_probs`.
             options: ``columns``: n values each, by name; ``features``: (n, f), of the penultimate layer;
                 ``class_names``; ``metadata``: a mapping that JSON can represent; ``ignore_index``: rows with this
                 label are left out, by default −100.
@@ -181,7 +188,8 @@ class Predictions:
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
-        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
+        soft = None if labels is None else _soft_labels(labels, (n, n_classes, *extent))
+        known, ignored = _labels(labels if soft is None else None, n_classes, (n, *extent), ignore_index)
         predictions = cls(
             logits=tensor,
             labels=known,
@@ -192,6 +200,8 @@ class Predictions:
         )
         if ignored is not None:
             predictions = predictions[~ignored]
+        if soft is not None:
+            predictions = predictions.with_columns({LABEL_PROBS: as_lists(soft)})
         logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
         return replace(predictions, logits=logits)
 
@@ -255,6 +265,67 @@ class Predictions:
     def probs(self) -> Tensor:
         """(n, k) probabilities."""
         return self.logits.softmax(1)
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether there is a column `label_probs`."""
+        return LABEL_PROBS in self.columns.column_names
+
+    def soft_labels(self, *, first_row: int = 0) -> Tensor:
+        """The distributions of labels in the column `label_probs`.
+
+        Args:
+            first_row: The number of the first row in error messages.
+
+        Returns:
+            (n, k) float64, of which every row sums to 1.
+
+        Raises:
+            InvalidInputError: A row is no distribution over the classes, or has a label as well.
+            UnknownNameError: There is no such column.
+        """
+        column = self.column(LABEL_PROBS)
+        soft = list_matrix(pa.chunked_array(column).combine_chunks(), LABEL_PROBS, first_row, self.n_classes)
+        if soft.shape[1] != self.n_classes:
+            rule = f"have a number for each of {self.n_classes} classes"
+            raise InvalidInputError(f"{LABEL_PROBS} must {rule}, got {soft.shape[1]} at row {first_row}")
+        if (known := self.labels != UNKNOWN).any():
+            raise InvalidInputError(
+                f"rows must have a label or {LABEL_PROBS}, got both at {first_position(known, first_row)}: "
+                f"leave one of the columns out, or rename {LABEL_PROBS}"
+            )
+        return _distributions(soft, LABEL_PROBS, first_row)
+
+    def expand_labels(self, *, weights: str | None = None, first_row: int = 0) -> Self:
+        """Each row once for each label of positive probability: soft labels for what takes row weights and clusters.
+
+        `score`, `audit` and `compare` do so themselves.
+
+        Args:
+            weights: A column of row weights, by which the probabilities are multiplied.
+            first_row: The number of the first row.
+
+        Returns:
+            Labelled rows with the columns `label_weight`, the probability of the label, and `label_row`, the number of
+            the row, by which they are clustered.
+
+        Raises:
+            InvalidInputError: A row of the column `label_probs` is no distribution over the classes.
+            UnknownNameError: There is no such column.
+
+        >>> rows = Predictions.from_probs([[0.8, 0.2]], [[0.75, 0.25]]).expand_labels()
+        >>> rows.labels, rows.column("label_weight").to_pylist(), rows.column("label_row").to_pylist()
+        (tensor([0, 1]), [0.75, 0.25], [0, 0])
+        """
+        soft = self.soft_labels(first_row=first_row)
+        row, label = soft.nonzero(as_tuple=True)
+        size = 2 * len(row) * self.n_classes * self.logits.element_size()
+        check_memory(f"{len(self):,} rows with {len(row):,} labels of positive probability", size)
+        weight = soft[row, label] * (1 if weights is None else self.numbers("weights", weights)[row])
+        others = [name for name in self.columns.column_names if name != LABEL_PROBS]
+        expanded = replace(self, columns=self.columns.select(others))[row]
+        added = {LABEL_WEIGHT: weight, LABEL_ROW: row + first_row}
+        return replace(expanded, labels=label).with_columns(added)
 
     def __getitem__(self, rows: slice | Tensor | Sequence[int] | NDArray[Any]) -> Self:
         """The rows of a slice, a boolean mask or a list of row numbers."""
@@ -492,7 +563,13 @@ class Predictions:
             check_same_class_names("class_names", names, "predictions", self.class_names)
         place = {name: index for index, name in enumerate(names)}
         new = torch.tensor([*(place[name] for name in self.class_names), UNKNOWN])  # UNKNOWN is −1, the last
-        return replace(self, logits=self.logits[:, new[:-1].argsort()], labels=new[self.labels], class_names=names)
+        order, columns = new[:-1].argsort(), self.columns
+        if self.has_soft_labels:
+            soft = as_lists(self.soft_labels()[:, order])
+            columns = columns.set_column(columns.column_names.index(LABEL_PROBS), LABEL_PROBS, soft)
+        return replace(
+            self, logits=self.logits[:, order], labels=new[self.labels], columns=columns, class_names=names
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file, atomically: after an error a file of that name is unchanged.
@@ -663,6 +740,28 @@ def _labels(
     if check_label_range(known, n_classes, ignore_index, UNKNOWN if nullable else None):
         return known, None
     return known, known == ignore_index
+
+
+def _soft_labels(labels: ArrayLike, shape: tuple[int, ...]) -> Tensor | None:
+    """Soft labels (n, k, …) as (rows, k) float64; None where the labels are of another kind, as type and shape say."""
+    if isinstance(labels, pa.Array | pa.ChunkedArray):
+        if not pa.types.is_nested(labels.type):
+            return None
+        tensor = floats("labels", labels)
+    else:
+        tensor = to_tensor("labels", "integers, or probabilities of each class", labels)
+    if not tensor.is_floating_point() or tensor.ndim < 2:
+        return None
+    if tuple(tensor.shape) != shape:
+        raise InvalidInputError(f"labels of floating point must have shape {shape}, got {tuple(tensor.shape)}")
+    return _distributions(tensor.movedim(1, -1).reshape(-1, shape[1]), "labels", 0)
+
+
+def _distributions(soft: Tensor, argument: str, first_row: int) -> Tensor:
+    """Checked probabilities (n, k) as float64, rescaled to sum 1."""
+    soft = soft.double()
+    check_probabilities(argument, soft, first_row, total=1.0)
+    return soft / soft.sum(1, keepdim=True)
 
 
 def _with_norm(columns: pa.Table, features: Tensor) -> pa.Table:
