@@ -39,13 +39,13 @@ from calibrant._checks import (
     check_class_names,
     check_columns,
     check_dense,
+    check_distributions,
     check_features16,
     check_instance,
     check_integer,
     check_integer_labels,
     check_label_range,
     check_memory,
-    check_probabilities,
     check_same_class_names,
     first_position,
     in_order,
@@ -65,10 +65,13 @@ PREDICTION_COLUMNS = (
     "log_probs",
     "probs",
     "positive_probs",
+    "positive_logits",
 )  # columns of a prediction: the name says what it is
+POSITIVE_COLUMNS = ("positive_probs", "positive_logits")  # those of class 1 of two classes
 RESERVED = (*PREDICTION_COLUMNS, "label", "features")
 LABEL_PROBS = "label_probs"  # the column of soft labels, lists of the probability of each class
 LABEL_WEIGHT, LABEL_ROW = "label_weight", "label_row"  # columns of `Predictions.expand_labels`
+MIN_LABEL_PROB = 1e-90  # of a soft label that is counted, as small weights are not
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -85,7 +88,7 @@ class PredictionsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
+    """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs`, `from_positive_probs` and others.
 
     Attributes:
         logits: (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0.
@@ -151,12 +154,25 @@ class Predictions:
     def from_positive_probs(
         cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Predictions of two classes from the probability (n,) of class 1; arguments as in `from_logits`.
+        """Predictions of two classes from the probability of class 1, (n,) or (n, 1); arguments as in `from_logits`.
 
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
         """
         return cls._build("positive_probs", probs, labels, **options)
+
+    @classmethod
+    def from_positive_logits(
+        cls, logits: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
+        """Predictions of two classes from one logit z, (n,) or (n, 1): P(class 1) = sigmoid(z).
+
+        That is the output of a model that was trained with `torch.nn.BCEWithLogitsLoss`. Arguments as in `from_logits`.
+
+        >>> Predictions.from_positive_logits([0.0], [1]).probs()
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
+        """
+        return cls._build("positive_logits", logits, labels, **options)
 
     @classmethod
     def _build(
@@ -171,10 +187,10 @@ class Predictions:
         metadata: Mapping[str, Any] | None = None,
         ignore_index: int = -100,
     ) -> Self:
-        argument = "probs" if kind == "positive_probs" else kind
+        argument = kind.removeprefix("positive_")
         tensor = floats(argument, values)
-        if kind == "positive_probs":
-            tensor = two_classes(tensor, argument, 0)
+        if kind in POSITIVE_COLUMNS:
+            kind, tensor = two_classes(kind, tensor, argument, 0)
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
         names = check_class_names(class_names, n_classes)
@@ -294,7 +310,7 @@ class Predictions:
                 f"rows must have a label or {LABEL_PROBS}, got both at {first_position(known, first_row)}: "
                 f"leave one of the columns out, or rename {LABEL_PROBS}"
             )
-        return _distributions(soft, LABEL_PROBS, first_row)
+        return check_distributions(LABEL_PROBS, soft, first_row)
 
     def expand_labels(self, *, weights: str | None = None, first_row: int = 0) -> Self:
         """Each row once for each label of positive probability: soft labels for what takes row weights and clusters.
@@ -318,7 +334,7 @@ class Predictions:
         (tensor([0, 1]), [0.75, 0.25], [0, 0])
         """
         soft = self.soft_labels(first_row=first_row)
-        row, label = soft.nonzero(as_tuple=True)
+        row, label = (soft >= MIN_LABEL_PROB).nonzero(as_tuple=True)
         size = 2 * len(row) * self.n_classes * self.logits.element_size()
         check_memory(f"{len(self):,} rows with {len(row):,} labels of positive probability", size)
         weight = soft[row, label] * (1 if weights is None else self.numbers("weights", weights)[row])
@@ -754,14 +770,7 @@ def _soft_labels(labels: ArrayLike, shape: tuple[int, ...]) -> Tensor | None:
         return None
     if tuple(tensor.shape) != shape:
         raise InvalidInputError(f"labels of floating point must have shape {shape}, got {tuple(tensor.shape)}")
-    return _distributions(tensor.movedim(1, -1).reshape(-1, shape[1]), "labels", 0)
-
-
-def _distributions(soft: Tensor, argument: str, first_row: int) -> Tensor:
-    """Checked probabilities (n, k) as float64, rescaled to sum 1."""
-    soft = soft.double()
-    check_probabilities(argument, soft, first_row, total=1.0)
-    return soft / soft.sum(1, keepdim=True)
+    return check_distributions("labels", tensor.movedim(1, -1).reshape(-1, shape[1]))
 
 
 def _with_norm(columns: pa.Table, features: Tensor) -> pa.Table:

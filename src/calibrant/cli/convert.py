@@ -15,6 +15,7 @@ def convert(
     logits: Words = (),
     log_probs: Words = (),
     positive_probs: str | None = None,
+    positive_logits: str | None = None,
     class_names: Words = (),
     nan_is_unknown: Switch = False,
     text: Words = (),
@@ -43,6 +44,8 @@ def convert(
         The same for log-probabilities.
     positive_probs
         The column of the probability of class 1, of two classes.
+    positive_logits
+        The column of the log-odds of class 1: the one logit of a binary model.
     class_names
         The names of the classes, in the order of the columns or lists.
     nan_is_unknown
@@ -64,6 +67,7 @@ def convert(
         "logits": logits or None,
         "log_probs": log_probs or None,
         "positive_probs": positive_probs,
+        "positive_logits": positive_logits,
         "class_names": class_names or None,
         "nan_is_unknown": nan_is_unknown,
         "text": text or None,
