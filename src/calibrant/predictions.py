@@ -583,9 +583,7 @@ class Predictions:
         if self.has_soft_labels:
             soft = as_lists(self.soft_labels()[:, order])
             columns = columns.set_column(columns.column_names.index(LABEL_PROBS), LABEL_PROBS, soft)
-        return replace(
-            self, logits=self.logits[:, order], labels=new[self.labels], columns=columns, class_names=names
-        )
+        return replace(self, logits=self.logits[:, order], labels=new[self.labels], columns=columns, class_names=names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file, atomically: after an error a file of that name is unchanged.

@@ -206,7 +206,8 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
             raise InvalidInputError(f"{source} has no lists of numbers in its column {flat[0]}: {advice}")
         raise InvalidInputError(
             f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
-            f"with those of all classes, or --positive-probs or --positive-logits with one; its columns are {shown(schema.names) or 'none'}"
+            "with those of all classes, or --positive-probs or --positive-logits with one; its columns are "
+            f"{shown(schema.names) or 'none'}"
         )
     texts = [f"{WORDS[kind]} ({shown([name for name, _ in found])})" for kind, found in candidates]
     choices = [f"{_flag(kind)} {' '.join(_quoted(name) for name, _ in found)}" for kind, found in candidates]
