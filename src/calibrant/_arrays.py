@@ -18,6 +18,7 @@ from calibrant._checks import (
     check_has_mass,
     check_probabilities,
     check_tensor,
+    check_values,
 )
 from calibrant._paths import first_line
 from calibrant.errors import InvalidInputError
@@ -161,12 +162,17 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array if shared else array.copy())
 
 
-def two_classes(positive: Tensor, argument: str, first_row: int) -> Tensor:
-    """(n, 2) probabilities from those of class 1."""
-    if positive.ndim != 1:
-        raise InvalidInputError(f"{argument} must have shape (n,), got {tuple(positive.shape)}")
+def two_classes(kind: str, positive: Tensor, argument: str, first_row: int) -> tuple[str, Tensor]:
+    """From the log-odds of class 1, or its probabilities, the same of both classes: their kind, and (n, 2) numbers."""
+    if tuple(positive.shape[1:]) not in ((), (1,)) or positive.ndim == 0:
+        raise InvalidInputError(f"{argument} must have shape (n,) or (n, 1), got {tuple(positive.shape)}")
+    positive = positive.reshape(-1)
+    if kind == "positive_logits":
+        rule = "be less than infinity" if bool((positive == torch.inf).any()) else "not be NaN"
+        check_values(argument, rule, positive, positive < torch.inf, "at row", first_row=first_row)
+        return "logits", torch.stack([torch.zeros_like(positive), positive], dim=1)
     check_probabilities(argument, positive.unsqueeze(1), first_row, total=None)
-    return torch.stack([1 - positive, positive], dim=1)
+    return "probs", torch.stack([1 - positive, positive], dim=1)
 
 
 def sum_tolerance(values: ArrayLike) -> float:

@@ -218,6 +218,13 @@ def check_probabilities(
     raise InvalidInputError(f"{argument} must sum to {total:g}, got {sums[row]:g} at row {first_row + row}")
 
 
+def check_distributions(argument: str, probs: Tensor, first_row: int = 0) -> Tensor:
+    """Distributions over classes (n, k), such as soft labels, as float64 of sum 1."""
+    probs = probs.detach().cpu().double()
+    check_probabilities(argument, probs, first_row, total=1.0)
+    return probs / probs.sum(1, keepdim=True)
+
+
 def check_integer_labels(argument: str, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Integer (or boolean) labels of this shape, as int64."""
     if labels.is_floating_point() or labels.is_complex():

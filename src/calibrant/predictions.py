@@ -28,6 +28,7 @@ from calibrant._arrays import (
     blocks,
     floats,
     integers,
+    list_matrix,
     python_values,
     row_hashes,
     sum_tolerance,
@@ -38,12 +39,15 @@ from calibrant._checks import (
     check_class_names,
     check_columns,
     check_dense,
+    check_distributions,
     check_features16,
     check_instance,
     check_integer,
     check_integer_labels,
     check_label_range,
+    check_memory,
     check_same_class_names,
+    first_position,
     in_order,
 )
 from calibrant._names import check_choice
@@ -62,8 +66,13 @@ PREDICTION_COLUMNS = (
     "log_probs",
     "probs",
     "positive_probs",
+    "positive_logits",
 )  # columns of a prediction: the name says what it is
+POSITIVE_COLUMNS = ("positive_probs", "positive_logits")  # those of class 1 of two classes
 RESERVED = (*PREDICTION_COLUMNS, "label", "features")
+LABEL_PROBS = "label_probs"  # the column of soft labels, lists of the probability of each class
+LABEL_WEIGHT, LABEL_ROW = "label_weight", "label_row"  # columns of `Predictions.expand_labels`
+MIN_LABEL_PROB = 1e-90  # of a soft label that is counted, as small weights are not
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -80,7 +89,7 @@ class PredictionsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs` or `from_positive_probs`.
+    """Rows of predictions, made by `from_logits`, `from_probs`, `from_log_probs`, `from_positive_probs` and others.
 
     Attributes:
         logits: (n, k) float32 or float64: log-probabilities up to a constant for each row; −inf is probability 0.
@@ -114,7 +123,8 @@ class Predictions:
             logits: (n, k), or (n, k, d1, …) where every position becomes a row. Half precision becomes float32; others
                 may share memory with the result.
             labels: Integers (n,) or (n, d1, …), or booleans for two classes. None, or null in an Arrow array, where
-                they are not known.
+                they are not known. Floating point of the shape of the logits: soft labels, the distribution of each
+                row's label over several annotators; they become the column `label_probs`.
             options: ``columns``: n values each, by name; ``features``: (n, f), of the penultimate layer;
                 ``class_names``; ``metadata``: a mapping that JSON can represent; ``ignore_index``: rows with this
                 label are left out, by default −100.
@@ -145,12 +155,25 @@ class Predictions:
     def from_positive_probs(
         cls, probs: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
     ) -> Self:
-        """Predictions of two classes from the probability (n,) of class 1; arguments as in `from_logits`.
+        """Predictions of two classes from the probability of class 1, (n,) or (n, 1); arguments as in `from_logits`.
 
         >>> Predictions.from_positive_probs([0.75], [1]).probs()
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
         """
         return cls._build("positive_probs", probs, labels, **options)
+
+    @classmethod
+    def from_positive_logits(
+        cls, logits: ArrayLike, labels: ArrayLike | None = None, **options: Unpack[PredictionsOptions]
+    ) -> Self:
+        """Predictions of two classes from one logit z, (n,) or (n, 1): P(class 1) = sigmoid(z).
+
+        That is the output of a model that was trained with `torch.nn.BCEWithLogitsLoss`. Arguments as in `from_logits`.
+
+        >>> Predictions.from_positive_logits([0.0], [1]).probs()
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
+        """
+        return cls._build("positive_logits", logits, labels, **options)
 
     @classmethod
     def _build(
@@ -165,10 +188,10 @@ class Predictions:
         metadata: Mapping[str, Any] | None = None,
         ignore_index: int = -100,
     ) -> Self:
-        argument = "probs" if kind == "positive_probs" else kind
+        argument = kind.removeprefix("positive_")
         tensor = floats(argument, values)
-        if kind == "positive_probs":
-            tensor = two_classes(tensor, argument, 0)
+        if kind in POSITIVE_COLUMNS:
+            kind, tensor = two_classes(kind, tensor, argument, 0)
         check_dense(argument, tensor)
         n, n_classes, *extent = tensor.shape
         names = check_class_names(class_names, n_classes)
@@ -182,7 +205,8 @@ class Predictions:
         if extent:
             tensor = tensor.movedim(1, -1).reshape(-1, n_classes)
             table = table.take(pa.array(np.repeat(np.arange(n), int(np.prod(extent)))))
-        known, ignored = _labels(labels, n_classes, (n, *extent), ignore_index)
+        soft = None if labels is None else _soft_labels(labels, (n, n_classes, *extent))
+        known, ignored = _labels(labels if soft is None else None, n_classes, (n, *extent), ignore_index)
         predictions = cls(
             logits=tensor,
             labels=known,
@@ -193,6 +217,8 @@ class Predictions:
         )
         if ignored is not None:
             predictions = predictions[~ignored]
+        if soft is not None:
+            predictions = predictions.with_columns({LABEL_PROBS: as_lists(soft)})
         logits = as_logits(kind, predictions.logits, argument, 0, sum_tolerance(values))
         return replace(predictions, logits=logits)
 
@@ -256,6 +282,67 @@ class Predictions:
     def probs(self) -> Tensor:
         """(n, k) probabilities."""
         return self.logits.softmax(1)
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether there is a column `label_probs`."""
+        return LABEL_PROBS in self.columns.column_names
+
+    def soft_labels(self, *, first_row: int = 0) -> Tensor:
+        """The distributions of labels in the column `label_probs`.
+
+        Args:
+            first_row: The number of the first row in error messages.
+
+        Returns:
+            (n, k) float64, of which every row sums to 1.
+
+        Raises:
+            InvalidInputError: A row is no distribution over the classes, or has a label as well.
+            UnknownNameError: There is no such column.
+        """
+        column = self.column(LABEL_PROBS)
+        soft = list_matrix(pa.chunked_array(column).combine_chunks(), LABEL_PROBS, first_row, self.n_classes)
+        if soft.shape[1] != self.n_classes:
+            rule = f"have a number for each of {self.n_classes} classes"
+            raise InvalidInputError(f"{LABEL_PROBS} must {rule}, got {soft.shape[1]} at row {first_row}")
+        if (known := self.labels != UNKNOWN).any():
+            raise InvalidInputError(
+                f"rows must have a label or {LABEL_PROBS}, got both at {first_position(known, first_row)}: "
+                f"leave one of the columns out, or rename {LABEL_PROBS}"
+            )
+        return check_distributions(LABEL_PROBS, soft, first_row)
+
+    def expand_labels(self, *, weights: str | None = None, first_row: int = 0) -> Self:
+        """Each row once for each label of positive probability: soft labels for what takes row weights and clusters.
+
+        `score`, `audit` and `compare` do so themselves.
+
+        Args:
+            weights: A column of row weights, by which the probabilities are multiplied.
+            first_row: The number of the first row.
+
+        Returns:
+            Labelled rows with the columns `label_weight`, the probability of the label, and `label_row`, the number of
+            the row, by which they are clustered.
+
+        Raises:
+            InvalidInputError: A row of the column `label_probs` is no distribution over the classes.
+            UnknownNameError: There is no such column.
+
+        >>> rows = Predictions.from_probs([[0.8, 0.2]], [[0.75, 0.25]]).expand_labels()
+        >>> rows.labels, rows.column("label_weight").to_pylist(), rows.column("label_row").to_pylist()
+        (tensor([0, 1]), [0.75, 0.25], [0, 0])
+        """
+        soft = self.soft_labels(first_row=first_row)
+        row, label = (soft >= MIN_LABEL_PROB).nonzero(as_tuple=True)
+        size = 2 * len(row) * self.n_classes * self.logits.element_size()
+        check_memory(f"{len(self):,} rows with {len(row):,} labels of positive probability", size)
+        weight = soft[row, label] * (1 if weights is None else self.numbers("weights", weights)[row])
+        others = [name for name in self.columns.column_names if name != LABEL_PROBS]
+        expanded = replace(self, columns=self.columns.select(others))[row]
+        added = {LABEL_WEIGHT: weight, LABEL_ROW: row + first_row}
+        return replace(expanded, labels=label).with_columns(added)
 
     def __getitem__(self, rows: slice | Tensor | Sequence[int] | NDArray[Any]) -> Self:
         """The rows of a slice, a boolean mask or a list of row numbers."""
@@ -493,7 +580,11 @@ class Predictions:
             check_same_class_names("class_names", names, "predictions", self.class_names)
         place = {name: index for index, name in enumerate(names)}
         new = torch.tensor([*(place[name] for name in self.class_names), UNKNOWN])  # UNKNOWN is −1, the last
-        return replace(self, logits=self.logits[:, new[:-1].argsort()], labels=new[self.labels], class_names=names)
+        order, columns = new[:-1].argsort(), self.columns
+        if self.has_soft_labels:
+            soft = as_lists(self.soft_labels()[:, order])
+            columns = columns.set_column(columns.column_names.index(LABEL_PROBS), LABEL_PROBS, soft)
+        return replace(self, logits=self.logits[:, order], labels=new[self.labels], columns=columns, class_names=names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file, atomically: after an error a file of that name is unchanged.
@@ -658,6 +749,21 @@ def _labels(
     if check_label_range(known, n_classes, ignore_index, UNKNOWN if nullable else None):
         return known, None
     return known, known == ignore_index
+
+
+def _soft_labels(labels: ArrayLike, shape: tuple[int, ...]) -> Tensor | None:
+    """Soft labels (n, k, …) as (rows, k) float64; None where the labels are of another kind, as type and shape say."""
+    if isinstance(labels, pa.Array | pa.ChunkedArray):
+        if not pa.types.is_nested(labels.type):
+            return None
+        tensor = floats("labels", labels)
+    else:
+        tensor = to_tensor("labels", "integers, or probabilities of each class", labels)
+    if not tensor.is_floating_point() or tensor.ndim < 2:
+        return None
+    if tuple(tensor.shape) != shape:
+        raise InvalidInputError(f"labels of floating point must have shape {shape}, got {tuple(tensor.shape)}")
+    return check_distributions("labels", tensor.movedim(1, -1).reshape(-1, shape[1]))
 
 
 def _with_norm(columns: pa.Table, features: Tensor) -> pa.Table:

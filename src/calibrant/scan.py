@@ -14,7 +14,7 @@ from calibrant._parquet import FilePart
 from calibrant._progress import Say, silent
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, without_secrets
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_PROBS, Predictions
 
 if TYPE_CHECKING:
     from calibrant.reading.source import PredictionSource
@@ -96,7 +96,7 @@ class Scan:
         return {key: value for key, value in first.items() if all(key in o and o[key] == value for o in others)}
 
     def check_labels(self) -> Self:
-        """Check that the files have labels, before their rows are read.
+        """Check that the files have labels, or soft labels, before their rows are read.
 
         Returns:
             This scan.
@@ -105,7 +105,7 @@ class Scan:
             InvalidInputError: A file has no column of labels.
         """
         for source in self.sources:
-            if source.layout.label is None:
+            if source.layout.label is None and LABEL_PROBS not in source.column_names:
                 raise InvalidInputError(source.without_labels)
         return self
 

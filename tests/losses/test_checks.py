@@ -75,8 +75,12 @@ def test_labels_that_are_not_the_ignored_one(labels: Tensor, ignore_index: int, 
 
 
 BATCHES: list[tuple[Tensor, Tensor, str]] = [
-    (torch.zeros(4), zeros(4), r"logits .*got shape \(4,\)"),
-    (torch.zeros(4, 1), zeros(4), r"logits .*got .*\b1\b"),
+    (torch.zeros(()), zeros(), r"logits .*got shape \(\)"),
+    (zeros(4), zeros(4), r"logits .*torch\.int64"),
+    (torch.zeros(4), zeros(3), r"labels .*\(4,\) or \(4, 1\) for one logit each, got \(3,\)"),
+    (torch.zeros(4, 1), zeros(4, 2), r"labels .*\(4,\) or \(4, 1\) for one logit each, got \(4, 2\)"),
+    (torch.zeros(4, 1), 2 + zeros(4), r"labels must lie in \[0, 1\], got 2 at row 0"),
+    (torch.zeros(4, 1), torch.tensor([0.0, 1.0, 1.5, 0.5]), r"labels must not be negative, got -0\.5 at row 2"),
     (zeros(4, 3), zeros(4), r"logits .*torch\.int64"),
     (torch.zeros(4, 3), zeros(5), r"labels .*got shape \(5,\)"),
     (torch.zeros(4, 3), zeros(4, 1), r"labels .*got shape \(4, 1\)"),
@@ -108,6 +112,9 @@ def test_logits_of_another_number_of_classes_than_the_prior(form: str) -> None:
     for labels in (zeros(2), torch.full((2, 4), 0.25)):
         act = lambda labels=labels: criterion(torch.zeros(2, 4, requires_grad=True), labels)  # noqa: E731
         assert_refused(InvalidInputError, r"logits .*3 classes.*got 4", act)
+    for logits in (torch.zeros(2), torch.zeros(2, 1)):
+        act = lambda logits=logits: criterion(logits, zeros(2))  # noqa: E731
+        assert_refused(InvalidInputError, r"logits .*3 classes.*got 2", act)
     act = lambda: criterion.telemetry(torch.zeros(2, 4), zeros(2))  # noqa: E731
     assert_refused(InvalidInputError, r"logits .*3 classes.*got 4", act)
 

@@ -230,7 +230,8 @@ def audit(
         source: Predictions, a scan of files, or what `Predictions.scan` takes. Rows without a label are left out, and
             counted.
         by: Columns whose groups are audited too.
-        weights: A column of row weights.
+        weights: A column of row weights. Soft labels (the column `label_probs`) count by their probabilities, times
+            these, and the labels of a row are a cluster.
         cluster: A column; rows that share its value (a patient, an image) are not independent. Every interval, noise
             floor and test then follows the variance between clusters. By default the first ID column where the files
             are several shifted tests, which contain the same images.
@@ -278,6 +279,7 @@ def audit(
         cluster = next(iter(id_columns(column_names(rows), weights)), None)
     common: dict[str, Any] = {"weights": weights, "cluster": cluster, "n_bins": n_bins, "seed": seed}
     statistics = collect_statistics(rows, by=columns, jobs=jobs, ray=ray, progress=progress, **common)
+    weights, cluster = statistics.weights, statistics.cluster  # those of soft labels, where the labels are soft
     with one_thread():  # thousands of small steps, which several threads would slow down
         comparison = {}
         if other_rows is not None:

@@ -31,8 +31,9 @@ from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.scoring import Groups, Unlabelled, no_labels, no_rows, score_batch
+from calibrant.metrics.soft_labels import expand_soft_labels
 from calibrant.parallel import BytesDone, map_parts, one_thread
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_PROBS, LABEL_ROW, LABEL_WEIGHT, Predictions
 from calibrant.scan import Scan
 
 N_ERRORS = 25  # most confident errors that are kept
@@ -68,11 +69,13 @@ class RowStatistics:
         ids: Sequence[str],
         weights: str | None,
         cluster: str | None,
+        soft: bool,
         n_bins: int,
         seed: int,
     ) -> None:
         self.stream, self.by, self.ids, self.n_bins, self.seed = stream, by, ids, n_bins, seed
-        self.weights, self.cluster = weights, cluster
+        self.given = weights, cluster  # of rows with soft labels, before they are expanded
+        self.weights, self.cluster = (LABEL_WEIGHT, cluster or LABEL_ROW) if soft else (weights, cluster)
         self.n_rows = 0  # with those of weight 0 and those without a label
         self.unlabelled = Unlabelled(by)
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
@@ -138,9 +141,13 @@ class RowStatistics:
         self.n_rows += len(rows)
         self.hashes += np.array([hashes.sum(dtype=np.uint64) for hashes in rows.row_hashes])
         self.class_names = rows.class_names
-        number, keys = np.arange(first_row, first_row + len(rows)), rows.row_hashes[1]
-        if (known := self.unlabelled.count(rows)) is not None:
-            rows, number, keys = rows[known], number[known], keys[known]
+        number = np.arange(first_row, first_row + len(rows))
+        if rows.has_soft_labels:
+            rows, *_ = expand_soft_labels(rows, *self.given, first_row=first_row)
+            number = rows.column(LABEL_ROW).to_numpy()
+        elif (known := self.unlabelled.count(rows)) is not None:
+            rows, number = rows[known], number[known]
+        keys = rows.row_hashes[1]
         weight = None
         if self.weights is not None:
             weight = row_weights(rows, self.weights).numpy()
@@ -276,7 +283,9 @@ def collect_statistics(
     for name in columns:
         _check_column(source, name)
     ids = id_columns(column_names(source), weights)
-    options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "cluster": cluster}
+    soft = LABEL_PROBS in column_names(source)
+    columns += [LABEL_PROBS] if soft else []
+    options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "cluster": cluster, "soft": soft}
     options |= {"n_bins": n_bins, "seed": seed}
     total: RowStatistics | None = None
     if isinstance(source, Predictions):

@@ -18,13 +18,14 @@ from calibrant.calibrators.checks import (
     check_has_features,
     check_same_classes,
 )
+from calibrant.calibrators.fitting import check_clip, clip_probs
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.maps import scale_logits
 from calibrant.calibrators.modules import LogitsModule, PairModule
 from calibrant.calibrators.onnx import write_onnx
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_PROBS, Predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Calibrator(ABC):
         n_classes: Number of classes.
         fitted: What the calibrator was fitted on.
         class_names: Their names, if validation had them.
+        clip: Smaller probabilities are raised to it before calibration; None where they are taken as they are.
     """
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
@@ -80,6 +82,7 @@ class Calibrator(ABC):
     n_classes: int
     fitted: FitRecord
     class_names: tuple[str, ...] | None = None
+    clip: float | None = None
 
     @classmethod
     @abstractmethod
@@ -124,9 +127,12 @@ class Calibrator(ABC):
         Returns:
             A module that returns calibrated logits.
         """
+        return self._module(self.clip)
+
+    def _module(self, clip: float | None) -> nn.Module:
         if len(self.inputs) > 1:
-            return PairModule(self.row_module(), self.n_classes)
-        return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row)
+            return PairModule(self.row_module(), self.n_classes, clip=clip)
+        return LogitsModule(self.row_module(), self.n_classes, dense=self.row_by_row, clip=clip)
 
     @checked
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
@@ -168,7 +174,7 @@ class Calibrator(ABC):
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
-        logits = self._calibrated_logits(predictions)
+        logits = self._calibrated_logits(self._clipped(predictions))
         check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
         return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
 
@@ -202,9 +208,12 @@ class Calibrator(ABC):
         inputs = {"logits": logits, "features": features, "score": torch.zeros(2)}
         return tuple(inputs[name] for name in self.inputs)
 
+    def _clipped(self, predictions: Predictions) -> Predictions:
+        return predictions if self.clip is None else clip_probs(predictions, self.clip)
+
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
-        """The calibrated logits, block by block."""
-        module, inputs = self.module(), self._inputs(predictions)
+        """The calibrated logits of clipped predictions, block by block."""
+        module, inputs = self._module(None), self._inputs(predictions)
         calibrated = torch.empty_like(predictions.logits)
         for rows in blocks(len(predictions), sum(values[:1].numel() for values in inputs)):
             calibrated[rows] = module(*(values[rows] for values in inputs))
@@ -265,6 +274,8 @@ class Calibrator(ABC):
         """
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         shared = {name: parameters.pop(name) for name in ("n_classes", "class_names", "fitted")}
+        if self.clip is None:
+            del parameters["clip"]
         write_record(path, encode({"calibrator": self.name, **shared, "parameters": parameters}))
 
     @classmethod
@@ -305,6 +316,8 @@ class Calibrator(ABC):
     def check_parameters(self) -> None:
         """Raise an error if the parameters do not map these classes to finite logits."""
         check_integer("n_classes", self.n_classes, 2)
+        if self.clip is not None:
+            check_clip(self.clip, self.n_classes)
         inputs = self._example_inputs(torch.float64)
         calibrated = self.module()(*inputs)
         if calibrated.shape != inputs[0].shape or not bool(calibrated.isfinite().all()):
@@ -354,6 +367,11 @@ def check_validation(validation: Predictions, argument: str = "validation", purp
     check_instance(argument, validation, Predictions)
     if len(validation) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
+    if validation.has_soft_labels:
+        raise InvalidInputError(
+            f"{argument} must have one label for each row to {purpose}, got {LABEL_PROBS}: only temperature and "
+            "temperature_grid take soft labels"
+        )
     check_all_labelled(validation.labels == UNKNOWN, argument, purpose)
 
 

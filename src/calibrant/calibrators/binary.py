@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_two_classes
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import MIN_LOG_PROB, LogOddsModule
 from calibrant.errors import NotConvergedError
@@ -50,12 +51,14 @@ class PlattScaling(BinaryCalibrator):
     b: float
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+    def fit(cls, validation: Predictions, *, strength: float = 1.0, clip: float | None = None) -> Self:
         """Maximize the likelihood times a Gaussian prior around temperature scaling.
 
         Args:
             strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * (log_p1 - log_p0), torch.ones_like(log_p0)], dim=1)
@@ -83,12 +86,14 @@ class BetaCalibration(BinaryCalibrator):
         check_number("b", self.b, minimum=0.0)
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+    def fit(cls, validation: Predictions, *, strength: float = 1.0, clip: float | None = None) -> Self:
         """Maximize the likelihood times a Gaussian prior around temperature scaling.
 
         Args:
             strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         log_p0, log_p1, scale = cls.log_probs(validation, strength)
         features = torch.stack([scale * log_p1, -scale * log_p0, torch.ones_like(log_p0)], dim=1)

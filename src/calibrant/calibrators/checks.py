@@ -10,6 +10,10 @@ from torch import Tensor
 from calibrant._checks import check_integer, check_positive, check_same_class_names, first_position, first_true
 from calibrant.errors import InvalidInputError
 
+CLIP_HINT = (
+    "; clip=1e-6 (--clip 1e-6) raises probabilities of 0, and histogram, bbq, isotonic, isotonic_multiclass and "
+    "venn_abers work without"
+)
 MAX_KNOTS = 100  # of a function of one number; 6 are the default
 
 
@@ -89,9 +93,9 @@ def check_has_features(calibrator: str, features: Tensor | None, argument: str =
     return features
 
 
-def check_likely_labels(logits: Tensor, labels: Tensor) -> None:
-    """Labels (n,) of a probability above 0."""
+def check_likely_labels(logits: Tensor, labels: Tensor, hint: str = CLIP_HINT) -> None:
+    """Labels (n,) of a probability above 0; the hint says what to do where there are others."""
     impossible = logits.gather(1, labels.unsqueeze(1)).squeeze(1) == -math.inf
     if impossible.any():
         got = f"0 for class {int(labels[first_true(impossible)])} at {first_position(impossible)}"
-        raise InvalidInputError(f"labels must have a probability above 0, got {got}")
+        raise InvalidInputError(f"labels must have a probability above 0, got {got}{hint}")

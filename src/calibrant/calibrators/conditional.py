@@ -20,6 +20,7 @@ from calibrant.calibrators.checks import (
     check_n_knots,
     check_shape,
 )
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import entropy, logit_norm, mean_distance, nearest_mean, square_distances
 from calibrant.calibrators.modules import DistanceTemperatureModule, ScoreTemperatureModule
@@ -59,8 +60,11 @@ class ConditionalTemperature(Calibrator):
         check_positive("scales", float(self.scales.min()))
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6) -> Self:
+    def fit(
+        cls, validation: Predictions, *, score: str = "entropy", n_knots: int = 6, clip: float | None = None
+    ) -> Self:
         """Minimize the NLL, convex in the values at the knots, with a prior around the temperature of all rows.
 
         The knots are quantiles of the score. The better of an increasing and a decreasing function is taken.
@@ -69,6 +73,7 @@ class ConditionalTemperature(Calibrator):
             score: "entropy", "logit_norm" (of the centered logits), or a column of numbers, such as "feature_norm".
                 A column named "entropy" or "logit_norm" is not used.
             n_knots: Number of knots.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         check_n_knots(n_knots)
@@ -124,14 +129,23 @@ class DensityAwareScaling(Calibrator):
             raise InvalidInputError(f"k must be less than the rows of the bank, got {self.k}")
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, reference: Predictions | None = None, k: int | None = None) -> Self:
+    def fit(
+        cls,
+        validation: Predictions,
+        *,
+        reference: Predictions | None = None,
+        k: int | None = None,
+        clip: float | None = None,
+    ) -> Self:
         """Minimize the NLL over w₀ > 0 and w₁ ≥ 0.
 
         Args:
             reference: Rows with features to measure distances from, such as those of the training set; by default
                 the validation rows, each without itself.
             k: Number of neighbors; by default 1 % of the reference rows, at most 200.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         features = check_has_features(cls.name, validation.features, "validation")

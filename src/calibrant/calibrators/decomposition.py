@@ -91,7 +91,7 @@ def decompose(
     check_level(level)
     check_validation(predictions)
     if score == "nll":
-        check_likely_labels(predictions.logits, predictions.labels)
+        check_likely_labels(predictions.logits, predictions.labels, "")
     crossed = cross_fit(predictions, calibrator, folds=folds, cluster=cluster)
     before, after = row_scores(predictions, score), row_scores(crossed.predictions, score)
     groups = torch.arange(len(before)) if cluster is None else torch.from_numpy(predictions.groups(cluster)[0])

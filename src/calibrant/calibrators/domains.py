@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from calibrant._checks import check_positive
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.modules import FeatureTemperatureModule
 from calibrant.calibrators.temperature import OneTemperature
@@ -35,11 +36,13 @@ class PerturbedTemperature(OneTemperature):
     fits_shifts: ClassVar[bool] = True
 
     @classmethod
-    def fit(cls, validation: Predictions, *, shift: str = "corruption") -> Self:
+    @prepare_rows
+    def fit(cls, validation: Predictions, *, shift: str = "corruption", clip: float | None = None) -> Self:
         """Fit one temperature to all rows, and record their types of corruption.
 
         Args:
             shift: The column of corruption types, "none" for clean rows.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         types = shift_types(validation, shift)
@@ -73,12 +76,14 @@ class DomainTemperature(Calibrator):
             check_positive(f"temperature of {name}", temperature)
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, domain: str = "domain") -> Self:
+    def fit(cls, validation: Predictions, *, domain: str = "domain", clip: float | None = None) -> Self:
         """Fit a temperature to each domain, with a subset of all rows that together counts as ten rows.
 
         Args:
             domain: The column of domains.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         number, values = sorted_groups(validation, domain)

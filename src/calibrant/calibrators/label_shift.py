@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from calibrant._checks import check_number, check_positive
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.checks import check_in_range, check_shape
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.modules import AffineModule
 from calibrant.calibrators.proportions import (
     SIGNIFICANT,
@@ -59,8 +60,9 @@ class LabelShift(Calibrator):
             check_in_range(name, getattr(self, name), 0.0, 1.0)
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
+    def fit(cls, validation: Predictions, *, target: Predictions | None = None, clip: float | None = None) -> Self:
         """Fit the temperature and the biases to validation, and the proportions to the target, by EM.
 
         The proportions are shrunk towards those of validation, all the way if the mean predictions of the two do not
@@ -68,6 +70,7 @@ class LabelShift(Calibrator):
 
         Args:
             target: Predictions of the target, at least 20 rows. Labels are not used.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
 
         Raises:
             InvalidInputError: A class has fewer than two rows in validation, or target has too few rows.

@@ -4,6 +4,8 @@ They compute in the type of their buffers and return float32, or float64 for log
 for devices without float64; the edges of step functions are then rounded to float32.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -23,34 +25,52 @@ class BufferModule(nn.Module):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone())
 
 
+class ClipModule(BufferModule):
+    """Logits of probabilities of at least ``clip``; the larger ones keep their ratios."""
+
+    min_log_prob: Tensor
+
+    def __init__(self, clip: float) -> None:
+        super().__init__(min_log_prob=math.log(clip))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        log_probs = logits.to(self.min_log_prob.dtype).log_softmax(1)
+        return maps.match_dtype(torch.maximum(log_probs, self.min_log_prob), logits)
+
+
+def clipping(clip: float | None) -> nn.Module:
+    """What clips logits (n, k), or leaves them as they are."""
+    return nn.Identity() if clip is None else ClipModule(clip)
+
+
 class LogitsModule(nn.Module):
     """Checks the shape of logits (n, k); with ``dense``, logits (n, k, …) are rows of classes along dim 1."""
 
-    def __init__(self, rows: nn.Module, n_classes: int, *, dense: bool) -> None:
+    def __init__(self, rows: nn.Module, n_classes: int, *, dense: bool, clip: float | None = None) -> None:
         super().__init__()
-        self.rows, self.n_classes, self.dense = rows, n_classes, dense
+        self.rows, self.n_classes, self.dense, self.clip = rows, n_classes, dense, clipping(clip)
 
     def forward(self, logits: Tensor) -> Tensor:
         if logits.dim() < 2 or logits.shape[1] != self.n_classes or not (logits.dim() == 2 or self.dense):
             dense = f" or (n, {self.n_classes}, …)" if self.dense else ""
             raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}){dense}, got {list(logits.shape)}")
         moved = logits.movedim(1, -1)
-        calibrated: Tensor = self.rows(moved.reshape(-1, self.n_classes))
+        calibrated: Tensor = self.rows(self.clip(moved.reshape(-1, self.n_classes)))
         return calibrated.reshape(moved.shape).movedim(-1, 1)
 
 
 class PairModule(nn.Module):
     """Checks the shape of logits (n, k), which come with features or a score for each row."""
 
-    def __init__(self, rows: nn.Module, n_classes: int) -> None:
+    def __init__(self, rows: nn.Module, n_classes: int, *, clip: float | None = None) -> None:
         super().__init__()
-        self.rows, self.n_classes = rows, n_classes
+        self.rows, self.n_classes, self.clip = rows, n_classes, clipping(clip)
 
     def forward(self, logits: Tensor, other: Tensor) -> Tensor:
         if logits.dim() != 2 or logits.shape[1] != self.n_classes or logits.shape[0] != other.shape[0]:
             got = f"{list(logits.shape)}, and {list(other.shape)} for the second argument"
             raise InvalidInputError(f"logits must be of shape (n, {self.n_classes}) with n rows beside them, got {got}")
-        calibrated: Tensor = self.rows(logits, other)
+        calibrated: Tensor = self.rows(self.clip(logits), other)
         return calibrated
 
 

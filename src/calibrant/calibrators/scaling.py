@@ -15,6 +15,7 @@ from calibrant._arrays import blocks
 from calibrant._checks import check_memory, check_positive
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_shape
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.maps import floor_logits
 from calibrant.calibrators.modules import AffineModule
@@ -55,12 +56,14 @@ class AffineScaling(Calibrator):
         check_shape("bias", self.bias, (k,))
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+    def fit(cls, validation: Predictions, *, strength: float = 1.0, clip: float | None = None) -> Self:
         """Maximize the likelihood times the prior.
 
         Args:
             strength: Scale of the prior's precision; at 1 the prior counts as much as a few rows.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         identity = cls.checked_identity(validation, strength)
         below_top = validation.logits - validation.logits.amax(1, keepdim=True)

@@ -24,6 +24,7 @@ from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation, scale_rows
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_shape
 from calibrant.calibrators.domains import clean_rows, shift_types, sorted_groups
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import (
     MIN_SET_ROWS,
@@ -112,6 +113,7 @@ class SetTemperature(Calibrator):
 
     @classmethod
     @checked
+    @prepare_rows
     @one_thread()
     def fit(
         cls,
@@ -119,6 +121,7 @@ class SetTemperature(Calibrator):
         *,
         sets: Sequence[str] = ("corruption", "severity"),
         reference: Predictions | None = None,
+        clip: float | None = None,
     ) -> Self:
         """Fit a polynomial of log T in the statistics of sets, through the clean set if there is one.
 
@@ -131,6 +134,7 @@ class SetTemperature(Calibrator):
             sets: Columns whose values define the sets of validation, the type of corruption first ("none" if clean).
             reference: Rows with features to measure distances from, such as those of the training set; by default
                 the clean rows of validation, or all rows if none is clean.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         columns = check_column_names("sets", sets)
@@ -296,6 +300,7 @@ class SetTemperature(Calibrator):
         return TemperatureScaling(
             n_classes=self.n_classes,
             class_names=self.class_names,
+            clip=self.clip,
             fitted=replace(self.fitted, nll_after=None),
             temperature=self.temperature_of(target),
         )
@@ -352,6 +357,7 @@ class SetTemperature(Calibrator):
 
     def _cubic(self, predictions: Predictions, number: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The inputs of the regression for each set, and the statistics of the sets."""
+        predictions = self._clipped(predictions)
         self._inputs(predictions)
         means, n_rows = set_means(predictions, number, self.gaussians)
         statistics = set_statistics(means, n_rows, self.n_classes)

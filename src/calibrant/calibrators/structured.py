@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import check_positive
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import TemperatureModule
 from calibrant.calibrators.scaling import AffineScaling, fit_affine, min_finite
@@ -31,12 +32,14 @@ class StructuredScaling(AffineScaling):
         check_positive("temperature", self.temperature)
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, strength: float = 1.0) -> Self:
+    def fit(cls, validation: Predictions, *, strength: float = 1.0, clip: float | None = None) -> Self:
         """Fit the temperature, then maximize the likelihood times the prior of `structured_precision`.
 
         Args:
             strength: Scale of the prior's precision; 1 is the published one.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         identity = cls.checked_identity(validation, strength)
         temperature = 1 / natural_scale(validation.logits, validation.labels)

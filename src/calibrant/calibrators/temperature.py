@@ -13,6 +13,7 @@ from calibrant._checks import check_number, check_positive
 from calibrant._names import check_choice
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_bounds, check_grid, check_in_range, check_shape
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import BOUNDS, LEVEL, Likelihood, solve_temperature, temperature_interval
 from calibrant.calibrators.modules import IdentityModule, MixtureModule, TemperatureModule
 from calibrant.errors import InvalidInputError, NotConvergedError
@@ -103,6 +104,7 @@ class TemperatureScaling(OneTemperature):
                 )
 
     @classmethod
+    @prepare_rows
     def fit(
         cls,
         validation: Predictions,
@@ -110,6 +112,7 @@ class TemperatureScaling(OneTemperature):
         bounds: tuple[float, float] = BOUNDS,
         at_bound: str = "raise",
         weights: str | None = None,
+        clip: float | None = None,
     ) -> Self:
         """Minimize the NLL of z / T, which is convex in 1/T.
 
@@ -118,6 +121,7 @@ class TemperatureScaling(OneTemperature):
             bounds: Of the temperature.
             at_bound: "raise", or "clip" to take the bound if the optimum lies beyond it.
             weights: A column of row weights.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
 
         Returns:
             The fitted calibrator.
@@ -128,10 +132,10 @@ class TemperatureScaling(OneTemperature):
             InvalidInputError: A label has probability 0.
         """
         check_validation(validation)
-        clip = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
+        take_bound = check_choice("at_bound", at_bound, ("raise", "clip")) == "clip"
         w = None if weights is None else row_weights(validation, weights)
         rows = weighted_likelihood(validation, w)
-        solution = solve_temperature(rows, check_bounds("bounds", bounds), clip=clip)
+        solution = solve_temperature(rows, check_bounds("bounds", bounds), clip=take_bound)
         return cls.from_parameters(
             validation,
             row_weights=w,
@@ -167,12 +171,21 @@ class GridTemperature(OneTemperature):
     name: ClassVar[str] = "temperature_grid"
 
     @classmethod
-    def fit(cls, validation: Predictions, *, grid: Sequence[float] = PAPER_GRID, weights: str | None = None) -> Self:
+    @prepare_rows
+    def fit(
+        cls,
+        validation: Predictions,
+        *,
+        grid: Sequence[float] = PAPER_GRID,
+        weights: str | None = None,
+        clip: float | None = None,
+    ) -> Self:
         """Take the temperature of least NLL, the smallest of equals.
 
         Args:
             grid: The temperatures.
             weights: A column of row weights.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
         """
         check_validation(validation)
         w = None if weights is None else row_weights(validation, weights)
@@ -201,9 +214,14 @@ class EnsembleTemperature(Calibrator):
         check_number("sum of weights", float(self.weights.sum()), minimum=1 - 1e-9, maximum=1 + 1e-9)
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions) -> Self:
-        """Fit the temperature, then the weights."""
+    def fit(cls, validation: Predictions, *, clip: float | None = None) -> Self:
+        """Fit the temperature, then the weights.
+
+        Args:
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
+        """
         check_validation(validation)
         rows = weighted_likelihood(validation)
         temperature = solve_temperature(rows).temperature

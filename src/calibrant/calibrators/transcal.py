@@ -6,6 +6,7 @@ from typing import ClassVar, Self, final
 from torch import Tensor
 
 from calibrant.calibrators.base import check_validation
+from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.importance import check_overlap, check_target, effective_rows, importance_weights
 from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.temperature import OneTemperature
@@ -27,13 +28,15 @@ class TransCal(OneTemperature):
     effective_rows: float  # effective sample size of the weighted rows
 
     @classmethod
+    @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, target: Predictions | None = None) -> Self:
+    def fit(cls, validation: Predictions, *, target: Predictions | None = None, clip: float | None = None) -> Self:
         """Weight each row by its density ratio, from a logistic discriminator, then fit a temperature.
 
         Args:
             target: Predictions of the target. Labels are not used. The discriminator uses features if validation and
                 target have them, otherwise logits.
+            clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
 
         Raises:
             NotConvergedError: The two hardly overlap, the discriminator does not converge, or no temperature is best.

@@ -28,6 +28,10 @@ class FitOptions(TypedDict, total=False):
     strength: Annotated[
         float, Parameter(help="platt, beta, svs, vector, sms, matrix, dirichlet: strength of the prior (1).")
     ]
+    clip: Annotated[
+        float,
+        Parameter(help="Raise smaller probabilities to it; not for histogram, bbq, isotonic*, spline, venn_abers."),
+    ]
     n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
     equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]
     n_knots: Annotated[Integer, Parameter(help="spline, conditional_temperature: number of knots.")]

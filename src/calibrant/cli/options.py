@@ -81,6 +81,8 @@ class ColumnFlags:
         The same for log-probabilities.
     positive_probs
         The column of the probability of class 1, of two classes.
+    positive_logits
+        The column of the log-odds of class 1: the one logit of a binary model.
     class_names
         The names of the classes, in the order of the columns or lists.
     nan_is_unknown
@@ -96,6 +98,7 @@ class ColumnFlags:
     logits: Words = ()
     log_probs: Words = ()
     positive_probs: str | None = None
+    positive_logits: str | None = None
     class_names: Words = ()
     nan_is_unknown: Switch = False
     text: Words = ()

@@ -6,7 +6,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from calibrant._checks import MAX_CLASSES, check_integer, check_integer_labels, check_label_range
+from calibrant._checks import MAX_CLASSES, check_distributions, check_integer, check_integer_labels, check_label_range
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError
 
@@ -60,7 +60,7 @@ def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     """The share of each class.
 
     Args:
-        labels: int64 (n,).
+        labels: int64 (n,), or soft labels (n, n_classes).
         n_classes: The number of classes.
 
     Returns:
@@ -72,7 +72,10 @@ def class_prior(labels: Tensor, n_classes: int) -> Tensor:
     >>> class_prior(torch.tensor([0, 0, 0, 2]), 3)
     tensor([0.7500, 0.0000, 0.2500], dtype=torch.float64)
     """
-    labels = _check_labels(labels, check_integer("n_classes", n_classes, 1, MAX_CLASSES))
+    check_integer("n_classes", n_classes, 1, MAX_CLASSES)
+    if labels.is_floating_point() and labels.ndim == 2 and labels.shape[1] == n_classes and len(labels):
+        return check_distributions("labels", labels).mean(0)
+    labels = _check_labels(labels, n_classes)
     return torch.bincount(labels, minlength=n_classes).double() / len(labels)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibrant._arrays import to_tensor
 from calibrant._checks import (
+    check_distributions,
     check_integer,
     check_label_range,
     check_tensor,
@@ -22,9 +23,12 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_train_labels(labels: Sequence[int] | Tensor, n_classes: int, ignore_index: int) -> Tensor:
-    """The prior of integer labels of any shape, those to be ignored left out."""
+    """The prior of integer labels of any shape, those to be ignored left out, or of soft labels (n, k)."""
     check_integer("n_classes", n_classes, 2, MAX_PRIOR_CLASSES)
-    flat = to_tensor("labels", "integers", labels).flatten()
+    given = to_tensor("labels", "integers", labels)
+    if given.is_floating_point() and given.ndim == 2 and given.shape[1] == n_classes and len(given):
+        return check_counts(check_distributions("labels", given).sum(0))
+    flat = given.flatten()
     if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
         raise InvalidInputError(f"labels must be integers, got {flat.dtype}")
     flat = flat.long()
@@ -63,6 +67,28 @@ def check_logits(logits: Tensor, labels: Tensor | None, ignore_index: int) -> tu
     return low, high
 
 
+def two_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """One logit z for each sample, (n,) or (n, 1, …), as the logits [0, z] of two classes; others as they are.
+
+    Its labels may then have the same shape, and be booleans, or floats, which are probabilities of class 1.
+    """
+    check_tensor("logits", logits)
+    check_tensor("labels", labels)
+    if not logits.is_floating_point() or logits.ndim == 0 or (logits.ndim > 1 and logits.shape[1] != 1):
+        return logits, labels
+    logits = logits.unsqueeze(1) if logits.ndim == 1 else logits
+    one_each = (len(logits), *logits.shape[2:])
+    if labels.shape not in (one_each, logits.shape):
+        rule = f"shape {one_each} or {tuple(logits.shape)} for one logit each"
+        raise InvalidInputError(f"labels must have {rule}, got {tuple(labels.shape)}")
+    labels = labels.reshape(one_each)
+    if labels.dtype == torch.bool:
+        labels = labels.long()
+    elif labels.is_floating_point():
+        labels = torch.stack([1 - labels, labels], dim=1)
+    return torch.cat([torch.zeros_like(logits), logits], dim=1), labels
+
+
 def check_shapes(logits: Tensor, labels: Tensor) -> bool:
     """Whether the labels are soft, (n, k, …) as the logits; integer labels have no class dimension."""
     check_tensor("labels", labels)
@@ -79,15 +105,19 @@ def check_shapes(logits: Tensor, labels: Tensor) -> bool:
     return soft
 
 
-def check_batch(logits: Tensor, labels: Tensor) -> None:
-    """Types, shapes and devices; numbers are not read, which would wait for a device and end `torch.func.vmap`."""
-    check_tensor("logits", logits)
+def check_batch(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits and labels of at least two classes, of good types, shapes and devices.
+
+    Numbers are not read, which would wait for a device and end `torch.func.vmap`.
+    """
+    logits, labels = two_classes(logits, labels)
     soft = check_shapes(logits, labels)
     if logits.dtype not in FLOATS or not (soft or labels.dtype in (torch.int32, torch.int64)):
         got = f"{logits.dtype}, and labels of {labels.dtype}"
         raise InvalidInputError(f"logits must be floating point, and labels int32, int64 or floating point, got {got}")
     if logits.device != labels.device:
         raise InvalidInputError(f"labels must be on the device of the logits, {logits.device}, got {labels.device}")
+    return logits, labels
 
 
 def check_soft_labels(labels: Tensor) -> None:

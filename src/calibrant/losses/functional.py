@@ -1,5 +1,8 @@
 """Losses as functions: one value per sample, from logits (n, k, …) and labels, integer (n, …) or soft (n, k, …).
 
+One logit z for each sample, (n,) or (n, 1), is the logits [0, z] of two classes: P(y = 1) = sigmoid(z). Its labels are
+0 and 1 of any type, or probabilities of class 1, (n,) or (n, 1).
+
 The value of a soft label is the expectation over its classes. All functions use log-softmax, which keeps the full
 gradient of a confident error.
 """
@@ -29,7 +32,7 @@ def on_curve(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
 
 
 def _checked(logits: Tensor, labels: Tensor, curve: Curve) -> Tensor:
-    check_batch(logits, labels)
+    logits, labels = check_batch(logits, labels)
     return _check_labels(partial(on_curve, curve=curve), logits, labels)
 
 
@@ -118,7 +121,7 @@ def dual_focal(logits: Tensor, labels: Tensor, *, gamma: float | Tensor = DUAL_F
 
     The logits are (n, k). A tensor gamma has one number, or is (n, 1).
     """
-    check_batch(logits, labels)
+    logits, labels = check_batch(logits, labels)
     if logits.ndim != 2:
         raise InvalidInputError(f"logits must be (n, k), got shape {tuple(logits.shape)}")
     shape = labels.shape if labels.is_floating_point() else (len(labels), 1)
@@ -145,7 +148,7 @@ def margin_smoothing(
 
     A tensor margin broadcasts to the logits, a tensor weight to the samples.
     """
-    check_batch(logits, labels)
+    logits, labels = check_batch(logits, labels)
     margin = _check_setting("margin", margin, logits.shape)
     weight = _check_setting("weight", weight, (len(logits), *logits.shape[2:]))
     return _check_labels(partial(_margin_smoothing, margin=margin, weight=weight), logits, labels)

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_flag, check_tensor
+from calibrant._checks import check_flag
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError
 from calibrant.losses import batchwise
-from calibrant.losses.checks import check_class_weights, check_shapes, check_train_labels
+from calibrant.losses.checks import check_class_weights, check_shapes, check_train_labels, two_classes
 from calibrant.losses.curves import FOCAL_GAMMA, focal, make_curve
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.fused import full_precision
@@ -120,7 +120,8 @@ class MaxEntLoss(CurveLoss):
         """The loss for the class prior of a training set.
 
         Args:
-            labels: Its integer labels, in any shape; those equal to ``ignore_index`` are left out.
+            labels: Its integer labels, in any shape; those equal to ``ignore_index`` are left out. Or soft labels,
+                (n, n_classes).
             n_classes: The number of classes.
             form: See :class:`MaxEntLoss`, also for the options.
             options: Keyword arguments of :class:`MaxEntLoss`.
@@ -152,6 +153,7 @@ class MaxEntLoss(CurveLoss):
         return cls(check_counts(counts), form, **options)  # type: ignore[arg-type]
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
+        logits, labels = two_classes(logits, labels)
         if logits.ndim > 1 and logits.shape[1] != self.n_classes:
             raise InvalidInputError(
                 f"logits must have the {self.n_classes} classes of the prior, got {logits.shape[1]}"
@@ -187,7 +189,7 @@ class MaxEntLoss(CurveLoss):
         Raises:
             InvalidInputError: No sample counts, or the batch breaks a rule.
         """
-        check_tensor("logits", logits)
+        logits, labels = two_classes(logits, labels)
         check_shapes(logits, labels)
         with full_precision(logits.device.type), torch.inference_mode(False), torch.enable_grad():
             batch = self.batch(logits.detach().clone().requires_grad_(), labels.clone())

@@ -19,7 +19,7 @@ from calibrant._checks import (
 )
 from calibrant._names import check_choice
 from calibrant.losses import avuc, batchwise, curves, functional
-from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels
+from calibrant.losses.checks import check_class_weights, check_logits, check_shapes, check_soft_labels, two_classes
 from calibrant.losses.curves import Curve, make_curve
 from calibrant.losses.fused import full_precision, fused_sum, is_traced
 from calibrant.losses.penalties import HALF, FixedPrecisionModule, MomentPenalty
@@ -65,6 +65,9 @@ class Loss(FixedPrecisionModule, ABC):
     ``logits`` are (n, k), or (n, k, d1, …) for dense prediction, in any floating type; the arithmetic runs in float32
     at least. ``labels`` are integers (n, …) or soft, (n, k, …). A batch without any sample that counts has the loss 0
     and a zero gradient.
+
+    One logit z for each sample, (n,) or (n, 1, …), is the logits [0, z] of two classes: P(y = 1) = sigmoid(z). Its
+    labels are integers or booleans, or floats as for `torch.nn.BCEWithLogitsLoss`, of either shape.
 
     Args:
         label_smoothing: α: the label vector t becomes (1 − α)·t + α/k.
@@ -135,6 +138,7 @@ class Loss(FixedPrecisionModule, ABC):
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
         """Check, flatten to one row per sample, convert half precision, weigh and smooth."""
+        logits, labels = two_classes(logits, labels)
         soft = check_shapes(logits, labels)
         labels = labels if soft else labels.long()  # before any comparison: -100 and 156 are the same uint8
         bounded, all_count = self._check_values(logits, labels, soft)

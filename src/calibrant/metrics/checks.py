@@ -115,6 +115,14 @@ def check_same_rows(a: Tensor, b: Tensor, classes_a: int, classes_b: int) -> Non
         raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
 
 
+def check_same_soft_labels(a: Tensor, b: Tensor) -> None:
+    """The same for soft labels (n, k), up to rounding."""
+    if a.shape == b.shape and not torch.allclose(a, b, rtol=0.0, atol=1e-6):
+        row, label = first_true((a - b).abs() > 1e-6)
+        got = f"soft labels {float(a[row, label]):g} and {float(b[row, label]):g} at row {row}, class {label}"
+        raise InvalidInputError(f"a and b must be predictions of the same rows in the same order, got {got}")
+
+
 def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Finite logits (n, k), at least float32, and labels (n, k) of 0 and 1."""
     check_tensor("logits", logits)

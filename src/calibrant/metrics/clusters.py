@@ -32,6 +32,7 @@ from calibrant.predictions import Predictions
 MAX_CLUSTER_GROUPS = 64  # their variance has 63 degrees of freedom
 MAX_CLUSTER_GROUPS_BY_GROUP = 32  # in each group of rows: half the memory, intervals wider by 2 %
 MAX_CLUSTER_CLASSES = 64  # evenly spread classes whose probabilities are summed
+MIN_SOFT_EFFECT = 1e-4  # the weighted labels of a row vary less than independent ones, or not at all
 KEY_BITS = 52  # of a hash: differences are exact in float64
 
 
@@ -43,6 +44,7 @@ class ClusterSums:
     sums: Mapping[str, Tensor]  # (j, 2, m) float64 by part: Σw and Σwx of m columns
     limit: int  # of the number of groups
     dropped: int = 0  # bits
+    least_effect: float = 1.0  # that intervals, tests and noise floors take
 
     def __len__(self) -> int:
         return len(self.key)
@@ -101,6 +103,7 @@ def card_clusters(
     limit: int,
     parts: set[str],
     positive: tuple[Tensor, Tensor, Tensor] | None,
+    least_effect: float = 1.0,
 ) -> ClusterSums:
     """The sums behind the design effects of a scorecard's parts."""
     keys = cluster_keys(predictions, cluster)
@@ -111,7 +114,7 @@ def card_clusters(
     for name, scores in (("bins", (rows.confidence, rows.complement, rows.correct)), ("positive_bins", positive)):
         if scores is not None:
             found[name] = (_bins(scores[0], n_bins), n_bins, scores[0].double() - scores[2].double())
-    total = sum_by_cluster(keys, limit, found, w)
+    total = replace(sum_by_cluster(keys, limit, found, w), least_effect=least_effect)
     if "classes" not in parts:
         return total
     classes, class_sums = spread_classes(predictions.n_classes), []
@@ -231,20 +234,22 @@ def _deviations(sums: Tensor) -> Float64Array:
     return np.where(others > 1e-9, centred / np.sqrt(np.maximum(others, 1e-9)), total)
 
 
-def adjust_effect(effect: float, freedom: float, n_effective: float, level: float = 0.95) -> float:
+def adjust_effect(
+    effect: float, freedom: float, n_effective: float, level: float = 0.95, least_effect: float = 1.0
+) -> float:
     """A design effect that makes intervals as wide as its degrees of freedom demand (Korn and Graubard 1998).
 
-    At least 1, and at most what leaves one independent row of an effective number ``n_effective``.
+    At least ``least_effect``, and at most what leaves one independent row of an effective number ``n_effective``.
     """
     if freedom <= 0:
         return n_effective
-    effect, quantile = max(effect, 1.0), (1 + level) / 2
+    effect, quantile = max(effect, least_effect), (1 + level) / 2
     of_rows = max(n_effective / effect - 1, freedom)
     return min(effect * float(stdtrit(freedom, quantile) / stdtrit(of_rows, quantile)) ** 2, n_effective)
 
 
 def clustered_ece_p_value(clusters: ClusterSums, bins: BinSums, direction: GapDirection = "both") -> float:
-    """`ece_p_value` for rows in clusters: never below that of independent rows.
+    """`ece_p_value` for rows in clusters: never below that of independent rows, unless their labels are soft.
 
     The gaps of the bins of a calibrated model are about normal, with the design effect of a bin and the correlations
     between groups of clusters; the mean and the variance of the sum of their absolute values (or of those of one sign)
@@ -256,7 +261,7 @@ def clustered_ece_p_value(clusters: ClusterSums, bins: BinSums, direction: GapDi
     deviations = _deviations(clusters.sums["bins"])
     covariance = deviations.T @ deviations
     confidence = np.clip(np.nan_to_num(bins.mean_confidence.numpy()), 0.0, 1.0)
-    effect = max(bin_effect(clusters, "bins", bins), 1.0)
+    effect = max(bin_effect(clusters, "bins", bins), clusters.least_effect)
     deviation = np.sqrt(effect * bins.squared.numpy() * confidence * (1 - confidence))
     gap = (bins.confidence - bins.weight[:, 1]).numpy()
     size = np.abs(gap) if direction == "both" else np.maximum(gap if direction == "over" else -gap, 0.0)
@@ -275,4 +280,5 @@ def clustered_ece_p_value(clusters: ClusterSums, bins: BinSums, direction: GapDi
     if variance <= 0:
         return ece_p_value(bins, direction)
     p_value = float(gammaincc(expected**2 / variance, size.sum() * expected / variance))
-    return max(student_p_value(p_value, freedom), ece_p_value(bins, direction))
+    p_value = student_p_value(p_value, freedom)
+    return p_value if clusters.least_effect < 1 else max(p_value, ece_p_value(bins, direction))

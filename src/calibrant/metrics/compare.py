@@ -30,12 +30,13 @@ from calibrant._checks import (
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.metrics.bin_sums import Float64Array
-from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
+from calibrant.metrics.checks import check_nonzero_weights, check_same_rows, check_same_soft_labels
 from calibrant.metrics.exact import holm
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.sample_scores import sample_scores
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.scoring import no_labels
+from calibrant.metrics.soft_labels import expand_soft_labels
 from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
@@ -118,6 +119,10 @@ def compare(
     -0.13
     """
     check_same_class_names("a", a.class_names, "b", b.class_names)
+    if a.has_soft_labels and b.has_soft_labels:
+        check_same_soft_labels(a.soft_labels(), b.soft_labels())
+    a, weights, cluster = expand_soft_labels(a, weights, cluster)
+    b, *_ = expand_soft_labels(b, None, None)
     check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
     check_n_bins(n_bins)
     check_level(level)

@@ -17,6 +17,7 @@ from calibrant.metrics.bins import ReliabilityCurve, bin_numbers, reliability
 from calibrant.metrics.checks import check_nonzero_weights, check_row_weights
 from calibrant.metrics.clusters import (
     MAX_CLUSTER_GROUPS,
+    MIN_SOFT_EFFECT,
     ClusterSums,
     adjust_effect,
     bin_effect,
@@ -32,7 +33,7 @@ from calibrant.metrics.murphy import BrierDecomposition, murphy_decomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
 from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
 from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, need_labels
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_ROW, LABEL_WEIGHT, Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
 
@@ -144,8 +145,12 @@ class Scorecard:
         clusters = None
         if cluster is not None:
             options: dict[str, Any] = {"cluster": cluster, "n_bins": n_bins, "limit": max_cluster_groups}
+            options["least_effect"] = MIN_SOFT_EFFECT if weights == LABEL_WEIGHT else 1.0
             clusters = card_clusters(predictions, rows, w, positive=positive, parts=parts, **options)
-        return cls(names, len(predictions), predictions.n_classes, n_bins, sums, clusters=clusters)
+        n_rows = len(predictions)
+        if weights == LABEL_WEIGHT and LABEL_ROW in predictions.columns.column_names:
+            n_rows = len(predictions.column(LABEL_ROW).unique())
+        return cls(names, n_rows, predictions.n_classes, n_bins, sums, clusters=clusters)
 
     def __add__(self, other: Self) -> Self:
         check_instance("what is added to a scorecard", other, Scorecard)
@@ -205,7 +210,8 @@ class Scorecard:
         if self.clusters is None or metric.floor is None:
             return low, high
         effects = self._design_effects(metric)
-        wider = math.sqrt(effects.overall / max(effects.in_bins, 1.0)) if effects.overall > effects.in_bins else 1.0
+        in_bins = max(effects.in_bins, self.clusters.least_effect)
+        wider = math.sqrt(effects.overall / in_bins) if effects.overall > in_bins else 1.0
         middle = (low + high) / 2  # the bins of a cluster err together, which adds to the width and not to the noise
         return max(middle - wider * (middle - low), 0.0), min(middle + wider * (high - middle), 1.0)
 
@@ -268,7 +274,8 @@ class Scorecard:
         n_effective = _n_effective(self.top_bins)
         if self.clusters is None:
             return n_effective
-        return n_effective / adjust_effect(*gap_effect(self.clusters, "bins", self.top_bins), n_effective)
+        effect, freedom = gap_effect(self.clusters, "bins", self.top_bins)
+        return n_effective / adjust_effect(effect, freedom, n_effective, least_effect=self.clusters.least_effect)
 
     def effective_bins(self, level: float = 0.95) -> BinSums:
         """`top_bins` with the number of independent rows of each bin, for intervals of this level of one bin."""
@@ -277,7 +284,8 @@ class Scorecard:
             return self.top_bins
         bins = self.top_bins
         effect, (_, freedom) = bin_effect(self.clusters, "bins", bins), gap_effect(self.clusters, "bins", bins)
-        inflated: BinSums = inflate(bins, adjust_effect(effect, freedom, _n_effective(bins), level))
+        effect = adjust_effect(effect, freedom, _n_effective(bins), level, self.clusters.least_effect)
+        inflated: BinSums = inflate(bins, effect)
         return inflated
 
     def effective_histogram(self, level: float = 0.95) -> BinSums:
@@ -292,16 +300,17 @@ class Scorecard:
         if self.clusters is None:
             return self.top_histogram, math.inf
         effect, freedom = gap_effect(self.clusters, "bins", self.top_bins)
-        return inflate(self.top_histogram, min(max(effect, 1.0), _n_effective(self.top_bins))), freedom
+        effect = min(max(effect, self.clusters.least_effect), _n_effective(self.top_bins))
+        return inflate(self.top_histogram, effect), freedom
 
     def _without_clusters(self, metric: Metric, level: float | None = None) -> Self:
         """The same scorecard with the number of independent rows; without a level, for the noise floor of a metric."""
         if self.clusters is None:
             return self
         effects = self._design_effects(metric)
-        effect = max(effects.in_bins, 1.0)
+        effect = least = max(effects.in_bins, self.clusters.least_effect)
         if level is not None:
-            effect = adjust_effect(effect, effects.freedom, effects.n_effective, level)
+            effect = adjust_effect(effect, effects.freedom, effects.n_effective, level, least)
         effect = min(effect, effects.n_effective)
         return replace(self, clusters=None, sums={part: inflate(sums, effect) for part, sums in self.sums.items()})
 

@@ -18,8 +18,9 @@ from calibrant.metrics.checks import check_group_count
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, MAX_CLUSTER_GROUPS_BY_GROUP
 from calibrant.metrics.histogram import MAX_GROUP_HISTOGRAM_BINS, MAX_HISTOGRAM_BINS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
+from calibrant.metrics.soft_labels import expand_soft_labels
 from calibrant.metrics.table import METRICS, metric_names, need_labels
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_PROBS, LABEL_ROW, LABEL_WEIGHT, Predictions
 from calibrant.scan import Scan
 
 
@@ -178,6 +179,9 @@ def score(
     memory: adaece, l2ce, kse, smece and aurc are then computed from a fine histogram, which is exact up to 2^18
     distinct confidences (2^15 in each group). `Scorecard.error_bound` bounds the error beyond that.
 
+    Soft labels (the column `label_probs`) are scored in expectation: as `Predictions.expand_labels` with
+    ``weights="label_weight"`` and ``cluster="label_row"``, whose intervals are those of as many rows as there are.
+
     Args:
         predictions: Predictions, a scan of files, or batches of predictions. Rows without a label are left out, and
             counted in ``n_unlabelled``, unless all metrics are such as need none: confidence and entropy.
@@ -204,11 +208,19 @@ def score(
     check_n_bins(n_bins)
     stream = not isinstance(predictions, Predictions)
     batches = batches_of(predictions, _present(by, weights, cluster))
-    options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
     unlabelled = Unlabelled(_present(by))
     if need_labels(names or METRICS):
         batches = _labelled(batches, unlabelled)
-    total = sum_of_cards(score_batch(batch, by=by, metrics=names, stream=stream, **options) for batch in batches)
+
+    def cards() -> Iterator[Any]:
+        first_row = 0
+        for batch in batches:
+            rows, *columns = expand_soft_labels(batch, weights, cluster, first_row=first_row)
+            options: dict[str, Any] = dict(zip(("weights", "cluster"), columns, strict=True))
+            yield score_batch(rows, by=by, metrics=names, n_bins=n_bins, stream=stream, **options)
+            first_row += len(batch)
+
+    total = sum_of_cards(cards())
     if total is None:
         raise no_rows(predictions, unlabelled)
     scored: Scorecard | Groups = unlabelled.noted(total)
@@ -218,7 +230,7 @@ def score(
 def _labelled(batches: Iterable[Predictions], unlabelled: Unlabelled) -> Iterator[Predictions]:
     """The labelled rows of batches that have any; the others are counted."""
     for batch in batches:
-        known = unlabelled.count(batch)
+        known = None if batch.has_soft_labels else unlabelled.count(batch)
         if known is None or known.any():
             yield batch if known is None else batch[known]
 
@@ -231,7 +243,8 @@ def batches_of(predictions: Predictions | Iterable[Predictions], columns: Sequen
     """Predictions, those of a scan with these columns, or several of them, of the same class names."""
     batches: Iterable[object] = [predictions]
     if isinstance(predictions, Scan):
-        batches = predictions.batches(columns)
+        soft = [LABEL_PROBS] if LABEL_PROBS in predictions.column_names else []
+        batches = predictions.batches([*columns, *soft])
     elif not isinstance(predictions, Predictions):
         batches = in_order("predictions", "Predictions, or several of them,", predictions)
     names = None
@@ -297,7 +310,7 @@ def score_batch(
     check_group_count(by, len(values), predictions.n_classes * n_bins)
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(values) + 1))
-    lean = predictions.select(_present(weights, cluster))
+    lean = predictions.select(_present(weights, cluster, *([LABEL_ROW] if weights == LABEL_WEIGHT else [])))
     cards = {
         group: card_of(lean[order[edges[i] : edges[i + 1]]], MAX_GROUP_HISTOGRAM_BINS, MAX_CLUSTER_GROUPS_BY_GROUP)
         for i, group in enumerate(values)

@@ -12,21 +12,23 @@ from calibrant._checks import check_class_names, check_column_names, check_flag,
 from calibrant._files import read_toml
 from calibrant._names import check_choice, suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
-from calibrant.predictions import PREDICTION_COLUMNS, RESERVED
+from calibrant.predictions import POSITIVE_COLUMNS, PREDICTION_COLUMNS, RESERVED
 
 WORDS = {
     "logits": "logits",
     "log_probs": "log-probabilities",
     "probs": "probabilities",
     "positive_probs": "probabilities of class 1",
+    "positive_logits": "log-odds of class 1",
 }
 LABELS = ("label", "labels", "target", "y", "y_true")
-# Names, in any case, of one column: lists, or of positive_probs numbers.
+# Names, in any case, of one column: lists, or of class 1 numbers.
 SINGLE = {
     "logits": ("logits",),
     "log_probs": ("log_probs", "logprobs"),
     "probs": ("probs", "probas", "probabilities"),
     "positive_probs": ("positive_probs", "positive_prob"),
+    "positive_logits": ("positive_logits", "positive_logit"),
 }
 # Beginnings of the names of one column for each class.
 STEMS = {
@@ -47,6 +49,7 @@ class ColumnOptions(TypedDict, total=False):
     logits: str | Sequence[str] | None
     log_probs: str | Sequence[str] | None
     positive_probs: str | None
+    positive_logits: str | None
     class_names: Sequence[str] | None
     nan_is_unknown: bool
     text: str | Sequence[str] | None
@@ -62,6 +65,7 @@ class Request:
     logits: tuple[str, ...] = ()
     log_probs: tuple[str, ...] = ()
     positive_probs: tuple[str, ...] = ()
+    positive_logits: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
     nan_is_unknown: bool = False
     text: tuple[str, ...] = ()
@@ -125,7 +129,7 @@ class Layout:
     def __str__(self) -> str:
         """The line that a user reads before anything is computed."""
         names = f" ({shown(self.class_names)})" if self.class_names else ""
-        if self.lists or self.kind == "positive_probs":
+        if self.lists or self.kind in POSITIVE_COLUMNS:
             text = f"{WORDS[self.kind]}{names} from {self.columns[0]}"
         else:
             text = f"{WORDS[self.kind]} of {len(self.columns)} classes{names} from {shown(self.columns)}"
@@ -158,10 +162,10 @@ def find_layout(
         request = replace(request, **{name: known[name] for name in schema.names if name in known.keys() - said})
     kind, found = _find_predictions(source, schema, request)
     lists = is_list(schema, found[0][0])
-    names, numbered = (request.class_names, True) if lists or kind == "positive_probs" else (None, True)
-    if not lists and kind != "positive_probs":
+    names, numbered = (request.class_names, True) if lists or kind in POSITIVE_COLUMNS else (None, True)
+    if not lists and kind not in POSITIVE_COLUMNS:
         found, names, numbered = _in_class_order(source, kind, found, request.class_names)
-    if kind == "positive_probs":
+    if kind in POSITIVE_COLUMNS:
         check_class_names(names, 2)
     columns = tuple(name for name, _ in found)
     label = None if is_own and request.label is None else _find_label(source, schema.names, columns, request)
@@ -203,7 +207,8 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
             raise InvalidInputError(f"{source} has no lists of numbers in its column {flat[0]}: {advice}")
         raise InvalidInputError(
             f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
-            f"with those of all classes, or --positive-probs with one; its columns are {shown(schema.names) or 'none'}"
+            "with those of all classes, or --positive-probs or --positive-logits with one; its columns are "
+            f"{shown(schema.names) or 'none'}"
         )
     texts = [f"{WORDS[kind]} ({shown([name for name, _ in found])})" for kind, found in candidates]
     choices = [f"{_flag(kind)} {' '.join(_quoted(name) for name, _ in found)}" for kind, found in candidates]
@@ -219,7 +224,7 @@ def _candidates(schema: pa.Schema) -> list[tuple[str, Found]]:
     found: list[tuple[str, Found]] = []
     for kind, singles in SINGLE.items():
         for name in schema.names:
-            if name.lower() in singles and is_list(schema, name) == (kind != "positive_probs"):
+            if name.lower() in singles and is_list(schema, name) == (kind not in POSITIVE_COLUMNS):
                 found.append((kind, [(name, name)]))
     for kind, stems in STEMS.items():
         for stem in stems:
@@ -259,13 +264,14 @@ def _check_column(source: str, flag: str, name: str, names: Sequence[str]) -> No
 
 def _check_shape(source: str, schema: pa.Schema, kind: str, found: Found) -> None:
     lists = [name for name, _ in found if is_list(schema, name)]
-    if kind == "positive_probs":
+    if kind in POSITIVE_COLUMNS:
         if len(found) > 1 or lists:
             got = shown([name for name, _ in found])
-            raise InvalidInputError(f"{source}: --positive-probs must name one column of numbers, got {got}")
+            raise InvalidInputError(f"{source}: {_flag(kind)} must name one column of numbers, got {got}")
     elif len(found) == 1 and not lists:
         name = found[0][0]
-        more = f"; for P(class 1) of two classes type --positive-probs {_quoted(name)}" if kind == "probs" else ""
+        one = {"probs": "P(class 1)", "logits": "the log-odds of class 1"}
+        more = f"; for {one[kind]} of two classes type --positive-{kind} {_quoted(name)}" if kind in one else ""
         raise InvalidInputError(
             f"{source}: {_flag(kind)} must name a column for each class, or one of lists, got {name}{more}"
         )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TypeGuard, Unpack
+from typing import Unpack
 
 from calibrant._checks import in_order
 from calibrant._files import check_output
@@ -30,7 +30,8 @@ def read(paths: Paths, *, say: Callable[[str], None] = silent, **options: Unpack
         paths: Files, globs, or fsspec URLs (not of .npz and .npy), with the same classes and columns.
         say: Called with a line for each thing that a reader should know, such as what the columns are.
         options: ``probs``, ``logits`` or ``log_probs``: the columns of all classes, as names or a pattern such as
-            ``"p_*"``, or one column of lists; or ``positive_probs``: one column with the probability of class 1.
+            ``"p_*"``, or one column of lists; or ``positive_probs`` or ``positive_logits``: one column
+            with the probability or the log-odds of class 1.
             ``label``: the column of the labels, or of a .npy file the .npy file of its labels. ``class_names``: in the
             order of the columns, or of lists. ``nan_is_unknown``: whether a label NaN is not known; otherwise it is
             an error. ``text``: columns of a text file that are texts whatever they look like. ``columns``: a TOML file
@@ -99,7 +100,10 @@ def open_scans(
     zeros that they begin with. Raises: as `Predictions.scan`.
     """
     request = Request.of(options)
-    urls = [find_files(given if _is_path(given) else in_order("paths", "paths", given)) for given in inputs]
+    urls = [
+        find_files(given if isinstance(given, str | os.PathLike) else in_order("paths", "paths", given))
+        for given in inputs
+    ]
     tables = [[open_table(url, _npy_label(url, request)) for url in each] for each in urls]
     every = [table for each in tables for table in each]
     sources = [
@@ -109,10 +113,6 @@ def open_scans(
     for line in found_lines([source for each in sources for source in each]):
         say(line)
     return scans
-
-
-def _is_path(given: Paths) -> TypeGuard[str | os.PathLike[str]]:
-    return isinstance(given, str | os.PathLike)
 
 
 def _npy_label(url: str, request: Request) -> str | None:

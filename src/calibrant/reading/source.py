@@ -16,7 +16,7 @@ from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart
 from calibrant._progress import Say, silent
 from calibrant.errors import CorruptFileError, InvalidInputError
-from calibrant.predictions import METADATA_KEY, Predictions
+from calibrant.predictions import METADATA_KEY, POSITIVE_COLUMNS, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.rounding import Rounding
@@ -40,7 +40,7 @@ class PredictionSource:
     def n_classes(self) -> int | None:
         """The number of classes, if the columns say it."""
         layout = self.layout
-        if layout.kind == "positive_probs":
+        if layout.kind in POSITIVE_COLUMNS:
             return 2
         if not layout.lists:
             return len(layout.columns)
@@ -156,7 +156,7 @@ class PredictionSource:
             rounding.add(values, first_row)
             logits = values.log()
         else:
-            logits = as_logits(layout.kind, values, self._argument, first_row)
+            logits = as_logits(layout.kind.removeprefix("positive_"), values, self._argument, first_row)
         present = batch.schema.names
         columns = {name: _plain(batch.column(name)) for name in self.column_names if name in present}
         features = None
@@ -183,8 +183,8 @@ def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: in
         check_dense(layout.columns[0], matrix)
         return matrix
     columns = [_numbers(batch.column(name), name, first_row) for name in layout.columns]
-    if layout.kind == "positive_probs":
-        return two_classes(columns[0], layout.columns[0], first_row)
+    if layout.kind in POSITIVE_COLUMNS:
+        return two_classes(layout.kind, columns[0], layout.columns[0], first_row)[1]
     return torch.stack(columns, dim=1)
 
 
