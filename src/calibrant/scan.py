@@ -8,7 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 import torch
 
-from calibrant._checks import check_class_names, check_same_class_names
+from calibrant._checks import check_class_names, check_same_class_names, check_same_kind
 from calibrant._parquet import FilePart
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError, without_secrets
@@ -30,6 +30,8 @@ class Scan:
         return f"Scan({without_secrets(', '.join(self.files))})"
 
     def __post_init__(self) -> None:
+        for source in self.sources[1:]:
+            check_same_kind(self.sources[0].url, self.sources[0].layout, source.url, source.layout)
         known = [source for source in self.sources if source.n_classes is not None]
         for source in known:
             if source.n_classes != known[0].n_classes:
@@ -76,6 +78,11 @@ class Scan:
         return next((source.n_classes for source in self.sources if source.n_classes is not None), None)
 
     @property
+    def top_label(self) -> bool:
+        """Whether the files hold only the confidence of the predicted class."""
+        return self.sources[0].layout.top_label
+
+    @property
     def n_bytes(self) -> int:
         return sum(part.n_bytes for part in self.parts)
 
@@ -108,7 +115,8 @@ class Scan:
         for source in self.sources:
             if source.layout.label is None:
                 names = ", ".join(source.table.schema.names)
-                raise InvalidInputError(f"{source.url} has no column label (its columns are {names})")
+                what = "correct" if self.top_label else "label"
+                raise InvalidInputError(f"{source.url} has no column {what} (its columns are {names})")
         return self
 
     @checked
@@ -196,4 +204,6 @@ class Scan:
             raise NoDataError(f"{source.url} has no rows")
         columns = source.table.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
         labels = torch.empty(0, dtype=torch.int64)
-        return Predictions(torch.empty(0, n_classes), labels, columns, None, self.class_names, dict(source.metadata))
+        metadata = dict(source.metadata)
+        logits = torch.empty(0, n_classes)
+        return Predictions(logits, labels, columns, None, self.class_names, metadata, self.top_label)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._checks import check_column_names, check_same_class_names
+from calibrant._checks import check_column_names, check_same_class_names, check_same_kind
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
@@ -80,7 +80,7 @@ def compare_calibrators(
     Args:
         validation: Labelled rows to fit on.
         test: Other labelled rows, to score. Calibrators that need a target use them without their labels.
-        calibrators: Names in `CALIBRATORS`; by default all.
+        calibrators: Names in `CALIBRATORS`; by default all, or those of the confidence where test has no more.
         by: A column of test to group by.
         metrics: Names in `METRICS`.
         shift: The column of corruption types.
@@ -99,8 +99,9 @@ def compare_calibrators(
         InvalidInputError: Test holds rows of validation, has other classes, or labels are missing.
         UnknownNameError: There is no such calibrator, metric or column.
     """
-    check_validation(validation)
-    check_validation(test, "test", "be measured")
+    check_validation(validation, of_confidence=True)
+    check_validation(test, "test", "be measured", of_confidence=True)
+    check_same_kind("validation", validation, "test", test)
     if test.n_classes != validation.n_classes:
         raise InvalidInputError(
             f"test must have the {validation.n_classes} classes of validation, got {test.n_classes}"
@@ -109,10 +110,12 @@ def compare_calibrators(
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
     if not allow_same_rows:
         fits.check_disjoint(test)
-    names = list(CALIBRATORS) if calibrators is None else calibrators
+    names = calibrators
+    if names is None:
+        names = [name for name, cls in CALIBRATORS.items() if cls.of_confidence or not test.top_label]
     for name in names:
         calibrator_class(name)
-    wanted = check_metrics(metrics, test.n_classes)
+    wanted = check_metrics(metrics, test.n_classes, top_label=test.top_label)
     columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
     for column in columns:
         test.column(column)

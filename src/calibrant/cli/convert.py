@@ -15,6 +15,9 @@ def convert(
     logits: Words = (),
     log_probs: Words = (),
     positive_probs: str | None = None,
+    confidence: str | None = None,
+    correct: str | None = None,
+    prediction: str | None = None,
     class_names: Words = (),
     nan_is_unknown: Switch = False,
     text: Words = (),
@@ -43,6 +46,12 @@ def convert(
         The same for log-probabilities.
     positive_probs
         The column of the probability of class 1, of two classes.
+    confidence
+        The column of the confidence of the predicted class, where there are no other probabilities.
+    correct
+        With it: the column of whether the prediction is correct, true or false, 1 or 0.
+    prediction
+        With it: the column of the predicted class; it is correct where it is the label.
     class_names
         The names of the classes, in the order of the columns or lists.
     nan_is_unknown
@@ -64,6 +73,9 @@ def convert(
         "logits": logits or None,
         "log_probs": log_probs or None,
         "positive_probs": positive_probs,
+        "confidence": confidence,
+        "correct": correct,
+        "prediction": prediction,
         "class_names": class_names or None,
         "nan_is_unknown": nan_is_unknown,
         "text": text or None,

@@ -55,7 +55,8 @@ def fit(
 
     Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt, beta and venn_abers (two
     classes), spline, conditional_temperature, isotonic_multiclass, svs, vector, sms, matrix, dirichlet, histogram, bbq,
-    isotonic; for shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
+    isotonic; of these identity, platt, beta, spline, histogram, bbq, venn_abers and isotonic also calibrate the
+    confidence of files without other probabilities. For shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
     density_aware.
 
     Parameters
@@ -107,6 +108,9 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
 
     fitted = calibrator.fitted
     nll = "weighted NLL" if fitted.weighted else "NLL"
+    kind = f"{calibrator.n_classes} classes"
+    if calibrator.top_label:
+        kind, nll = "the confidence of the predicted class", f"{nll} of correct or not"
     rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
     rows += list(calibrator.shown_parameters.items())
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
@@ -117,7 +121,7 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     if isinstance(calibrator, LabelShift) and calibrator.warning:
         notes.append(f"Warning: {calibrator.warning}.")
     return Table(
-        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
+        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {kind}: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
         notes,

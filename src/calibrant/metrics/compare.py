@@ -27,6 +27,7 @@ from calibrant._checks import (
     check_level,
     check_n_bins,
     check_same_class_names,
+    check_same_kind,
 )
 from calibrant._names import check_choice
 from calibrant._signatures import checked
@@ -34,7 +35,7 @@ from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.checks import check_nonzero_weights, check_same_rows
 from calibrant.metrics.exact import holm
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
-from calibrant.metrics.sample_scores import sample_scores
+from calibrant.metrics.sample_scores import score_rows
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.table import METRICS, Metric, check_metrics
 from calibrant.parallel import one_thread
@@ -117,14 +118,18 @@ def compare(
     >>> round(row.difference, 4)
     -0.13
     """
+    check_same_kind("a", a, "b", b)
     check_same_class_names("a", a.class_names, "b", b.class_names)
-    check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
+    labels = [torch.zeros_like(each.labels) if each.top_label else each.labels for each in (a, b)]  # correct or not
+    check_same_rows(*labels, a.n_classes, b.n_classes)
     check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
     check_all_labelled(a.labels == UNKNOWN)
+    check_all_labelled(b.labels == UNKNOWN)
     comparable = [name for name in METRICS if METRICS[name].comparable]
-    names = check_metrics(comparable if metrics is None else metrics, a.n_classes)
+    default = [name for name in comparable if not (a.top_label and METRICS[name].all_classes)]
+    names = check_metrics(default if metrics is None else metrics, a.n_classes, top_label=a.top_label)
     for name in names:
         check_choice("metric that can be compared", name, comparable)
     if weights is not None:
@@ -147,7 +152,7 @@ def compare(
 
 
 def _score_rows(predictions: Predictions, weights: str | None) -> ScoredPredictions:
-    scores, _ = sample_scores(predictions.logits, predictions.labels)
+    scores, _ = score_rows(predictions)
     ones = torch.ones(len(predictions), dtype=torch.float64)
     return ScoredPredictions(predictions, scores, ones if weights is None else row_weights(predictions, weights))
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, sum_of
@@ -30,8 +29,8 @@ from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.murphy import BrierDecomposition, murphy_decomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding
-from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary
+from calibrant.metrics.sample_scores import SampleScores, positive_class, score_rows, softmax_rounding
+from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, needs_all_classes
 from calibrant.predictions import Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
@@ -63,6 +62,7 @@ class Scorecard:
         sums: The parts that the metrics need, see `calibrant.metrics.table`.
         multilabel: Whether a row may have several classes.
         clusters: Sums by groups of clusters, where rows of one cluster are not independent.
+        top_label: Whether only the confidence of the predicted class is known.
     """
 
     names: tuple[str, ...]
@@ -72,6 +72,7 @@ class Scorecard:
     sums: Mapping[str, Any]
     multilabel: bool = False
     clusters: ClusterSums | None = None
+    top_label: bool = False
 
     @classmethod
     def of(
@@ -96,7 +97,7 @@ class Scorecard:
             cluster: A column; rows that share its value are not independent.
             max_histogram_bins: A limit of the size of the fine histogram; none by default.
             max_cluster_groups: A limit of the number of groups of clusters.
-            scored: What `sample_scores` returns for these rows, if it is known and no row has weight 0.
+            scored: What `score_rows` returns for these rows, if it is known and no row has weight 0.
 
         Returns:
             The scorecard.
@@ -106,7 +107,7 @@ class Scorecard:
             UnknownNameError: A metric or a column does not exist.
         """
         check_instance("predictions", predictions, Predictions)
-        names = check_metrics(metrics, predictions.n_classes)
+        names = check_metrics(metrics, predictions.n_classes, top_label=predictions.top_label)
         check_n_bins(n_bins)
         check_integer("max_cluster_groups", max_cluster_groups, 2)
         if max_histogram_bins is not None:
@@ -123,13 +124,13 @@ class Scorecard:
         if cluster is not None:
             parts |= {"means", "bins"}  # every design effect needs them
         class_bins = n_bins if "classes" in parts else None
-        rows, classes = scored or sample_scores(predictions.logits, predictions.labels, n_bins=class_bins, weights=w)
+        rows, classes = scored or score_rows(predictions, n_bins=class_bins, weights=w)
         sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
         if classes is not None:
             sums["classes"] = classes
         top = rows.confidence, rows.complement, rows.correct
         sums |= _confidence_sums(*top, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins)
-        positive = _positive_class(rows, predictions.labels == 1) if is_binary(names) else None
+        positive = positive_class(rows, predictions.labels == 1) if is_binary(names) else None
         if positive is not None:
             more = _confidence_sums(
                 *positive, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins
@@ -139,11 +140,19 @@ class Scorecard:
         if cluster is not None:
             options: dict[str, Any] = {"cluster": cluster, "n_bins": n_bins, "limit": max_cluster_groups}
             clusters = card_clusters(predictions, rows, w, positive=positive, parts=parts, **options)
-        return cls(names, len(predictions), predictions.n_classes, n_bins, sums, clusters=clusters)
+        return cls(
+            names,
+            len(predictions),
+            predictions.n_classes,
+            n_bins,
+            sums,
+            clusters=clusters,
+            top_label=predictions.top_label,
+        )
 
     def __add__(self, other: Self) -> Self:
         check_instance("what is added to a scorecard", other, Scorecard)
-        for name in ("n_classes", "n_bins", "names", "multilabel"):
+        for name in ("n_classes", "n_bins", "names", "multilabel", "top_label"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
                 raise InvalidInputError(f"scorecards must have the same {name} to be added, got {got}")
@@ -326,6 +335,8 @@ class Scorecard:
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)
+        if METRICS[name].all_classes and self.top_label:
+            raise InvalidInputError(needs_all_classes(name))
         if METRICS[name].binary and self.n_classes != 2:
             raise InvalidInputError(f"{name} is for two classes, these predictions have {self.n_classes}")
         if name not in self.names:
@@ -365,7 +376,8 @@ class Scorecard:
 
     def __repr__(self) -> str:
         first = [f"{name} –" if value is None else f"{name} {value:.4g}" for name, value in self.values().items()][:3]
-        return f"Scorecard({self.n_rows:,} rows, {self.n_classes} classes, {', '.join(first)})"
+        kind = "confidence of the predicted class" if self.top_label else f"{self.n_classes} classes"
+        return f"Scorecard({self.n_rows:,} rows, {kind}, {', '.join(first)})"
 
 
 def _n_effective(bins: BinSums) -> float:
@@ -395,16 +407,6 @@ def _confidence_sums(
             confidence, complement, correct, weights, tie_bits=tie_bits, limit=max_histogram_bins
         )
     return sums
-
-
-def _positive_class(rows: SampleScores, is_positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of two classes: the probability of class 1, of class 0, and whether the label is 1."""
-    predicted = rows.correct == is_positive
-    return (
-        torch.where(predicted, rows.confidence, rows.complement),
-        torch.where(predicted, rows.complement, rows.confidence),
-        is_positive,
-    )
 
 
 def row_weights(predictions: Predictions, name: str) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import check_integer, check_number, check_same_class_names
+from calibrant._checks import check_all_classes, check_integer, check_number, check_same_class_names
 from calibrant._files import check_output, hold_lock
 from calibrant._names import check_choice
 from calibrant._parquet import find_files
@@ -94,6 +94,7 @@ def monitor(
     if late and id is None:
         raise InvalidInputError("id must name a column that labels are joined on")
     known = reference if isinstance(reference, Predictions) else Predictions.load(reference)
+    check_all_classes("reference", known, "monitor them")
     fitted = calibrator if calibrator is None or isinstance(calibrator, Calibrator) else load_calibrator(calibrator)
     if fitted is not None and not fitted.row_by_row:
         raise InvalidInputError(f"calibrator must calibrate row by row, got {fitted.name}")
@@ -154,6 +155,7 @@ def _read(found: Monitor, urls: Sequence[str], match_names: bool, progress: Call
     if not new:
         return
     scan = Predictions.scan(list(new.values()), match_names=match_names)
+    check_all_classes(scan.files[0], scan, "monitor them")
     names = found.reference.class_names
     scan = scan.match_names(names) if match_names else scan
     check_same_class_names("the reference", names, scan.files[0], scan.class_names)
