@@ -55,9 +55,9 @@ def fit(
 
     Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt, beta and venn_abers (two
     classes), spline, conditional_temperature, isotonic_multiclass, svs, vector, sms, matrix, dirichlet, histogram, bbq,
-    isotonic; of these identity, platt, beta, spline, histogram, bbq, venn_abers and isotonic also calibrate the
-    confidence of files without other probabilities. For shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
-    density_aware.
+    isotonic; for shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
+    density_aware. Those of the confidence, for files without other probabilities: identity, platt, beta, spline,
+    histogram, bbq, venn_abers, isotonic.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     nll = "weighted NLL" if fitted.weighted else "NLL"
     kind = f"{calibrator.n_classes} classes"
     if calibrator.top_label:
-        kind, nll = "the confidence of the predicted class", f"{nll} of correct or not"
+        kind, nll = "the confidence of the predicted class", f"{nll} of correctness"
     rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
     rows += list(calibrator.shown_parameters.items())
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
