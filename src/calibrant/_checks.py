@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -163,6 +163,37 @@ def check_label_range(
 def check_all_labelled(unknown: Tensor, argument: str = "predictions", purpose: str = "be scored") -> None:
     if unknown.any():
         raise InvalidInputError(f"{argument} must have labels to {purpose}, got none at {first_position(unknown)}")
+
+
+class HasTopLabel(Protocol):
+    """Predictions, or a scan of them."""
+
+    @property
+    def top_label(self) -> bool: ...
+
+
+def check_all_classes(argument: str, rows: HasTopLabel, purpose: str) -> None:
+    """Rows with the probabilities of all classes."""
+    if rows.top_label:
+        got = "got only the confidence of the predicted class"
+        raise InvalidInputError(f"{argument} must have the probabilities of all classes to {purpose}, {got}")
+
+
+def check_same_kind(first: str, rows: HasTopLabel, second: str, others: HasTopLabel) -> None:
+    """Both of all classes, or both of the confidence alone."""
+    if rows.top_label != others.top_label:
+        kinds = ("the probabilities of all classes", "only the confidence of the predicted class")
+        raise InvalidInputError(f"{first} has {kinds[rows.top_label]}, {second} {kinds[others.top_label]}")
+
+
+def check_confidence(argument: str, confidence: Tensor, first_row: int = 0) -> None:
+    """Confidences (n,) in [0, 1]."""
+    bad = ~((confidence >= 0) & (confidence <= 1))
+    if bad.any():
+        value = confidence[first_true(bad)].item()
+        rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
+        advice = ": divide percentages by 100" if 1 < value <= 100 else ""
+        raise InvalidInputError(f"{argument} must {rule}, got {value:g} at {first_position(bad, first_row)}{advice}")
 
 
 def check_column_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:

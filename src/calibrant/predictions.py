@@ -38,6 +38,7 @@ from calibrant._arrays import (
 from calibrant._checks import (
     check_class_names,
     check_columns,
+    check_confidence,
     check_dense,
     check_distributions,
     check_features16,
@@ -47,6 +48,7 @@ from calibrant._checks import (
     check_label_range,
     check_memory,
     check_same_class_names,
+    check_same_kind,
     first_position,
     in_order,
 )
@@ -73,6 +75,7 @@ RESERVED = (*PREDICTION_COLUMNS, "label", "features")
 LABEL_PROBS = "label_probs"  # the column of soft labels, lists of the probability of each class
 LABEL_WEIGHT, LABEL_ROW = "label_weight", "label_row"  # columns of `Predictions.expand_labels`
 MIN_LABEL_PROB = 1e-90  # of a soft label that is counted, as small weights are not
+TOP_LABEL_COLUMNS = ("confidence", "correct")  # of rows with only the confidence of the predicted class
 METADATA_KEY = b"calibrant"
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -98,6 +101,8 @@ class Predictions:
         features: (n, f) float16, of the penultimate layer.
         class_names: The name of each class.
         metadata: What is known of all rows: model, loss, seed.
+        top_label: Whether only the confidence of the predicted class is known, as `from_confidence` takes it. The two
+            classes are then whether the prediction is incorrect (0) or correct (1), and class 1 counts as predicted.
 
     >>> predictions = Predictions.from_probs([[0.8, 0.2], [0.4, 0.6]], [0, 0], columns={"site": ["A", "B"]})
     >>> predictions
@@ -112,6 +117,7 @@ class Predictions:
     features: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    top_label: bool = False
 
     @classmethod
     def from_logits(
@@ -174,6 +180,49 @@ class Predictions:
         tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
         return cls._build("positive_logits", logits, labels, **options)
+
+    @classmethod
+    @checked
+    def from_confidence(
+        cls,
+        confidence: ArrayLike,
+        correct: ArrayLike | None = None,
+        *,
+        columns: Mapping[str, Any] | pa.Table | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Predictions of which only the confidence of the predicted class is known, and whether it is correct.
+
+        Args:
+            confidence: (n,) in [0, 1], also below 0.5.
+            correct: (n,) booleans, or 0 and 1; None, or null in an Arrow array or a list, where it is not known.
+            columns: n values each, by name.
+            metadata: A mapping that JSON can represent.
+
+        Returns:
+            Predictions with ``top_label``: what needs the probabilities of all classes refuses them.
+
+        Raises:
+            InvalidInputError: A value breaks its rule; the message names the row.
+
+        >>> predictions = Predictions.from_confidence([0.9, 0.4], [True, False])
+        >>> predictions
+        Predictions(2 rows, confidence of the predicted class)
+        """
+        from calibrant.reading.outcomes import correct_array, read_correct
+
+        values = floats("confidence", confidence)
+        if values.ndim != 1:
+            raise InvalidInputError(f"confidence must have shape (n,), got {tuple(values.shape)}")
+        check_confidence("confidence", values)
+        table = check_columns(columns, len(values), (*RESERVED, *TOP_LABEL_COLUMNS))
+        rows = cls.from_positive_probs(values, columns=table, metadata=metadata)
+        if correct is None:
+            return replace(rows, top_label=True)
+        outcomes = correct_array(correct)
+        if len(outcomes) != len(rows):
+            raise InvalidInputError(f"correct must have {len(rows)} values, got {len(outcomes)}")
+        return replace(rows, labels=read_correct("correct", outcomes), top_label=True)
 
     @classmethod
     def _build(
@@ -248,7 +297,8 @@ class Predictions:
 
         Returns:
             A column ``prob_…`` for each class (its name, or its number), the column ``label`` where a label is known
-            (names of classes, or numbers; null where not known), ``features``, and all columns. `from_frame` reads it.
+            (names of classes, or numbers; null where not known), ``features``, and all columns. With ``top_label``, the
+            columns ``confidence`` and ``correct`` in place of the first two. `from_frame` reads it.
 
         Raises:
             InvalidInputError: A column has the name of that of a class.
@@ -270,7 +320,8 @@ class Predictions:
 
     def __repr__(self) -> str:
         unknown = int((self.labels == UNKNOWN).sum())
-        parts = [f"{len(self):,} rows", f"{self.n_classes} classes"]
+        kind = "confidence of the predicted class" if self.top_label else f"{self.n_classes} classes"
+        parts = [f"{len(self):,} rows", kind]
         parts += [f"{unknown:,} without label"] if unknown else []
         parts += [f"columns: {', '.join(self.columns.column_names)}"] if self.columns.column_names else []
         return f"Predictions({', '.join(parts)})"
@@ -487,6 +538,7 @@ class Predictions:
         first = parts[0]
         names = next((part.class_names for part in parts if part.class_names is not None), None)
         for part in parts[1:]:
+            check_same_kind("the first part", first, "every part", part)
             if part.n_classes != first.n_classes:
                 got = f"{first.n_classes} and {part.n_classes}"
                 raise InvalidInputError(f"parts must have one number of classes, got {got}")
@@ -505,6 +557,7 @@ class Predictions:
             metadata={
                 k: v for k, v in first.metadata.items() if all(k in p.metadata and p.metadata[k] == v for p in parts)
             },
+            top_label=first.top_label,
         )
 
     @cached_property
@@ -531,7 +584,8 @@ class Predictions:
         Raises:
             InvalidInputError: A column of this name is there already, or has another number of values.
         """
-        added = check_columns(columns, len(self), RESERVED)
+        reserved = (*RESERVED, *TOP_LABEL_COLUMNS) if self.top_label else RESERVED
+        added = check_columns(columns, len(self), reserved)
         for name in added.column_names:
             if name in self.columns.column_names:
                 raise InvalidInputError(f"predictions must not have a column {name!r} already")
@@ -589,7 +643,8 @@ class Predictions:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file, atomically: after an error a file of that name is unchanged.
 
-        Where no label is known, the file has no column label.
+        Where no label is known, the file has no column label. With ``top_label`` it has the columns confidence and
+        correct in place of logits and label.
 
         Args:
             path: A path or an fsspec URL.
@@ -631,6 +686,7 @@ class Predictions:
             for part in chain([first], rest):
                 check_instance("parts", part, Predictions)
                 n_rows += len(part)
+                check_same_kind("the first part", first, "every part", part)
                 check_same_class_names("the first part", first.class_names, "every part", part.class_names)
                 if not (other := part._schema(labels)).equals(schema, check_metadata=False):
                     got = f"{_describe(schema)} and {_describe(other)}"
@@ -646,17 +702,26 @@ class Predictions:
             text = json.dumps(record, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"metadata must be JSON values: {error}") from None
-        fields = [pa.field("label", pa.int32())] if labels else []
-        fields.append(pa.field("logits", pa.list_(pa.float32(), self.n_classes)))
+        if self.top_label:
+            fields = [pa.field("correct", pa.bool_())] if labels else []
+            fields.append(pa.field("confidence", pa.float64()))
+        else:
+            fields = [pa.field("label", pa.int32())] if labels else []
+            fields.append(pa.field("logits", pa.list_(pa.float32(), self.n_classes)))
         if self.features is not None:
             fields.append(pa.field("features", pa.list_(pa.float16(), self.features.shape[1])))
         return pa.schema([*fields, *self.columns.schema], metadata={METADATA_KEY: text})
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for rows in blocks(len(self), self.n_classes, size=BATCH_ELEMENTS):
-            labels = self.labels[rows].numpy()
-            arrays = [pa.array(labels, pa.int32(), mask=labels == UNKNOWN)] if "label" in schema.names else []
-            arrays.append(as_lists(as_float32(self.logits[rows])))
+            logits, labels = self.logits[rows], self.labels[rows].numpy()
+            unknown = labels == UNKNOWN
+            if self.top_label:
+                arrays = [pa.array(labels == 1, mask=unknown)] if "correct" in schema.names else []
+                arrays.append(pa.array(logits.double().softmax(1)[:, 1].contiguous().numpy()))
+            else:
+                arrays = [pa.array(labels, pa.int32(), mask=unknown)] if "label" in schema.names else []
+                arrays.append(as_lists(as_float32(logits)))
             arrays += [] if self.features is None else [as_lists(self.features[rows])]
             arrays += [column.combine_chunks() for column in self.columns[rows].columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import torch
 
-from calibrant._checks import check_class_names, check_same_class_names
+from calibrant._checks import check_class_names, check_same_class_names, check_same_kind
 from calibrant._names import check_choice
 from calibrant._parquet import FilePart
 from calibrant._progress import Say, silent
@@ -34,6 +34,8 @@ class Scan:
         return f"Scan({without_secrets(', '.join(self.files))})"
 
     def __post_init__(self) -> None:
+        for source in self.sources[1:]:
+            check_same_kind(self.sources[0].url, self.sources[0].layout, source.url, source.layout)
         known = [source for source in self.sources if source.n_classes is not None]
         for source in known:
             if source.n_classes != known[0].n_classes:
@@ -73,6 +75,11 @@ class Scan:
     def n_classes(self) -> int | None:
         """The number of classes, if the columns of a file say it."""
         return next((source.n_classes for source in self.sources if source.n_classes is not None), None)
+
+    @property
+    def top_label(self) -> bool:
+        """Whether the files hold only the confidence of the predicted class."""
+        return self.sources[0].layout.top_label
 
     @property
     def n_bytes(self) -> int:
@@ -209,7 +216,9 @@ class Scan:
             raise NoDataError(f"{source.url} has no rows")
         columns = source.table.schema.empty_table().select(self.column_names).replace_schema_metadata(None)
         labels = torch.empty(0, dtype=torch.int64)
-        return Predictions(torch.empty(0, n_classes), labels, columns, None, self.class_names, dict(source.metadata))
+        metadata = dict(source.metadata)
+        logits = torch.empty(0, n_classes)
+        return Predictions(logits, labels, columns, None, self.class_names, metadata, self.top_label)
 
 
 def found_lines(sources: "Sequence[PredictionSource]") -> list[str]:

@@ -202,6 +202,11 @@ def _predictions() -> dict[str, ValidCall]:
     ordered = ("logits", "log_probs", "probs", "labels", "features", "class_names")
     found = {name: ValidCall(getattr(Predictions, name), given, (), ordered) for name, given in calls.items()}
     found |= {
+        "from_confidence": ValidCall(
+            Predictions.from_confidence,
+            {"confidence": [0.9] * 8, "correct": [True, False] * 4, "columns": {"a": [1] * 8}, "metadata": {"m": 1}},
+            ordered=("confidence", "correct"),
+        ),
         "__getitem__": ValidCall(lambda rows: _rows()[rows], {"rows": [0, 1]}, ordered=("rows",)),
         "column": ValidCall(rows.column, {"name": "site"}),
         "numbers": ValidCall(rows.numbers, {"argument": "weights", "name": "weight"}, anything=("argument",)),

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant._checks import MAX_JOBS, check_integer, check_level, check_n_bins, check_same_class_names
+from calibrant._checks import (
+    MAX_JOBS,
+    check_integer,
+    check_level,
+    check_n_bins,
+    check_same_class_names,
+    check_same_kind,
+)
 from calibrant._signatures import checked
 from calibrant.audits.advice import Advice, advise
 from calibrant.audits.classes import ClassRow, class_rows
@@ -100,6 +107,11 @@ class Audit:
         return self.statistics.card
 
     @property
+    def top_label(self) -> bool:
+        """Whether only the confidence of the predicted class is known."""
+        return self.statistics.top_label
+
+    @property
     def n_zero_weight(self) -> int:
         """Number of rows of weight 0, which are left out."""
         return self.statistics.n_rows - self.n_unlabelled - self.scorecard.n_rows
@@ -151,7 +163,7 @@ class Audit:
             UnknownNameError: There is no such metric.
             InvalidInputError: A metric does not suit the number of classes.
         """
-        return check_metrics(metrics, self.scorecard.n_classes)
+        return check_metrics(metrics, self.scorecard.n_classes, top_label=self.top_label)
 
     def differences(self, names: Sequence[str]) -> list[tuple[str | None, Difference]]:
         """The differences between this model and the other, this − other.
@@ -273,6 +285,7 @@ def audit(
         other_rows = _open_source(other, match_names)
         if match_names and set(rows.class_names or ()) == set(other_rows.class_names or ()):
             other_rows = other_rows.match_names(rows.class_names)
+        check_same_kind("source", rows, "other", other_rows)
         names = [next(iter(_file_names(opened)), "predictions") for opened in (rows, other_rows)]
         check_same_class_names(names[0], rows.class_names, names[1], other_rows.class_names)
     if cluster is None and _several_shifts(rows):
@@ -295,6 +308,7 @@ def audit(
             n_bins=n_bins,
             level=level,
             seed=seed,
+            top_label=statistics.top_label,
         )
     high_confidence = high_confidence_accuracy(
         statistics.effective_histogram(decision_level(level)), decision_level(level)
@@ -314,7 +328,14 @@ def audit(
         temperature=effect,
         decision=decision_findings(statistics, level),
         advice=advise(
-            verdict, effect, list(groups.values()), classes, high_confidence, cluster, constant=statistics.constant
+            verdict,
+            effect,
+            list(groups.values()),
+            classes,
+            high_confidence,
+            cluster,
+            constant=statistics.constant,
+            top_label=statistics.top_label,
         ),
         comparison=comparison,
         gates=parsed_gates,

@@ -20,8 +20,9 @@ class Advice:
     Args:
         action: "too_few_rows" alone, where there are too few. Otherwise first one for all rows: "retrain", where all
             predictions are the same, "no_action", "no_evidence", "negligible", "temperature_scaling",
-            "flexible_calibrator", "recalibrate" or "no_single_calibrator"; then any of "recalibrate_per_group",
-            "recalibrate_per_class", "avoid_threshold" and "wide_interval". `docs/audit.md` explains each.
+            "flexible_calibrator", "recalibrate", "recalibrate_confidence" or "no_single_calibrator"; then any of
+            "recalibrate_per_group" (or "recalibrate_confidence_per_group"), "recalibrate_per_class", "avoid_threshold"
+            and "wide_interval". `docs/audit.md` explains each.
         facts: The numbers behind it, and the recommended ``calibrator`` for `calibrant fit`.
     """
 
@@ -38,6 +39,7 @@ def advise(
     cluster: str | None = None,
     *,
     constant: bool = False,
+    top_label: bool = False,
 ) -> tuple[Advice, ...]:
     """The recommendations, the most important first; at least one."""
     low, high = verdict.decision_interval
@@ -47,10 +49,10 @@ def advise(
     if verdict.kind == "too_few_rows":
         return (Advice("too_few_rows", {**rows, "n_effective": verdict.n_effective}),)
     different = [found for found in groups if found.most_different is not None]
-    advice = [_overall(verdict, temperature, [found.by for found in different])]
+    advice = [_overall(verdict, temperature, [found.by for found in different], top_label)]
     if constant:
         advice = [Advice("retrain", {"n_rows": verdict.n_rows, "accuracy": verdict.accuracy})]
-    advice += [_per_group(found) for found in different]
+    advice += [_per_group(found, top_label) for found in different]
     if opposite := opposite_classes(classes, verdict.level):
         over, under = ({"class": row.name, "gap": row.gap} for row in opposite)
         facts = {"overconfident": over, "underconfident": under, "calibrator": "vector"}
@@ -62,7 +64,7 @@ def advise(
     return tuple(advice)
 
 
-def _overall(verdict: Verdict, effect: TemperatureEffect, columns: Sequence[str]) -> Advice:
+def _overall(verdict: Verdict, effect: TemperatureEffect, columns: Sequence[str], top_label: bool) -> Advice:
     """The advice for all rows: no calibrator where the groups of some columns need different ones."""
     upper = verdict.decision_interval[1]
     facts: dict[str, Any] = {"ece": verdict.ece, "ece_upper": upper, "level": decision_level(verdict.level)}
@@ -78,6 +80,8 @@ def _overall(verdict: Verdict, effect: TemperatureEffect, columns: Sequence[str]
         facts |= {"temperature": effect.temperature, **changes, "helps": effect.helps, "worsened": effect.worsened}
     if columns:
         return Advice("no_single_calibrator", {**facts, "columns": list(columns)})
+    if top_label:
+        return Advice("recalibrate_confidence", {**facts, "calibrator": "isotonic"})
     if not effect.changes:
         return Advice("recalibrate", {**facts, "calibrator": "temperature"})
     if not effect.helps:
@@ -86,10 +90,12 @@ def _overall(verdict: Verdict, effect: TemperatureEffect, columns: Sequence[str]
     return Advice("temperature_scaling", {**facts, **remaining, "calibrator": "temperature"})
 
 
-def _per_group(found: GroupFindings) -> Advice:
+def _per_group(found: GroupFindings, top_label: bool) -> Advice:
     assert found.most_different is not None
     largest, smallest = map(_group_facts, found.most_different)
     facts = {"by": found.by, "largest_gap": largest, "smallest_gap": smallest, "opposite_signs": found.opposite_signs}
+    if top_label:
+        return Advice("recalibrate_confidence_per_group", facts)
     return Advice("recalibrate_per_group", {**facts, "calibrator": "domain_temperature"})
 
 

@@ -46,7 +46,9 @@ class ClassRow:
 
 
 def class_rows(statistics: RowStatistics) -> tuple[ClassRow, ...]:
-    """The classes, the largest classwise ECE first."""
+    """The classes, the largest classwise ECE first; none where only the confidence is known."""
+    if statistics.top_label:
+        return ()
     bins = statistics.card.class_bins
     classwise_ece = ((bins.weight[..., 1] - bins.confidence).abs().sum(-1) / bins.total.sum(-1)).tolist()
     labelled, predicted = (

@@ -67,7 +67,8 @@ def metric_record(card: Scorecard, name: str, level: float, seed: int) -> dict[s
 def _card_record(audit: "Audit", card: Scorecard, names: tuple[str, ...]) -> dict[str, Any]:
     return {
         "n_rows": card.n_rows,
-        "n_classes": card.n_classes,
+        "n_classes": None if card.top_label else card.n_classes,
+        "top_label": card.top_label,
         "n_bins": card.n_bins,
         "level": audit.level,
         "metrics": {name: metric_record(card, name, audit.level, audit.seed) for name in names},
@@ -118,7 +119,8 @@ def _accepted_record(row: HandedOver, level: float) -> dict[str, Any]:
 
 
 def _error_record(audit: "Audit", row: ErrorRow) -> dict[str, Any]:
-    label, predicted = map(audit.statistics.class_name, (row.label, row.predicted))
+    known = not audit.top_label
+    label, predicted = (audit.statistics.class_name(k) if known else None for k in (row.label, row.predicted))
     ids = dict(zip(audit.id_columns, row.ids, strict=True))
     names = {"ids": ids, "label": label, "predicted": predicted}
     return {"file": row.file, "row": row.row, **names, "confidence": 1 - row.complement}

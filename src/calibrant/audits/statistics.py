@@ -28,7 +28,7 @@ from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, cluster_keys, sum_by_cluster
 from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
-from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
+from calibrant.metrics.sample_scores import SampleScores, predicted_class, score_rows, softmax_rounding
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.scoring import Groups, Unlabelled, no_labels, no_rows, score_batch
 from calibrant.metrics.soft_labels import expand_soft_labels
@@ -80,6 +80,7 @@ class RowStatistics:
         self.unlabelled = Unlabelled(by)
         self.hashes = np.zeros(2, np.uint64)  # sums of the row hashes, modulo 2^64
         self.class_names: tuple[str, ...] | None = None
+        self.top_label = False  # whether only the confidence of the predicted class is known
         self.scores: tuple[Any, ...] = ()  # the scorecard, then the groups of each column; empty where no row counts
         self.labelled = _empty_sums(n_classes)  # rows by label
         self.predicted = _empty_sums(n_classes)  # rows by predicted class
@@ -108,6 +109,8 @@ class RowStatistics:
     @property
     def constant_class(self) -> int | None:
         """The class that is predicted for every row, where the labels have several; else None."""
+        if self.top_label:
+            return None
         predicted, labelled = (sums.count.sum(1).nonzero() for sums in (self.predicted, self.labelled))
         return int(predicted) if len(predicted) == 1 < len(labelled) else None
 
@@ -140,7 +143,7 @@ class RowStatistics:
         """Add a batch: the rows of a file from ``first_row`` on."""
         self.n_rows += len(rows)
         self.hashes += np.array([hashes.sum(dtype=np.uint64) for hashes in rows.row_hashes])
-        self.class_names = rows.class_names
+        self.class_names, self.top_label = rows.class_names, rows.top_label
         number = np.arange(first_row, first_row + len(rows))
         if rows.has_soft_labels:
             rows, *_ = expand_soft_labels(rows, *self.given, first_row=first_row)
@@ -156,13 +159,13 @@ class RowStatistics:
         if len(rows) == 0:
             return
         weights = None if weight is None else torch.from_numpy(weight)
-        scored = sample_scores(rows.logits, rows.labels, n_bins=self.n_bins, weights=weights)
+        scored = score_rows(rows, n_bins=self.n_bins, weights=weights)
         self._add_scores(rows, scored)
         wrong = np.flatnonzero(~scored[0].correct.numpy())
         predicted = rows.labels.numpy().copy()
-        predicted[wrong] = top_class(rows.logits[torch.from_numpy(wrong)]).numpy()
+        predicted[wrong] = predicted_class(rows[wrong]).numpy()
         self._add_sums(rows.labels.numpy(), predicted, scored[0], weight)
-        if weights is None and self.cluster is None:
+        if weights is None and self.cluster is None and not rows.top_label:
             classes = rows.labels, torch.from_numpy(predicted)
             self.probabilities += ProbabilityCounts.of(rows.logits, *classes, scored[0].complement)
         clusters = self._add_clusters(rows, torch.from_numpy(predicted), scored[0], weights)

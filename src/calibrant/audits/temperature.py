@@ -95,9 +95,19 @@ class TemperatureEffect:
 
 
 def temperature_effect(
-    sample: Predictions, n_rows: int, *, weighted: bool, clustered: bool, n_bins: int, level: float, seed: int
+    sample: Predictions,
+    n_rows: int,
+    *,
+    weighted: bool,
+    clustered: bool,
+    n_bins: int,
+    level: float,
+    seed: int,
+    top_label: bool = False,
 ) -> TemperatureEffect:
     """The effect measured on a sample of ``n_rows`` rows; no cluster is in several folds."""
+    if top_label:
+        return TemperatureEffect(len(sample), n_rows, failure="a temperature needs the probabilities of all classes")
     weights, cluster = SAMPLE_WEIGHTS if weighted else None, SAMPLE_CLUSTER if clustered else None
     if reason := reason_not_to_fit(sample, weights):
         return TemperatureEffect(len(sample), n_rows, failure=reason)

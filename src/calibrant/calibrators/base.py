@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._arrays import UNKNOWN, blocks, sum_of
-from calibrant._checks import check_all_labelled, check_class_names, check_has_mass, check_instance, check_integer
+from calibrant._checks import (
+    check_all_classes,
+    check_all_labelled,
+    check_class_names,
+    check_has_mass,
+    check_instance,
+    check_integer,
+    check_same_kind,
+)
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.calibrators.checks import (
@@ -64,6 +72,7 @@ class Calibrator(ABC):
         fitted: What the calibrator was fitted on.
         class_names: Their names, if validation had them.
         clip: Smaller probabilities are raised to it before calibration; None where they are taken as they are.
+        top_label: Whether it calibrates the confidence of the predicted class alone.
     """
 
     name: ClassVar[str]  # in the table CALIBRATORS, on the command line and in files
@@ -77,12 +86,14 @@ class Calibrator(ABC):
     needs_features: ClassVar[bool] = False
     needs_target: ClassVar[bool] = False  # unlabelled rows of the target, as the option ``target``
     needs_columns: ClassVar[tuple[str, ...]] = ()
+    of_confidence: ClassVar[bool] = False  # also calibrates the confidence alone, of rows with ``top_label``
     fits_shifts: ClassVar[bool] = False  # is fitted to corrupted rows, so their types must not be tested on
 
     n_classes: int
     fitted: FitRecord
     class_names: tuple[str, ...] | None = None
     clip: float | None = None
+    top_label: bool = False
 
     @classmethod
     @abstractmethod
@@ -168,6 +179,7 @@ class Calibrator(ABC):
             InvalidInputError: The rows were already calibrated by this calibrator, or do not match its classes; or a
                 calibrated row is no distribution.
         """
+        check_same_kind(f"what {self.name} was fitted on", self, "predictions", predictions)
         check_same_classes(self.name, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names)
         before = predictions.metadata.get("calibrator")
         record: dict[str, Any] = {"name": self.name, "fitted_on": self.fitted.fingerprint}
@@ -262,7 +274,8 @@ class Calibrator(ABC):
         before, weighted = mean_nll(validation, row_weights), row_weights is not None
         fitted = FitRecord(RowSketch.of(validation), len(validation), before, None, shifts, weighted)
         names = validation.class_names
-        calibrator = cls(n_classes=validation.n_classes, class_names=names, fitted=fitted, **parameters)
+        shared: dict[str, Any] = {"n_classes": validation.n_classes, "class_names": names}
+        calibrator = cls(top_label=validation.top_label, fitted=fitted, **shared, **parameters)
         after = mean_nll(calibrator.calibrate(validation), row_weights) if nll_after is None else nll_after
         return replace(calibrator, fitted=replace(fitted, nll_after=after))
 
@@ -276,6 +289,8 @@ class Calibrator(ABC):
         shared = {name: parameters.pop(name) for name in ("n_classes", "class_names", "fitted")}
         if self.clip is None:
             del parameters["clip"]
+        if parameters.pop("top_label"):
+            shared["top_label"] = True
         write_record(path, encode({"calibrator": self.name, **shared, "parameters": parameters}))
 
     @classmethod
@@ -306,6 +321,7 @@ class Calibrator(ABC):
                 "n_classes": record["n_classes"],
                 "class_names": names and list(names),
                 "fitted": record["fitted"],
+                "top_label": record.get("top_label", False),
             }
             calibrator = decode_fields(cls, {**record["parameters"], **shared})
             calibrator.check_parameters()
@@ -345,6 +361,7 @@ class Calibrator(ABC):
             "calibrator": self.name,
             "n_rows": fitted.n_rows,
             "n_classes": self.n_classes,
+            "top_label": self.top_label,
             "keeps_argmax": self.keeps_argmax,
             "nll_before": fitted.nll_before,
             "nll_after": fitted.nll_after,
@@ -362,9 +379,22 @@ class Calibrator(ABC):
         return f"{type(self).__name__}({', '.join([*shown, nll])})"
 
 
-def check_validation(validation: Predictions, argument: str = "validation", purpose: str = "fit a calibrator") -> None:
-    """At least one row, all labelled."""
+FIT = "fit a calibrator"
+OF_CONFIDENCE = ("identity", "platt", "beta", "spline", "histogram", "bbq", "venn_abers", "isotonic")
+
+
+def check_validation(
+    validation: Predictions,
+    argument: str = "validation",
+    purpose: str = FIT,
+    *,
+    of_confidence: bool = False,
+) -> None:
+    """At least one row, all labelled; of all classes, or also ``of_confidence`` alone."""
     check_instance(argument, validation, Predictions)
+    if not of_confidence:
+        others = f" other than {', '.join(OF_CONFIDENCE)}" if purpose == FIT else ""
+        check_all_classes(argument, validation, f"{purpose}{others}")
     if len(validation) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
     if validation.has_soft_labels:

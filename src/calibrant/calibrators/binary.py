@@ -8,13 +8,13 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_number, check_positive
+from calibrant._checks import check_number, check_positive, first_position, first_true
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import check_likely_labels, check_two_classes
 from calibrant.calibrators.fitting import prepare_rows
 from calibrant.calibrators.likelihood import natural_scale
 from calibrant.calibrators.modules import MIN_LOG_PROB, LogOddsModule
-from calibrant.errors import NotConvergedError
+from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
@@ -28,16 +28,32 @@ class BinaryCalibrator(Calibrator):
     keeps_argmax: ClassVar[bool] = False
     likelihood_fitted: ClassVar[bool] = True
     two_classes_only: ClassVar[bool] = True
+    of_confidence: ClassVar[bool] = True
 
     @classmethod
     def log_probs(cls, validation: Predictions, strength: float) -> tuple[Tensor, Tensor, float]:
         """Check the rows; log p₀, log p₁ and the scale at which the prior is centered."""
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         check_positive("strength", strength)
         check_two_classes(cls.name, validation.n_classes)
+        if validation.top_label:
+            check_likely_outcomes(cls.name, validation)
         check_likely_labels(validation.logits, validation.labels)
         log_probs = validation.logits.double().log_softmax(1).clamp(min=MIN_LOG_PROB)
         return log_probs[:, 0], log_probs[:, 1], natural_scale(log_probs, validation.labels)
+
+
+def check_likely_outcomes(calibrator: str, validation: Predictions) -> None:
+    """No incorrect prediction of confidence 1, and no correct one of confidence 0."""
+    impossible = validation.logits.gather(1, validation.labels.unsqueeze(1)).squeeze(1) == -torch.inf
+    if impossible.any():
+        which = (
+            "correct one of confidence 0" if int(validation.labels[first_true(impossible)]) else "error of confidence 1"
+        )
+        others = "isotonic, histogram, bbq, spline and venn_abers allow them"
+        raise InvalidInputError(
+            f"validation must have no {which} for {calibrator}, got one at {first_position(impossible)}: {others}"
+        )
 
 
 @final

@@ -61,6 +61,7 @@ class HistogramBinning(ProbabilityCalibrator):
     """The frequency of a class among the validation rows of the same bin (Zadrozny and Elkan 2001)."""
 
     name: ClassVar[str] = "histogram"
+    of_confidence: ClassVar[bool] = True
     default_candidate: ClassVar[bool] = True
 
     @classmethod
@@ -74,7 +75,7 @@ class HistogramBinning(ProbabilityCalibrator):
             n_bins: Number of bins.
             equal_width: Bins of equal width instead of equal mass.
         """
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         check_n_bins(n_bins)
         prior = 1 / validation.n_classes
 
@@ -91,11 +92,12 @@ class BayesianBinning(ProbabilityCalibrator):
     """BBQ: the average of many binnings, weighted by their marginal likelihood (Naeini et al. 2015)."""
 
     name: ClassVar[str] = "bbq"
+    of_confidence: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
         """Average equal-mass binnings with n^(1/3)/10 to 10 n^(1/3) bins, each bin with a Beta prior at its center."""
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         return cls.from_functions(validation, [_average_binnings(*pair) for pair in class_probs(validation)])
 
 
@@ -104,12 +106,13 @@ class IsotonicCalibration(ProbabilityCalibrator):
     """One increasing function for each class against the rest (Zadrozny and Elkan 2002)."""
 
     name: ClassVar[str] = "isotonic"
+    of_confidence: ClassVar[bool] = True
     linear: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
         """Least squares for each class; two added rows keep probabilities from 0 and 1 (see `fit_isotonic`)."""
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         return cls.from_functions(validation, [fit_isotonic(*pair) for pair in class_probs(validation)])
 
 

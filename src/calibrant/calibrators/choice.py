@@ -88,7 +88,7 @@ def cross_fit(
         NotConvergedError: A fold cannot be fitted.
     """
     cls = calibrator_class(calibrator, options)
-    check_validation(predictions)
+    check_validation(predictions, of_confidence=cls.of_confidence)
     fold = row_folds(predictions, folds, cluster)
     logits = torch.empty_like(predictions.logits)
     for f in range(folds):
@@ -115,7 +115,7 @@ def choose(
 
     Args:
         validation: Labelled rows that the model was not trained on.
-        candidates: Names in `CALIBRATORS`; by default the classes with ``default_candidate``.
+        candidates: Names in `CALIBRATORS`; by default the classes with ``default_candidate`` that suit the rows.
         score: "nll" or "brier". A calibration error is not a proper score: it is 0 for a model that always predicts
             the class frequencies.
         folds: Number of folds of the cross-validation.
@@ -130,10 +130,11 @@ def choose(
         UnknownNameError: There is no such candidate, score or column.
         InvalidInputError: There are no candidates, or fewer rows or clusters than folds.
     """
-    check_validation(validation)
+    check_validation(validation, of_confidence=True)
     check_choice("proper score", score, PROPER_SCORES)
     if candidates is None:
         fits = [cls for cls in CALIBRATORS.values() if validation.n_classes == 2 or not cls.two_classes_only]
+        fits = [cls for cls in fits if cls.of_confidence or not validation.top_label]
         candidates = [cls.name for cls in fits if cls.default_candidate]
     names = [check_choice("calibrator", name, CALIBRATORS) for name in candidates]
     if not names:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from calibrant._arrays import UNKNOWN
-from calibrant._checks import check_column_names, check_instance, check_same_class_names
+from calibrant._checks import check_column_names, check_instance, check_same_class_names, check_same_kind
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
@@ -82,7 +82,7 @@ def compare_calibrators(
     Args:
         validation: Labelled rows to fit on.
         test: Other rows, to score where they have a label. Calibrators that need a target use them without labels.
-        calibrators: Names in `CALIBRATORS`; by default all.
+        calibrators: Names in `CALIBRATORS`; by default all, or those of the confidence where test has no more.
         by: A column of test to group by.
         metrics: Names in `METRICS`.
         shift: The column of corruption types.
@@ -101,8 +101,9 @@ def compare_calibrators(
         InvalidInputError: Test holds rows of validation, has other classes or no label, or validation lacks labels.
         UnknownNameError: There is no such calibrator, metric or column.
     """
-    check_validation(validation)
+    check_validation(validation, of_confidence=True)
     check_instance("test", test, Predictions)
+    check_same_kind("validation", validation, "test", test)
     labelled = test.labels != UNKNOWN
     if not labelled.any():
         raise no_labels(test)
@@ -114,10 +115,12 @@ def compare_calibrators(
     fits = LeaveOneShiftOut(validation, shift=shift, reference=reference)
     if not allow_same_rows:
         fits.check_disjoint(test)
-    names = list(CALIBRATORS) if calibrators is None else calibrators
+    names = calibrators
+    if names is None:
+        names = [name for name, cls in CALIBRATORS.items() if cls.of_confidence or not test.top_label]
     for name in names:
         calibrator_class(name)
-    wanted = check_metrics(metrics, test.n_classes)
+    wanted = check_metrics(metrics, test.n_classes, top_label=test.top_label)
     columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
     for column in columns:
         test.column(column)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import check_instance
+from calibrant._checks import check_instance, check_same_kind
 from calibrant.calibrators.checks import check_feature_count, check_has_features, check_same_classes
 from calibrant.errors import InvalidInputError, NotConvergedError
 from calibrant.predictions import Predictions
@@ -136,6 +136,7 @@ def check_target(needed_by: str, validation: Predictions, target: Predictions | 
     if target is None:
         raise InvalidInputError(f"target (--target) must be predictions of the target: {needed_by} needs them")
     check_instance("target", target, Predictions)
+    check_same_kind("validation", validation, "target", target)
     names = validation.class_names, target.class_names
     check_same_classes("validation", validation.n_classes, target.n_classes, *names)
     if min(len(validation), len(target)) < MIN_DISCRIMINATOR_ROWS:

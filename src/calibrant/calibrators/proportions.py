@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, nnls
 from scipy.special import chdtrc, ndtri
 
-from calibrant._checks import check_instance, check_level, check_same_class_names
+from calibrant._checks import check_all_classes, check_instance, check_level, check_same_class_names
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.calibrators.base import check_validation
@@ -268,6 +268,7 @@ def estimate_proportions(
 def _check_rows(validation: Predictions, target: Predictions) -> None:
     check_validation(validation, purpose="estimate class proportions")
     check_instance("target", target, Predictions)
+    check_all_classes("target", target, "estimate class proportions")
     k = validation.n_classes
     if target.n_classes != k:
         raise InvalidInputError(f"target must have the {k} classes of validation, got {target.n_classes}")

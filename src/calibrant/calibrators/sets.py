@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from calibrant._arrays import blocks
 from calibrant._checks import (
+    check_all_classes,
     check_column_names,
     check_instance,
     check_integer,
@@ -227,6 +228,7 @@ class SetTemperature(Calibrator):
             InvalidInputError: There are fewer rows.
         """
         check_instance("target", target, Predictions)
+        check_all_classes("target", target, "adapt a temperature")
         if len(target) < MIN_SET_ROWS:
             raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, a set, got {len(target)}")
         return float(self._temperatures(target, np.zeros(len(target), dtype=np.int64))[0])
@@ -476,6 +478,7 @@ def _reference_gaussians(
     """Of the features of reference, of the clean rows of validation, or of all rows; empty without features."""
     if reference is not None:
         check_instance("reference", reference, Predictions)
+        check_all_classes("reference", reference, "measure distances by class")
         known = check_has_features(SetTemperature.name, reference.features, "reference")
         own = check_has_features(SetTemperature.name, validation.features, "validation")
         check_feature_count(SetTemperature.name, known.shape[1], own.shape[1])

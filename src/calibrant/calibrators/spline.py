@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.binning import FloatVector, cumulative
 from calibrant.calibrators.checks import check_in_range, check_increasing, check_n_knots, check_shape
 from calibrant.calibrators.likelihood import natural_scale
-from calibrant.calibrators.modules import ConfidenceModule
+from calibrant.calibrators.modules import ConfidenceModule, ProbabilityModule
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
 
@@ -27,12 +27,13 @@ class SplineCalibration(Calibrator):
 
     Let h(t) be the share of rows that are correct and among the share t of least confidence. The KS error is the
     distance of h from the same sum of confidences. The slope of the least-squares natural cubic spline of h is the
-    accuracy.
+    accuracy. Of rows with the confidence alone, the function of it is the result, without limits.
     """
 
     name: ClassVar[str] = "spline"
     keeps_argmax: ClassVar[bool] = True
     default_candidate: ClassVar[bool] = True
+    of_confidence: ClassVar[bool] = True
 
     knots: Tensor  # (m,) confidences
     values: Tensor  # (m,) what they become
@@ -53,9 +54,11 @@ class SplineCalibration(Calibrator):
         Args:
             n_knots: Number of evenly spaced knots; 6 in the paper.
         """
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         check_n_knots(n_knots)
         confidence, predicted = validation.logits.double().softmax(1).max(1)
+        if validation.top_label:
+            confidence, predicted = validation.logits.double().softmax(1)[:, 1], torch.ones_like(predicted)
         order = confidence.argsort(stable=True)
         correct = (predicted == validation.labels)[order].double().numpy()
         knots, values = fit_spline(confidence[order].numpy(), correct, n_knots)
@@ -67,7 +70,11 @@ class SplineCalibration(Calibrator):
         )
 
     def row_module(self) -> nn.Module:
-        return ConfidenceModule(self.knots, self.values, self.scale)
+        if not self.top_label:
+            return ConfidenceModule(self.knots, self.values, self.scale)
+        knots = torch.stack([1 - self.knots.flip(0), self.knots])
+        values = torch.stack([1 - self.values.flip(0), self.values])
+        return ProbabilityModule(knots, values, linear=True)
 
 
 def fit_spline(confidence: FloatVector, correct: FloatVector, n_knots: int) -> tuple[FloatVector, FloatVector]:

@@ -36,10 +36,11 @@ class Identity(Calibrator):
     likelihood_fitted: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
     default_candidate: ClassVar[bool] = True
+    of_confidence: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         return cls.from_parameters(validation)
 
     def row_module(self) -> nn.Module:

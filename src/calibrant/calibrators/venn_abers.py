@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._checks import check_instance
+from calibrant._checks import check_instance, check_same_kind
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.checks import (
@@ -40,6 +40,7 @@ class VennAbers(Calibrator):
     name: ClassVar[str] = "venn_abers"
     keeps_argmax: ClassVar[bool] = False
     two_classes_only: ClassVar[bool] = True
+    of_confidence: ClassVar[bool] = True
 
     lower_knots: Tensor  # log-odds from which on p₀ has its next value
     lower: Tensor  # p₀ between them
@@ -58,7 +59,7 @@ class VennAbers(Calibrator):
     @classmethod
     def fit(cls, validation: Predictions) -> Self:
         """Compute p₀ and p₁ of every possible row in O(n log n)."""
-        check_validation(validation)
+        check_validation(validation, of_confidence=cls.of_confidence)
         check_two_classes(cls.name, validation.n_classes)
         odds = log_odds(validation.logits.double()).numpy()
         knots, group = np.unique(odds, return_inverse=True)
@@ -87,6 +88,7 @@ class VennAbers(Calibrator):
             InvalidInputError: The predictions have other classes.
         """
         check_instance("predictions", predictions, Predictions)
+        check_same_kind(f"what {self.name} was fitted on", self, "predictions", predictions)
         names = self.class_names, predictions.class_names
         check_same_classes(self.name, self.n_classes, predictions.n_classes, *names)
         lower, upper = self.row_module().bounds(predictions.logits)

@@ -61,7 +61,8 @@ def fit(
     Calibrators: identity, temperature, temperature_grid, ensemble_temperature, platt, beta and venn_abers (two
     classes), spline, conditional_temperature, isotonic_multiclass, svs, vector, sms, matrix, dirichlet, histogram, bbq,
     isotonic; for shifted data perturbed_temperature, domain_temperature, set_temperature, transcal, label_shift,
-    density_aware.
+    density_aware. Those of the confidence, for files without other probabilities: identity, platt, beta, spline,
+    histogram, bbq, venn_abers, isotonic.
 
     Parameters
     ----------
@@ -109,6 +110,9 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
 
     fitted = calibrator.fitted
     nll = "weighted NLL" if fitted.weighted else "NLL"
+    kind = f"{calibrator.n_classes} classes"
+    if calibrator.top_label:
+        kind, nll = "the confidence of the predicted class", f"{nll} of correctness"
     rows = [(f"{nll} before", metric_text(fitted.nll_before)), (f"{nll} after", metric_text(fitted.nll_after))]
     rows += list(calibrator.shown_parameters.items())
     rows += [("types of shift", str(len(fitted.shifts)))] if fitted.shifts else []
@@ -119,7 +123,7 @@ def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
     if isinstance(calibrator, LabelShift) and calibrator.warning:
         notes.append(f"Warning: {calibrator.warning}.")
     return Table(
-        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {calibrator.n_classes} classes: {output}",
+        f"{calibrator.name}, fitted to {fitted.n_rows:,} rows of {kind}: {output}",
         [Column("", numeric=False), Column("value")],
         [[Cell(name), Cell(value)] for name, value in rows],
         notes,

@@ -83,6 +83,12 @@ class ColumnFlags:
         The column of the probability of class 1, of two classes.
     positive_logits
         The column of the log-odds of class 1: the one logit of a binary model.
+    confidence
+        The column of the confidence of the predicted class, where there are no other probabilities.
+    correct
+        With it: the column of whether the prediction is correct, true or false, 1 or 0.
+    prediction
+        With it: the column of the predicted class; it is correct where it is the label.
     class_names
         The names of the classes, in the order of the columns or lists.
     nan_is_unknown
@@ -99,6 +105,9 @@ class ColumnFlags:
     log_probs: Words = ()
     positive_probs: str | None = None
     positive_logits: str | None = None
+    confidence: str | None = None
+    correct: str | None = None
+    prediction: str | None = None
     class_names: Words = ()
     nan_is_unknown: Switch = False
     text: Words = ()

@@ -8,9 +8,10 @@ from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.history import calibrators_of
 from calibrant.decisions.certifying import distinct_scores, value_above
-from calibrant.decisions.scores import predicted_class, score_values
+from calibrant.decisions.scores import score_values
 from calibrant.decisions.threshold import AcceptedRows, Threshold, group_rows
 from calibrant.errors import InvalidInputError
+from calibrant.metrics.sample_scores import predicted_class
 from calibrant.predictions import Predictions
 
 

@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._checks import check_integer, check_number, check_positive
+from calibrant._checks import check_all_classes, check_integer, check_number, check_positive
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.calibrators.base import check_validation
 from calibrant.calibrators.history import calibrators_of
 from calibrant.calibrators.leakage import RowSketch
-from calibrant.decisions.scores import predicted_class, score_values
+from calibrant.decisions.scores import score_values
 from calibrant.decisions.threshold import AcceptedRows, Threshold, group_rows
 from calibrant.errors import InvalidInputError
+from calibrant.metrics.sample_scores import predicted_class
 from calibrant.metrics.selection import MAX_ERROR, SELECTORS, Int64Array, cheapest, least_rows, rows_needed
 from calibrant.predictions import Predictions
 
@@ -69,7 +70,9 @@ def certify(
     >>> f"{accepted.n_accepted} of {accepted.n_rows} rows, those above {accepted.value:.2f}"
     '80 of 100 rows, those above 0.60'
     """
-    check_validation(validation, "validation", "certify a threshold")
+    check_validation(validation, "validation", "certify a threshold", of_confidence=True)
+    if target_class is not None:
+        check_all_classes("validation", validation, "certify a threshold of one class")
     check_choice("method", method, SELECTORS)
     chance = 1 - check_number("confidence", confidence, minimum=0.5, maximum=1 - SMALLEST)
     pair = None if costs is None else _check_costs(costs)
@@ -107,6 +110,7 @@ def certify(
         n_classes=validation.n_classes,
         class_names=validation.class_names,
         rows=RowSketch.of(validation),
+        top_label=validation.top_label,
     )
 
 

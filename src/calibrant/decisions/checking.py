@@ -9,11 +9,11 @@ import torch
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_all_labelled, check_instance
 from calibrant._signatures import checked
-from calibrant.decisions.scores import predicted_class
 from calibrant.decisions.threshold import Threshold, group_rows
 from calibrant.errors import InvalidInputError
 from calibrant.estimates.shift_tests import ShiftTest, shift_tests
 from calibrant.metrics.exact import clopper_pearson
+from calibrant.metrics.sample_scores import predicted_class
 from calibrant.metrics.selection import cost_limits
 from calibrant.predictions import Predictions
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_class_names, check_integer, check_number
+from calibrant._checks import check_all_classes, check_class_names, check_integer, check_number
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.calibrators.apply import write_batches
@@ -225,6 +225,7 @@ class ConformalSets:
             InvalidInputError: As for a call.
             UnknownNameError: They have no column ``by``.
         """
+        check_all_classes("predictions", predictions, "have prediction sets")
         check_same_classes(
             type(self).__name__, self.n_classes, predictions.n_classes, self.class_names, predictions.class_names
         )

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import as_float32, blocks
-from calibrant._checks import check_values
+from calibrant._checks import check_all_classes, check_values
 from calibrant._names import check_choice
 from calibrant.calibrators.maps import entropy
-from calibrant.metrics.sample_scores import top_class
 from calibrant.predictions import Predictions
 
 
@@ -27,6 +26,10 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {  # of log-probabilities (n, k)
 
 def score_values(predictions: Predictions, score: str) -> Tensor:
     """(n,) float64: a score of the table, of logits as a file has them; or a column of finite numbers."""
+    if score in SCORES and predictions.top_label:
+        if score != "confidence":
+            check_all_classes("predictions", predictions, f"have the score {score}")
+        return predictions.logits.double().softmax(1)[:, 1]
     if score in SCORES:
         logits, found = predictions.logits, torch.empty(len(predictions), dtype=torch.float64)
         for rows in blocks(*logits.shape):
@@ -37,8 +40,3 @@ def score_values(predictions: Predictions, score: str) -> Tensor:
     values = predictions.numbers("score", score)
     check_values("score", "be finite", values, values.isfinite(), "at row")
     return values
-
-
-def predicted_class(predictions: Predictions) -> Tensor:
-    """(n,) the class of each row; of equal logits the first."""
-    return top_class(predictions.logits)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
 from calibrant._arrays import UNKNOWN, first_null
-from calibrant._checks import check_all_labelled, check_level
+from calibrant._checks import check_all_classes, check_all_labelled, check_level
 from calibrant._signatures import checked
 from calibrant.audits.gates import Gate
 from calibrant.decisions.prediction_sets import COLUMN, KEY
@@ -265,6 +265,7 @@ def score_sets(
 
 def batch_scores(batch: Predictions, by: str | None, column: str, level: float) -> SetScores:
     """The scores of at least one row, and of its groups."""
+    check_all_classes("predictions", batch, "score prediction sets")
     check_all_labelled(batch.labels == UNKNOWN)
     labels, sizes, held = batch.labels.numpy(), *check_sets(batch, column)
     promise = Promise.of(batch.metadata) if column == COLUMN else None

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_class_names, check_integer, check_level, repeated_name
+from calibrant._checks import check_class_names, check_integer, check_level, check_same_kind, repeated_name
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.calibrators.apply import write_batches
@@ -17,9 +17,10 @@ from calibrant.calibrators.checks import check_same_classes
 from calibrant.calibrators.history import calibrators_of, check_same_calibrators
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.store import decode_fields, encode, read_record, write_record
-from calibrant.decisions.scores import predicted_class, score_values
+from calibrant.decisions.scores import score_values
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.metrics.exact import clopper_pearson
+from calibrant.metrics.sample_scores import predicted_class
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
@@ -89,6 +90,7 @@ class Threshold:
         n_classes: Number of classes.
         class_names: Their names, if validation had them.
         rows: Hashes of the validation rows.
+        top_label: Whether validation had only the confidence of the predicted class.
     """
 
     groups: dict[str, AcceptedRows]
@@ -104,6 +106,7 @@ class Threshold:
     n_classes: int
     class_names: tuple[str, ...] | None
     rows: RowSketch
+    top_label: bool = False
 
     @checked
     def __call__(self, predictions: Predictions, *, allow_same_rows: bool = False) -> Predictions:
@@ -133,6 +136,7 @@ class Threshold:
     def accepts(self, predictions: Predictions) -> Tensor:
         """(n,) which rows are accepted. Raises: as `__call__`, for other classes, calibration or columns."""
         names, got = self.class_names, predictions.class_names
+        check_same_kind("validation of the threshold", self, "predictions", predictions)
         check_same_classes("the threshold", self.n_classes, predictions.n_classes, names, got)
         check_same_calibrators(self.calibrators, calibrators_of(predictions))
         numbers, groups = group_rows(predictions, self.by)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, check_distinct, id_text
-from calibrant._checks import check_same_class_names, first_true
+from calibrant._checks import check_all_classes, check_same_class_names, first_true
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS
 from calibrant._paths import first_line
@@ -160,6 +160,8 @@ def open_members(
     opened = [_open(source, match_names) for source in sources]
     texts = [", ".join(source.files) if isinstance(source, Scan) else "" for source in opened]
     names = [text or f"members[{number}]" for number, text in enumerate(texts)]
+    for name, source in zip(names, opened, strict=True):
+        check_all_classes(name, source, "be averaged")
     check_n_classes(names, [source.n_classes for source in opened])
     known = next(((name, each.class_names) for name, each in zip(names, opened, strict=True) if each.class_names), None)
     members = []

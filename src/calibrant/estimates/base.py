@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import check_class_names, check_integer, check_level
+from calibrant._checks import check_all_classes, check_class_names, check_integer, check_level
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.audits.gates import Gate
@@ -254,6 +254,7 @@ class Estimator(ABC):
             InvalidInputError: There are fewer rows, they have other classes or features, or are those of the reference.
         """
         check_level(level)
+        check_all_classes("target", target, "estimate accuracy")
         if len(target) < MIN_SET_ROWS:
             raise InvalidInputError(f"target must have at least {MIN_SET_ROWS} rows, got {len(target)}")
         check_same_classes("reference", self.n_classes, target.n_classes, self.class_names, target.class_names)

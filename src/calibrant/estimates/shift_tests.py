@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from calibrant._arrays import as_float32, blocks
-from calibrant._checks import check_same_class_names
+from calibrant._checks import check_all_classes, check_same_class_names
 from calibrant._signatures import checked
 from calibrant.calibrators.maps import row_statistics
 from calibrant.errors import InvalidInputError
@@ -97,6 +97,7 @@ def _check_comparable(target: Predictions, reference: Predictions) -> None:
     for argument, rows in (("target", target), ("reference", reference)):
         if len(rows) == 0:
             raise InvalidInputError(f"{argument} must have at least one row")
+        check_all_classes(argument, rows, "test for a shift")
     if target.n_classes != reference.n_classes:
         raise InvalidInputError(
             f"target must have the {reference.n_classes} classes of reference, got {target.n_classes}"

@@ -26,6 +26,7 @@ from calibrant._checks import (
     check_level,
     check_n_bins,
     check_same_class_names,
+    check_same_kind,
 )
 from calibrant._names import check_choice
 from calibrant._signatures import checked
@@ -33,7 +34,7 @@ from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.checks import check_nonzero_weights, check_same_rows, check_same_soft_labels
 from calibrant.metrics.exact import holm
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
-from calibrant.metrics.sample_scores import sample_scores
+from calibrant.metrics.sample_scores import score_rows
 from calibrant.metrics.scorecard import Scorecard, row_weights
 from calibrant.metrics.scoring import no_labels
 from calibrant.metrics.soft_labels import expand_soft_labels
@@ -118,21 +119,24 @@ def compare(
     >>> round(row.difference, 4)
     -0.13
     """
+    check_same_kind("a", a, "b", b)
     check_same_class_names("a", a.class_names, "b", b.class_names)
     if a.has_soft_labels and b.has_soft_labels:
         check_same_soft_labels(a.soft_labels(), b.soft_labels())
     a, weights, cluster = expand_soft_labels(a, weights, cluster)
     b, *_ = expand_soft_labels(b, None, None)
-    check_same_rows(a.labels, b.labels, a.n_classes, b.n_classes)
+    known = a.labels != UNKNOWN
+    of_a, of_b = (each.labels.clamp(max=0) if each.top_label else each.labels for each in (a, b))  # 1: correct
+    check_same_rows(of_a, of_b, a.n_classes, b.n_classes)
     check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
-    known = a.labels != UNKNOWN
     if not known.any():
         raise no_labels(a)
     a, b = (a, b) if known.all() else (a[known], b[known])
     comparable = [name for name in METRICS if METRICS[name].comparable]
-    names = check_metrics(comparable if metrics is None else metrics, a.n_classes)
+    default = [name for name in comparable if not (a.top_label and METRICS[name].all_classes)]
+    names = check_metrics(default if metrics is None else metrics, a.n_classes, top_label=a.top_label)
     for name in names:
         check_choice("metric that can be compared", name, comparable)
     if weights is not None:
@@ -155,7 +159,7 @@ def compare(
 
 
 def _score_rows(predictions: Predictions, weights: str | None) -> ScoredPredictions:
-    scores, _ = sample_scores(predictions.logits, predictions.labels)
+    scores, _ = score_rows(predictions)
     ones = torch.ones(len(predictions), dtype=torch.float64)
     return ScoredPredictions(predictions, scores, ones if weights is None else row_weights(predictions, weights))
 

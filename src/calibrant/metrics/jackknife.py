@@ -14,7 +14,7 @@ from calibrant.errors import InvalidInputError
 from calibrant.metrics.bin_sums import Float64Array
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.murphy import TERMS, BrierDecomposition
-from calibrant.metrics.sample_scores import sample_scores
+from calibrant.metrics.sample_scores import score_rows
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard
 from calibrant.metrics.scoring import merge
 from calibrant.metrics.table import METRICS
@@ -64,7 +64,7 @@ def jackknife(predictions: Predictions, card: Scorecard, groups: NDArray[np.int6
     if n_groups == 1:
         return {}
     remaining = n - np.bincount(groups)
-    scores, _ = sample_scores(predictions.logits, predictions.labels)
+    scores, _ = score_rows(predictions)
     rows = ScoredPredictions(predictions, scores, torch.ones(n, dtype=torch.float64))
     found = {}
     for name, value in card.values().items():

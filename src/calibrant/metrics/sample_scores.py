@@ -1,6 +1,6 @@
 """From logits and labels to what every metric needs, in one pass: scores of each row, and the bins of every class."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from calibrant._checks import check_memory, check_probabilities
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
 from calibrant.metrics.checks import check_labelled
+from calibrant.predictions import Predictions
 
 SOFTMAX_BLOCK = 2**17  # numbers at a time: they stay in the cache, where a whole matrix of temporaries would not
 LANES = 32  # rows come in multiples of the vector width: the last bit of a row does not depend on its position
@@ -100,6 +101,32 @@ def _score_block(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tens
     incorrect = confidence**2 + 1 - 2 * label_logit.exp() / total
     torch.add(squares, torch.where(out["correct"], complement**2, incorrect), out=out["brier"])
     return share
+
+
+def score_rows(
+    predictions: Predictions, *, n_bins: int | None = None, weights: Tensor | None = None
+) -> tuple[SampleScores, BinSums | None]:
+    """The scores of labelled predictions; of those with ``top_label``, confidence and correctness are of class 1."""
+    scores, classes = sample_scores(predictions.logits, predictions.labels, n_bins=n_bins, weights=weights)
+    if not predictions.top_label:
+        return scores, classes
+    confidence, complement, correct = positive_class(scores, predictions.labels == 1)
+    return replace(scores, confidence=confidence, complement=complement, correct=correct), None
+
+
+def positive_class(rows: SampleScores, is_positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of two classes: the probability of class 1, of class 0, and whether the label is 1."""
+    predicted = rows.correct == is_positive
+    return (
+        torch.where(predicted, rows.confidence, rows.complement),
+        torch.where(predicted, rows.complement, rows.confidence),
+        is_positive,
+    )
+
+
+def predicted_class(predictions: Predictions) -> Tensor:
+    """(n,) the class of each row; of equal logits the first. With ``top_label`` it is 1."""
+    return torch.ones_like(predictions.labels) if predictions.top_label else top_class(predictions.logits)
 
 
 def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, sum_of
@@ -31,8 +30,8 @@ from calibrant.metrics.histogram import TIE_BITS, fine_histogram
 from calibrant.metrics.means import MEAN_COLUMNS, Means, means
 from calibrant.metrics.murphy import BrierDecomposition, murphy_decomposition
 from calibrant.metrics.ranking import RiskCoverageCurve, risk_coverage
-from calibrant.metrics.sample_scores import SampleScores, sample_scores, softmax_rounding, top_class
-from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, need_labels
+from calibrant.metrics.sample_scores import SampleScores, positive_class, score_rows, softmax_rounding, top_class
+from calibrant.metrics.table import METRICS, Metric, check_metrics, is_binary, need_labels, needs_all_classes
 from calibrant.predictions import LABEL_ROW, LABEL_WEIGHT, Predictions
 
 NO_ROWS = "predictions must have at least one row that counts"
@@ -65,6 +64,7 @@ class Scorecard:
         multilabel: Whether a row may have several classes.
         clusters: Sums by groups of clusters, where rows of one cluster are not independent.
         n_unlabelled: The number of further rows, without a label, that `score` left out.
+        top_label: Whether only the confidence of the predicted class is known.
     """
 
     names: tuple[str, ...]
@@ -75,6 +75,7 @@ class Scorecard:
     multilabel: bool = False
     clusters: ClusterSums | None = None
     n_unlabelled: int = 0
+    top_label: bool = False
 
     @classmethod
     def of(
@@ -99,7 +100,7 @@ class Scorecard:
             cluster: A column; rows that share its value are not independent.
             max_histogram_bins: A limit of the size of the fine histogram; none by default.
             max_cluster_groups: A limit of the number of groups of clusters.
-            scored: What `sample_scores` returns for these rows, if it is known and no row has weight 0.
+            scored: What `score_rows` returns for these rows, if it is known and no row has weight 0.
 
         Returns:
             The scorecard.
@@ -109,7 +110,7 @@ class Scorecard:
             UnknownNameError: A metric or a column does not exist.
         """
         check_instance("predictions", predictions, Predictions)
-        names = check_metrics(metrics, predictions.n_classes)
+        names = check_metrics(metrics, predictions.n_classes, top_label=predictions.top_label)
         check_n_bins(n_bins)
         check_integer("max_cluster_groups", max_cluster_groups, 2)
         if max_histogram_bins is not None:
@@ -130,13 +131,13 @@ class Scorecard:
         if cluster is not None:
             parts |= {"means", "bins"} if labelled else {"means"}  # every design effect needs them
         class_bins = n_bins if "classes" in parts else None
-        rows, classes = scored or sample_scores(predictions.logits, predictions.labels, n_bins=class_bins, weights=w)
+        rows, classes = scored or score_rows(predictions, n_bins=class_bins, weights=w)
         sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
         if classes is not None:
             sums["classes"] = classes
         top = rows.confidence, rows.complement, rows.correct
         sums |= _confidence_sums(*top, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins)
-        positive = _positive_class(rows, predictions.labels == 1) if is_binary(names) else None
+        positive = positive_class(rows, predictions.labels == 1) if is_binary(names) else None
         if positive is not None:
             more = _confidence_sums(
                 *positive, weights=w, n_bins=n_bins, parts=parts, max_histogram_bins=max_histogram_bins
@@ -150,11 +151,12 @@ class Scorecard:
         n_rows = len(predictions)
         if weights == LABEL_WEIGHT and LABEL_ROW in predictions.columns.column_names:
             n_rows = len(predictions.column(LABEL_ROW).unique())
-        return cls(names, n_rows, predictions.n_classes, n_bins, sums, clusters=clusters)
+        more = {"clusters": clusters, "top_label": predictions.top_label}
+        return cls(names, n_rows, predictions.n_classes, n_bins, sums, **more)
 
     def __add__(self, other: Self) -> Self:
         check_instance("what is added to a scorecard", other, Scorecard)
-        for name in ("n_classes", "n_bins", "names", "multilabel"):
+        for name in ("n_classes", "n_bins", "names", "multilabel", "top_label"):
             if getattr(self, name) != getattr(other, name):
                 got = f"{getattr(self, name)} and {getattr(other, name)}"
                 raise InvalidInputError(f"scorecards must have the same {name} to be added, got {got}")
@@ -342,6 +344,8 @@ class Scorecard:
 
     def _metric(self, name: str) -> Metric:
         check_choice("metric", name, METRICS)
+        if METRICS[name].all_classes and self.top_label:
+            raise InvalidInputError(needs_all_classes(name))
         if METRICS[name].binary and self.n_classes != 2:
             raise InvalidInputError(f"{name} is for two classes, these predictions have {self.n_classes}")
         if name not in self.names:
@@ -382,7 +386,8 @@ class Scorecard:
     def __repr__(self) -> str:
         first = [f"{name} –" if value is None else f"{name} {value:.4g}" for name, value in self.values().items()][:3]
         left_out = f" and {self.n_unlabelled:,} without label" if self.n_unlabelled else ""
-        return f"Scorecard({self.n_rows:,} rows{left_out}, {self.n_classes} classes, {', '.join(first)})"
+        kind = "confidence of the predicted class" if self.top_label else f"{self.n_classes} classes"
+        return f"Scorecard({self.n_rows:,} rows{left_out}, {kind}, {', '.join(first)})"
 
 
 def _n_effective(bins: BinSums) -> float:
@@ -412,16 +417,6 @@ def _confidence_sums(
             confidence, complement, correct, weights, tie_bits=tie_bits, limit=max_histogram_bins
         )
     return sums
-
-
-def _positive_class(rows: SampleScores, is_positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of two classes: the probability of class 1, of class 0, and whether the label is 1."""
-    predicted = rows.correct == is_positive
-    return (
-        torch.where(predicted, rows.confidence, rows.complement),
-        torch.where(predicted, rows.complement, rows.confidence),
-        is_positive,
-    )
 
 
 def row_weights(predictions: Predictions, name: str) -> Tensor:

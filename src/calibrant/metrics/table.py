@@ -62,6 +62,7 @@ class Metric(Quantity):
         floor: The noise floor, from a scorecard and a seed; None where it is not a calibration error.
         bound: The error bound, from a fine histogram and n_bins; None where the value of a stream is exact.
         binary: Whether it measures the probability of class 1.
+        all_classes: Whether it needs the probabilities of all classes, not of the predicted one alone.
         gaps: The binned residuals of a model's rows, from these and n_bins.
         influence: The influence of each row on the value.
         noise: The expected part of the value that is noise; 0 by default.
@@ -76,6 +77,7 @@ class Metric(Quantity):
     floor: Callable[["Scorecard", int], float] | None = None
     bound: Callable[[FineHistogram, int], float] | None = None
     binary: bool = False
+    all_classes: bool = False
     gaps: Callable[[ScoredPredictions, int], BinnedResiduals] | None = None
     influence: Callable[[ScoredPredictions, "Scorecard"], Tensor] | None = None
     noise: Callable[["Scorecard"], float] | None = None
@@ -103,6 +105,7 @@ def _mean(
         influence=lambda model, card: influence.mean_influence(model, column, card[key], errors=errors),
         on_errors=errors,
         needs_labels=needs_labels,
+        all_classes=column not in ("correct", "confidence"),
     )
 
 
@@ -190,6 +193,7 @@ def _of_positive_class(metric: Metric) -> Metric:
         interval=lambda card, level, seed: interval(card.positive_class, level, seed),
         floor=lambda card, seed: floor(card.positive_class, seed),
         binary=True,
+        all_classes=True,
         gaps=None,
     )
 
@@ -252,6 +256,7 @@ _METRICS = (
         "CECE",
         "classwise ECE",
         parts=("classes",),
+        all_classes=True,
         value=lambda card: float(classwise.cece(card.class_bins)),
         interval=lambda card, level, seed: classwise.classwise_interval(
             card.class_bins, level, seed, multilabel=card.multilabel
@@ -289,20 +294,33 @@ def metric_names(metrics: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(check_choice("metric", name, METRICS) for name in names)
 
 
-def check_metrics(metrics: Iterable[str] | None, n_classes: int) -> tuple[str, ...]:
-    """Names of metrics in the order of the table; by default all that apply to so many classes."""
+def check_metrics(metrics: Iterable[str] | None, n_classes: int, *, top_label: bool = False) -> tuple[str, ...]:
+    """Names of metrics in the order of the table; by default all that apply to so many classes, or to the confidence.
+
+    Raises: InvalidInputError where one does not apply.
+    """
     wanted = set(METRICS if metrics is None else metric_names(metrics))
     for name in sorted(wanted):
+        if METRICS[name].all_classes and top_label and metrics is not None:
+            raise InvalidInputError(needs_all_classes(name))
         if METRICS[name].binary and n_classes != 2 and metrics is not None:
             raise InvalidInputError(f"{name} is for two classes, the predictions have {n_classes}")
     if not wanted:
         raise InvalidInputError("metrics must name at least one metric")
+    if top_label:
+        return tuple(name for name in METRICS if name in wanted and not METRICS[name].all_classes)
     return tuple(name for name in METRICS if name in wanted and (n_classes == 2 or not METRICS[name].binary))
 
 
 def need_labels(names: Iterable[str]) -> bool:
     """Whether one of the metrics cannot be computed without labels."""
     return any(METRICS[name].needs_labels for name in names)
+
+
+def needs_all_classes(name: str) -> str:
+    """Why a metric is refused for predictions of which only the confidence is known."""
+    needs = "needs the probabilities of all classes, these predictions have only the confidence of the predicted class"
+    return f"{name} {needs}: choose from {', '.join(name for name in METRICS if not METRICS[name].all_classes)}"
 
 
 def is_binary(names: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import check_integer, check_number, check_same_class_names
+from calibrant._checks import check_all_classes, check_integer, check_number, check_same_class_names
 from calibrant._files import check_output, hold_lock
 from calibrant._names import check_choice
 from calibrant._parquet import find_files
@@ -101,6 +101,7 @@ def monitor(
     if not isinstance(reference, Predictions):
         reference = (reference if isinstance(reference, Scan) else Predictions.scan(reference)).read()
     known = reference
+    check_all_classes("reference", known, "monitor them")
     fitted = calibrator if calibrator is None or isinstance(calibrator, Calibrator) else load_calibrator(calibrator)
     if fitted is not None and not fitted.row_by_row:
         raise InvalidInputError(f"calibrator must calibrate row by row, got {fitted.name}")
@@ -171,6 +172,7 @@ def _read(
     if scan is None:
         ids = [] if found.settings["id"] is None else [found.settings["id"]]
         (scan,) = open_scans([list(new.values())], ids=ids, match_names=match_names)
+    check_all_classes(scan.files[0], scan, "monitor them")
     sources = {source.url: source for source in scan.sources}
     names = found.reference.class_names
     scan = scan.match_names(names) if match_names else scan

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.lib.recfunctions import repack_fields
 
 from calibrant._arrays import UNKNOWN, check_distinct, id_text
-from calibrant._checks import check_same_class_names
+from calibrant._checks import check_all_classes, check_same_class_names
 from calibrant._parquet import absolute_url
 from calibrant._paths import filesystem_of
 from calibrant._signatures import checked
@@ -161,6 +161,7 @@ class Monitor:
 
     def add_predictions(self, predictions: Predictions) -> None:
         """Count predictions in memory, unless they were counted before."""
+        check_all_classes("source", predictions, "monitor them")
         check_same_class_names("the reference", self.reference.class_names, "source", predictions.class_names)
         if predictions.fingerprint not in self.files:
             self.add_file("predictions", predictions.fingerprint, [predictions])

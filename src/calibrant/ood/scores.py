@@ -9,7 +9,7 @@ from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
 from calibrant._arrays import as_float32, blocks
-from calibrant._checks import check_all_labelled, check_integer, check_same_class_names
+from calibrant._checks import check_all_classes, check_all_labelled, check_integer, check_same_class_names
 from calibrant._names import check_choice
 from calibrant.calibrators.checks import check_feature_count, check_has_features
 from calibrant.calibrators.conditional import score_values
@@ -217,6 +217,8 @@ def check_comparable(argument: str, predictions: Predictions, first: str, other:
 
 
 def check_not_empty(argument: str, predictions: Predictions) -> None:
+    """At least one row, of all classes."""
+    check_all_classes(argument, predictions, "be scored for out-of-distribution rows")
     if len(predictions) == 0:
         raise InvalidInputError(f"{argument} must have at least one row")
 

@@ -20,7 +20,11 @@ WORDS = {
     "probs": "probabilities",
     "positive_probs": "probabilities of class 1",
     "positive_logits": "log-odds of class 1",
+    "confidence": "confidence of the predicted class",
 }
+KINDS = (*PREDICTION_COLUMNS, "confidence")
+OF_ONE_COLUMN = (*POSITIVE_COLUMNS, "confidence")  # of numbers
+
 LABELS = ("label", "labels", "target", "y", "y_true")
 # Names, in any case, of one column: lists, or of class 1 numbers.
 SINGLE = {
@@ -30,6 +34,10 @@ SINGLE = {
     "positive_probs": ("positive_probs", "positive_prob"),
     "positive_logits": ("positive_logits", "positive_logit"),
 }
+# Names, in any case, where no column is one of probabilities: of the confidence, and of what says whether it is right.
+CONFIDENCE = ("confidence", "conf")
+CORRECT = ("correct", "is_correct")
+PREDICTION = ("prediction", "predicted", "pred", "y_pred")
 # Beginnings of the names of one column for each class.
 STEMS = {
     "logits": ("logit", "logits"),
@@ -50,6 +58,9 @@ class ColumnOptions(TypedDict, total=False):
     log_probs: str | Sequence[str] | None
     positive_probs: str | None
     positive_logits: str | None
+    confidence: str | None
+    correct: str | None
+    prediction: str | None
     class_names: Sequence[str] | None
     nan_is_unknown: bool
     text: str | Sequence[str] | None
@@ -66,6 +77,9 @@ class Request:
     log_probs: tuple[str, ...] = ()
     positive_probs: tuple[str, ...] = ()
     positive_logits: tuple[str, ...] = ()
+    confidence: tuple[str, ...] = ()
+    correct: str | None = None
+    prediction: str | None = None
     class_names: tuple[str, ...] | None = None
     nan_is_unknown: bool = False
     text: tuple[str, ...] = ()
@@ -84,7 +98,7 @@ class Request:
     @property
     def predictions(self) -> tuple[str, tuple[str, ...]] | None:
         """The kind of the predictions and the patterns of their columns."""
-        given = [(kind, patterns) for kind in PREDICTION_COLUMNS if (patterns := getattr(self, kind))]
+        given = [(kind, patterns) for kind in KINDS if (patterns := getattr(self, kind))]
         if len(given) > 1:
             raise InvalidInputError(f"give one of {' and '.join(_flag(kind) for kind, _ in given)}")
         return given[0] if given else None
@@ -106,7 +120,7 @@ def _checked(name: str, value: Any) -> Any:
     if name == "class_names":
         names = tuple(in_order(name, "strings", value))
         return check_class_names(names, len(names))
-    if name == "label":
+    if name in ("label", "correct", "prediction"):
         check_instance(name, value, str)
         return value
     return check_column_names(name, value)
@@ -116,7 +130,7 @@ def _checked(name: str, value: Any) -> Any:
 class Layout:
     """What the columns of one table are."""
 
-    kind: str  # one of PREDICTION_COLUMNS
+    kind: str  # one of KINDS
     columns: tuple[str, ...]  # of the predictions: one for each class in order, or one of lists
     lists: bool
     class_names: tuple[str, ...] | None
@@ -125,15 +139,29 @@ class Layout:
     others: tuple[str, ...]  # columns that are kept
     left_out: tuple[str, ...]
     request: Request
+    prediction: str | None = None  # of a confidence, which the label is compared with; then the label is no truth
+
+    @property
+    def top_label(self) -> bool:
+        """Whether only the confidence of the predicted class is known."""
+        return self.kind == "confidence"
+
+    @property
+    def _label_text(self) -> str:
+        if self.label is None:
+            return "not whether it is correct" if self.top_label else "no labels"
+        if self.prediction is not None:
+            return f"correct where {self.prediction} is {self.label}"
+        return f"{'correct' if self.top_label else 'labels'} from {self.label}"
 
     def __str__(self) -> str:
         """The line that a user reads before anything is computed."""
         names = f" ({shown(self.class_names)})" if self.class_names else ""
-        if self.lists or self.kind in POSITIVE_COLUMNS:
+        if self.lists or self.kind in OF_ONE_COLUMN:
             text = f"{WORDS[self.kind]}{names} from {self.columns[0]}"
         else:
             text = f"{WORDS[self.kind]} of {len(self.columns)} classes{names} from {shown(self.columns)}"
-        text += "; no labels" if self.label is None else f"; labels from {self.label}"
+        text += f"; {self._label_text}"
         return text + (
             f"; left out: {shown([name or 'one without a name' for name in self.left_out])}" * bool(self.left_out)
         )
@@ -157,18 +185,22 @@ def find_layout(
         raise InvalidInputError(f"{source} has more than one column {twice!r}: rename one of them")
     if is_own:  # its columns are known, whatever others are called
         known: dict[str, Any] = {name: (name,) for name in PREDICTION_COLUMNS} | {"label": "label"}
-        said = {"label"} if request.label else set()
-        said |= set(PREDICTION_COLUMNS) if request.predictions else set()
+        if not any(name in schema.names for name in PREDICTION_COLUMNS):
+            known = {"confidence": ("confidence",), "correct": "correct"}
+        said = {"label", "correct"} if request.label or request.correct or request.prediction else set()
+        said |= set(KINDS) if request.predictions else set()
         request = replace(request, **{name: known[name] for name in schema.names if name in known.keys() - said})
+        if request.label is None and request.correct is None and request.prediction is None:
+            request = replace(request, label=NO_LABEL)
     kind, found = _find_predictions(source, schema, request)
     lists = is_list(schema, found[0][0])
-    names, numbered = (request.class_names, True) if lists or kind in POSITIVE_COLUMNS else (None, True)
-    if not lists and kind not in POSITIVE_COLUMNS:
+    names, numbered = (request.class_names, True) if lists or kind in OF_ONE_COLUMN else (None, True)
+    if not lists and kind not in OF_ONE_COLUMN:
         found, names, numbered = _in_class_order(source, kind, found, request.class_names)
     if kind in POSITIVE_COLUMNS:
         check_class_names(names, 2)
     columns = tuple(name for name, _ in found)
-    label = None if is_own and request.label is None else _find_label(source, schema.names, columns, request)
+    label, prediction = _find_outcome(source, schema.names, columns, request, kind)
     rest = [name for name in schema.names if name not in (*columns, label)]
     if request.text and not is_text:
         raise InvalidInputError(f"{source} has types of its own: --text is for .csv and .tsv files")
@@ -176,7 +208,7 @@ def find_layout(
         _check_column(source, "--text", name, schema.names)
     left_out = tuple(name for name in rest if (name in RESERVED and name != "features") or not name)
     kept = tuple(name for name in rest if name not in left_out)
-    return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request)
+    return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request, prediction)
 
 
 def is_list(schema: pa.Schema, name: str) -> bool:
@@ -200,6 +232,8 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
     candidates = _candidates(schema)
     if len(candidates) == 1:
         return candidates[0]
+    if not candidates and (found := _find_confidence(source, schema, request)):
+        return "confidence", found
     if not candidates:
         flat = [name for name in schema.names if any(name.lower() in SINGLE[kind] for kind in STEMS)]
         if flat:
@@ -207,8 +241,8 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
             raise InvalidInputError(f"{source} has no lists of numbers in its column {flat[0]}: {advice}")
         raise InvalidInputError(
             f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
-            "with those of all classes, or --positive-probs or --positive-logits with one; its columns are "
-            f"{shown(schema.names) or 'none'}"
+            "with those of all classes, or --positive-probs, --positive-logits or --confidence with one; its columns "
+            f"are {shown(schema.names) or 'none'}"
         )
     texts = [f"{WORDS[kind]} ({shown([name for name, _ in found])})" for kind, found in candidates]
     choices = [f"{_flag(kind)} {' '.join(_quoted(name) for name, _ in found)}" for kind, found in candidates]
@@ -264,7 +298,7 @@ def _check_column(source: str, flag: str, name: str, names: Sequence[str]) -> No
 
 def _check_shape(source: str, schema: pa.Schema, kind: str, found: Found) -> None:
     lists = [name for name, _ in found if is_list(schema, name)]
-    if kind in POSITIVE_COLUMNS:
+    if kind in OF_ONE_COLUMN:
         if len(found) > 1 or lists:
             got = shown([name for name, _ in found])
             raise InvalidInputError(f"{source}: {_flag(kind)} must name one column of numbers, got {got}")
@@ -306,6 +340,62 @@ def _in_class_order(
     by_class = {end: name for name, end in found}
     names = tuple(given or ends)
     return [(by_class[name], name) for name in names], names, True
+
+
+def _find_confidence(source: str, schema: pa.Schema, request: Request) -> Found:
+    """The column of the confidence of the predicted class, where no other column is of predictions."""
+    found = [name for name in schema.names if name.lower() in CONFIDENCE and not is_list(schema, name)]
+    if len(found) > 1:
+        choices = " or ".join(f"--confidence {_quoted(name)}" for name in found)
+        raise InvalidInputError(f"{source} has confidences in {' and '.join(found)}: type {choices}")
+    if request.class_names and found:
+        raise InvalidInputError(
+            f"{source} has only the confidence of the predicted class ({found[0]}), which has no class names: type "
+            f"--positive-probs {_quoted(found[0])} if it is P(class 1)"
+        )
+    return [(name, name) for name in found]
+
+
+def _find_outcome(
+    source: str, names: Sequence[str], taken: Sequence[str], request: Request, kind: str
+) -> tuple[str | None, str | None]:
+    """The column of the labels; of a confidence, that of its truths, or those of the label and of the prediction."""
+    if kind != "confidence":
+        for name in ("correct", "prediction"):
+            if getattr(request, name) is not None:
+                raise InvalidInputError(f"{source}: --{name} goes with --confidence, got {WORDS[kind]}")
+        return _find_label(source, names, taken, request), None
+    if request.correct is not None and (request.label or request.prediction) is not None:
+        raise InvalidInputError("give --correct, or --prediction and --label")
+    correct = _find_column(source, names, taken, "correct", request.correct, CORRECT)
+    if correct is not None and (request.label or request.prediction) is None:
+        return correct, None
+    label = _find_label(source, names, taken, request)
+    prediction = _find_column(source, names, taken, "prediction", request.prediction, PREDICTION)
+    if label is not None and prediction is None:
+        raise InvalidInputError(
+            f"{source} has the confidence {taken[0]} and labels from {label}, but not which class was predicted: type "
+            f"--prediction with its column, or --positive-probs {_quoted(taken[0])} if that is P(class 1)"
+        )
+    if label is None and request.label != NO_LABEL and request.prediction is not None:
+        raise InvalidInputError(f"{source}: --prediction needs labels to compare it with: type --label")
+    return label, prediction if label is not None else None
+
+
+def _find_column(
+    source: str, names: Sequence[str], taken: Sequence[str], option: str, given: str | None, known: Sequence[str]
+) -> str | None:
+    """The column that an option names, or the one of a known name."""
+    if given is not None:
+        _check_column(source, f"--{option}", given, names)
+        if given in taken:
+            raise InvalidInputError(f"{source}: --{option} must not name the confidence, got {given}")
+        return given
+    found = [name for name in names if name.lower() in known and name not in taken]
+    if len(found) > 1:
+        choices = " or ".join(f"--{option} {_quoted(name)}" for name in found)
+        raise InvalidInputError(f"{source} has {' and '.join(found)}: type {choices}")
+    return found[0] if found else None
 
 
 def _find_label(source: str, names: Sequence[str], taken: Sequence[str], request: Request) -> str | None:

@@ -13,14 +13,21 @@ def to_table(predictions: Predictions) -> pa.Table:
     """See `Predictions.to_frame`."""
     names = predictions.class_names
     n = len(predictions)
-    columns = {}
+    columns: dict[str, pa.Array] = {}
     labels = predictions.labels.numpy()
-    if not n or (labels != UNKNOWN).any():
+    known = not n or bool((labels != UNKNOWN).any())
+    if predictions.top_label and known:
+        columns["correct"] = pa.array(labels == 1, mask=labels == UNKNOWN)
+    elif known:
         numbers = pa.array(labels, pa.int32(), mask=labels == UNKNOWN)
         columns["label"] = numbers if names is None else pa.array(names, pa.string()).take(numbers)
     probs = predictions.logits.double().softmax(1).numpy()
-    for number, name in enumerate(names or map(str, range(predictions.n_classes))):
-        columns[f"prob_{name}"] = pa.array(np.ascontiguousarray(probs[:, number]))
+    prob_names = [f"prob_{name}" for name in names or range(predictions.n_classes)]
+    for number, name in enumerate(prob_names):
+        if not predictions.top_label:
+            columns[name] = pa.array(np.ascontiguousarray(probs[:, number]))
+        elif number == 1:
+            columns["confidence"] = pa.array(np.ascontiguousarray(probs[:, number]))
     if predictions.features is not None:
         columns["features"] = as_lists(predictions.features)
     for name in predictions.columns.column_names:

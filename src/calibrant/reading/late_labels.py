@@ -15,7 +15,7 @@ from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InvalidInputError, without_secrets
 from calibrant.predictions import Paths, Predictions, check_replaceable
-from calibrant.reading.columns import LABELS
+from calibrant.reading.columns import CORRECT, LABELS
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.opening import open_scans
 from calibrant.reading.tables import TableSource, Wanted, open_table
@@ -96,7 +96,11 @@ def save_labelled(
     check_output(output, "a Parquet file", [*scan.files, os.fspath(labels)])
     check_replaceable(output, LABELLED)
     n_classes = scan.n_classes or next((batch.n_classes for batch in scan), 2)
-    known = read_labels(open_table(os.fspath(labels)), name, label, n_classes, scan.class_names)
+    table = open_table(os.fspath(labels))
+    if scan.top_label:
+        known = read_labels(table, name, _correct_column(table, label), 2, None)
+    else:
+        known = read_labels(table, name, label, n_classes, scan.class_names)
     hashes = _row_ids(scan, name)
     record = {LABELLED: {"labels": without_secrets(os.fspath(labels)), "id": name}}
     counts = {"n_new": 0, "n_unlabelled": 0}
@@ -110,6 +114,18 @@ def save_labelled(
 
     n_rows = Predictions.save_all(output, labelled())
     return LabelCounts(n_rows, n_unknown_ids=int((~np.isin(known.hashes, hashes)).sum()), **counts)
+
+
+def _correct_column(table: TableSource, given: str | None) -> str:
+    """The column that says whether predictions are correct; a label would need what was predicted."""
+    names = [given] if given is not None else table.schema.names
+    found = [name for name in names if name.lower() in CORRECT]
+    if len(found) != 1:
+        raise InvalidInputError(
+            f"{table.name} must have a column correct of true and false, for the predictions hold only the confidence; "
+            f"its columns are {', '.join(table.schema.names)}"
+        )
+    return found[0]
 
 
 def read_labels(

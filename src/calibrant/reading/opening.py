@@ -31,7 +31,9 @@ def read(paths: Paths, *, say: Callable[[str], None] = silent, **options: Unpack
         say: Called with a line for each thing that a reader should know, such as what the columns are.
         options: ``probs``, ``logits`` or ``log_probs``: the columns of all classes, as names or a pattern such as
             ``"p_*"``, or one column of lists; or ``positive_probs`` or ``positive_logits``: one column
-            with the probability or the log-odds of class 1.
+            with the probability or the log-odds of class 1;
+            or ``confidence``: one column with the probability of the predicted class, with ``correct``, a column of
+            truths, or ``prediction``, a column of predicted classes, which are correct where they are the label.
             ``label``: the column of the labels, or of a .npy file the .npy file of its labels. ``class_names``: in the
             order of the columns, or of lists. ``nan_is_unknown``: whether a label NaN is not known; otherwise it is
             an error. ``text``: columns of a text file that are texts whatever they look like. ``columns``: a TOML file

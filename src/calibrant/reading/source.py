@@ -11,14 +11,22 @@ import torch
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
-from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
+from calibrant._checks import (
+    check_class_names,
+    check_columns,
+    check_confidence,
+    check_dense,
+    check_features16,
+    check_probabilities,
+)
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart
 from calibrant._progress import Say, silent
 from calibrant.errors import CorruptFileError, InvalidInputError
-from calibrant.predictions import METADATA_KEY, POSITIVE_COLUMNS, Predictions
-from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
+from calibrant.predictions import METADATA_KEY, TOP_LABEL_COLUMNS, Predictions
+from calibrant.reading.columns import OF_ONE_COLUMN, Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
+from calibrant.reading.outcomes import match_labels, read_correct
 from calibrant.reading.rounding import Rounding
 from calibrant.reading.tables import TableSource, Wanted, frame_table
 
@@ -40,7 +48,7 @@ class PredictionSource:
     def n_classes(self) -> int | None:
         """The number of classes, if the columns say it."""
         layout = self.layout
-        if layout.kind in POSITIVE_COLUMNS:
+        if layout.kind in OF_ONE_COLUMN:
             return 2
         if not layout.lists:
             return len(layout.columns)
@@ -61,7 +69,8 @@ class PredictionSource:
         """That it has no column of labels, and what to type."""
         others = ", ".join(self.layout.others)
         where = f"its other columns are {others}" if others else "it has no other columns than those of predictions"
-        return f"{self.url} has no column label: type --label with that of its labels ({where})"
+        name = "correct" if self.layout.top_label else "label"
+        return f"{self.url} has no column {name}: type --{name} with that of its labels ({where})"
 
     @property
     def column_names(self) -> list[str]:
@@ -84,7 +93,7 @@ class PredictionSource:
         layout, n_classes, rounding = self.layout, self.n_classes, Rounding()
         wanted = None
         if columns is not None:
-            wanted = [*layout.columns, *([] if layout.label is None else [layout.label])]
+            wanted = [*layout.columns, *self._outcome]
             wanted += [check_choice("column", name, self.column_names) for name in columns]
         width = (n_classes or 100) + (self._n_features if wanted is None else 0)
         n_rows, first_row = batch_rows or max(1, BATCH_ELEMENTS // width), part.first_row
@@ -116,6 +125,11 @@ class PredictionSource:
             yield pa.table({name: _plain(batch.column(name)) for name in names})
 
     @property
+    def _outcome(self) -> list[str]:
+        """The columns that labels are made from."""
+        return [name for name in (self.layout.label, self.layout.prediction) if name is not None]
+
+    @property
     def _n_features(self) -> int:
         if "features" not in self.layout.others:
             return 0
@@ -135,8 +149,8 @@ class PredictionSource:
         types = {column.name: column.type for column in self.table.schema}
         for name in layout.columns:
             types[name] = pa.list_(pa.float64()) if layout.lists else pa.float64()
-        if layout.label is not None and self.table.is_text:
-            types[layout.label] = pa.dictionary(pa.int32(), pa.string())
+        if self.table.is_text:
+            types |= dict.fromkeys(self._outcome, pa.dictionary(pa.int32(), pa.string()))
         types |= dict.fromkeys(layout.request.text, pa.string())
         return types if names is None else {name: types[name] for name in names}
 
@@ -147,10 +161,7 @@ class PredictionSource:
         values = _values(batch, layout, first_row, n_classes)
         n, n_classes = values.shape
         names = check_class_names(layout.class_names, n_classes)
-        labels = torch.full((n,), UNKNOWN)
-        if layout.label is not None:
-            reader = LabelReader(layout.label, n_classes, names, layout.numbered, layout.request.nan_is_unknown)
-            labels = reader.read(batch.column(layout.label), first_row)
+        labels = torch.full((n,), UNKNOWN) if layout.label is None else _labels(batch, layout, first_row, n_classes)
         if layout.kind == "probs":
             check_in_range(layout, values, first_row)
             rounding.add(values, first_row)
@@ -163,7 +174,22 @@ class PredictionSource:
         if "features" in layout.others and "features" in present:
             matrix = list_matrix(batch.column("features"), "features", first_row, None)
             features = check_features16(matrix, n, (), first_row)
-        return Predictions(logits, labels, check_columns(columns, n, ()), features, names)
+        table = check_columns(columns, n, TOP_LABEL_COLUMNS if layout.top_label else ())
+        return Predictions(logits, labels, table, features, names, top_label=layout.top_label)
+
+
+def _labels(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int) -> Tensor:
+    """The numbers of classes; of a confidence, whether its prediction is correct."""
+    assert layout.label is not None
+    column, unknown = batch.column(layout.label), layout.request.nan_is_unknown
+    if layout.prediction is not None:
+        names = layout.prediction, layout.label
+        options = {"texts": not {*names}.isdisjoint(layout.request.text), "nan_is_unknown": unknown}
+        return match_labels(names, batch.column(layout.prediction), column, first_row, **options)
+    if layout.top_label:
+        return read_correct(layout.label, column, first_row, nan_is_unknown=unknown)
+    reader = LabelReader(layout.label, n_classes, layout.class_names, layout.numbered, unknown)
+    return reader.read(column, first_row)
 
 
 def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
@@ -183,7 +209,9 @@ def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: in
         check_dense(layout.columns[0], matrix)
         return matrix
     columns = [_numbers(batch.column(name), name, first_row) for name in layout.columns]
-    if layout.kind in POSITIVE_COLUMNS:
+    if layout.top_label:
+        check_confidence(layout.columns[0], columns[0], first_row)
+    if layout.kind in OF_ONE_COLUMN:
         return two_classes(layout.kind, columns[0], layout.columns[0], first_row)[1]
     return torch.stack(columns, dim=1)
 

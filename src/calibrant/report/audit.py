@@ -44,7 +44,8 @@ def write_audit(
 def content(audit: Audit, metrics: Sequence[str], command: Sequence[str], now: datetime) -> dict[str, Any]:
     """The variables of the template `audit.html.j2`."""
     card = audit.scorecard
-    absent = [name for name in ("groups", "comparison") if not getattr(audit, name)]
+    absent = [name for name in ("groups", "classes", "comparison") if not getattr(audit, name)]
+    absent += ["temperature"] if audit.top_label else []
     section_titles = {name: title for name, title in AUDIT_SECTIONS.items() if name not in absent}
     headline, evidence, *other_sentences = words.summary(audit, metrics)
     return {
@@ -129,13 +130,14 @@ def _decision(audit: Audit) -> dict[str, Any]:
         "decision_void": found.void is not None,
         "handed_over": [tables.handed_over_table(by, rows, audit.level) for by, rows in found.groups.items()],
         "sets": tables.sets_table(found.sets),
-        "decision_commands": words.decision_commands(found),
+        "decision_commands": words.decision_commands(found, top_label=audit.top_label),
     }
 
 
 def provenance(audit: Audit, now: datetime) -> list[tuple[str, str]]:
     card, statistics = audit.scorecard, audit.statistics
-    facts = [("rows", f"{card.n_rows:,}"), ("classes", f"{card.n_classes:,}")]
+    facts = [("rows", f"{card.n_rows:,}")]
+    facts += [("classes", "not known" if audit.top_label else f"{card.n_classes:,}")]
     if audit.weights is not None:
         n, left_out = audit.n_zero_weight, ""
         if n:

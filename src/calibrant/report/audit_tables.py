@@ -43,7 +43,8 @@ def audit_text(audit: Audit, names: Sequence[str], width: int) -> str:
     """The audit with these metrics, for a terminal of this width."""
     card = audit.scorecard
     what = audit.files[0] if len(audit.files) == 1 else f"{len(audit.files):,} files"
-    lines = [f"{what}: {count(card.n_rows, 'row')}, {card.n_classes} classes", *summary(audit, names)]
+    kind = "confidence of the predicted class" if audit.top_label else f"{card.n_classes} classes"
+    lines = [f"{what}: {count(card.n_rows, 'row')}, {kind}", *summary(audit, names)]
     lines.append("Recommendations:")
     for advice in audit.advice:
         lines.append(f"- {advice_sentence(advice)}")
@@ -60,7 +61,8 @@ def audit_text(audit: Audit, names: Sequence[str], width: int) -> str:
 
 def group_metrics(audit: Audit, names: Sequence[str]) -> Sequence[str]:
     """The metrics of a table of groups: the requested ones, or by default few."""
-    return GROUP_METRICS if tuple(names) == audit.scorecard.names else names
+    default = () if audit.top_label else GROUP_METRICS
+    return default if tuple(names) == audit.scorecard.names else names
 
 
 def count_cell(value: int) -> Cell:
@@ -264,8 +266,7 @@ def error_table(audit: Audit) -> Table:
         *([Column("File", numeric=False)] if files else []),
         Column("Row", tooltip="Index in its file, from 0"),
         *(Column(name, numeric=False) for name in audit.id_columns),
-        Column("Label", numeric=False),
-        Column("Predicted", numeric=False),
+        *([] if audit.top_label else [Column("Label", numeric=False), Column("Predicted", numeric=False)]),
         Column("Confidence"),
     ]
     cells = [
@@ -273,8 +274,7 @@ def error_table(audit: Audit) -> Table:
             *([_file_cell(row.file)] if files else []),
             count_cell(row.row),
             *map(Cell, row.ids),
-            Cell(statistics.class_name(row.label)),
-            Cell(statistics.class_name(row.predicted)),
+            *([] if audit.top_label else [Cell(statistics.class_name(k)) for k in (row.label, row.predicted)]),
             Cell(percent(1 - row.complement), -row.complement),
         ]
         for row in statistics.errors

@@ -34,6 +34,10 @@ POOLED_SHIFTS = (
     "confidence intervals over all files are too narrow: name a column with the number of the image (--cluster), audit "
     "each file separately, or use the results per group."
 )
+TOP_LABEL = (
+    "The files hold only the confidence of the predicted class: classwise errors, NLL over classes, prediction sets "
+    "and temperature scaling need all probabilities."
+)
 DIRECTIONS = ("overconfident", "underconfident")  # verdicts whose headline states confidence − accuracy
 
 
@@ -43,6 +47,8 @@ def summary(audit: Audit, metrics: Sequence[str]) -> list[str]:
     sentences = [headline(verdict), evidence(verdict)]
     if audit.n_unlabelled:
         sentences.append(unlabelled_sentence(audit))
+    if audit.top_label:
+        sentences.append(TOP_LABEL)
     if audit.constant_class is not None:
         sentences.append(constant_sentence(audit))
     sentences += [repeated_id_sentence(audit, column) for column in audit.repeated_ids]
@@ -272,11 +278,12 @@ def certified_sentence(found: DecisionFindings, condition: str = "") -> str:
     return f"{rows} can be accepted: {promise}."
 
 
-def decision_commands(found: DecisionFindings) -> list[str]:
-    """The commands that certify a threshold and fit sets on other rows."""
+def decision_commands(found: DecisionFindings, *, top_label: bool) -> list[str]:
+    """The commands that certify a threshold and fit sets on other rows; without sets for the confidence alone."""
     confidence = "" if found.confidence == LEVEL else f" --confidence {found.confidence:g}"
     certify = f"calibrant certify val.parquet --max-error {found.max_error:g}{confidence} -o threshold.json"
-    return [certify, "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"]
+    sets = "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"
+    return [certify] if top_label else [certify, sets]
 
 
 def temperature_sentence(effect: TemperatureEffect) -> str:
@@ -326,6 +333,10 @@ ADVICE_SENTENCES = {  # a sentence that ends with a colon is followed by `advice
     "a separate validation set:",
     "recalibrate": "Recalibrate: {finding}. The effect of temperature scaling could not be measured on these rows; fit "
     "a temperature on a separate validation set:",
+    "recalibrate_confidence": "Recalibrate the confidence: {finding}. Fit an increasing function of it on a separate "
+    "validation set:",
+    "recalibrate_confidence_per_group": "Recalibrate the groups by {by} separately: {groups}. Fit a calibrator of the "
+    "confidence, such as isotonic, to the rows of each group.",
     "no_single_calibrator": "One calibrator for all rows would not fix the groups by {columns}: confidence − accuracy "
     "differs significantly between them. On all rows together, {overall}.",
     "recalibrate_per_group": "Recalibrate the groups by {by} separately: {groups}. Fit a temperature for each group:",
