@@ -620,14 +620,14 @@ class Predictions:
             UnknownNameError: There is no such column.
         """
         from calibrant.reading.columns import Request
-        from calibrant.reading.source import open_path, silent
+        from calibrant.reading.source import open_paths, silent
         from calibrant.scan import Scan
 
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1)
         given = paths if isinstance(paths, str | os.PathLike) else in_order("paths", "paths", paths)
         request = Request.of(options)
-        sources = tuple(open_path(url, request) for url in find_files(given))
+        sources = open_paths(find_files(given), request)
         scan = Scan(sources, batch_rows, match_names, say=say or silent)
         for line in scan.found:
             scan.say(line)

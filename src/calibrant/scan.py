@@ -56,7 +56,7 @@ class Scan:
         files: dict[str, list[str]] = {}
         for source in self.sources:
             if not source.is_own:
-                files.setdefault(str(source.layout), []).append(source.url)
+                files.setdefault(source.found, []).append(source.url)
         more = {text: f" and {len(urls) - 1} more" * (len(urls) > 1) for text, urls in files.items()}
         return [f"{urls[0]}{more[text]}: {text}" for text, urls in files.items()]
 

@@ -14,13 +14,15 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
 from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, FilePart
+from calibrant._parquet import BATCH_ELEMENTS, FilePart, absolute_url
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
+from calibrant.reading.language_models import read_options
+from calibrant.reading.options import ABSENT, Options, all_names
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, Wanted, frame_table, open_table
+from calibrant.reading.tables import TableSource, Wanted, frame_table, memory_table, open_table
 
 Say = Callable[[str], None]
 
@@ -37,10 +39,16 @@ class PredictionSource:
     layout: Layout
     metadata: Mapping[str, Any]
     is_own: bool  # whether calibrant wrote it
+    options: Options | None = None  # whose number differs from row to row, for which `table` has the largest
 
     @property
     def url(self) -> str:
         return self.table.name
+
+    @property
+    def found(self) -> str:
+        """The line that a user reads before anything is computed."""
+        return str(self.layout) if self.options is None else self.options.found
 
     @property
     def n_classes(self) -> int | None:
@@ -150,6 +158,8 @@ class PredictionSource:
         if layout.label is not None:
             reader = LabelReader(layout.label, n_classes, names, layout.numbered, layout.request.nan_is_unknown)
             labels = reader.read(batch.column(layout.label), first_row)
+            if self.options is not None:
+                check_own_options(layout.label, labels, values == ABSENT[layout.kind], first_row)
         if layout.kind == "probs":
             check_in_range(layout, values, first_row)
             rounding.add(values, first_row)
@@ -173,6 +183,18 @@ def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
         check_probabilities(layout.columns[0], probs, first_row, total=None)
     for name, column in zip(layout.columns, probs.T, strict=True):
         check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+
+
+def check_own_options(name: str, labels: Tensor, absent: Tensor, first_row: int) -> None:
+    """Raise where a label is an option that its row does not have, or that has probability 0."""
+    known = labels != UNKNOWN
+    wrong = known & absent.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise InvalidInputError(
+            f"{name} must be one of the options of its row with a probability, got option {int(labels[row])} "
+            f"(counted from 0) at row {first_row + row}"
+        )
 
 
 def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int | None) -> Tensor:
@@ -227,6 +249,23 @@ def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str,
         return check_class_names(names, len(names or ())), dict(content.get("metadata") or {})
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{table.name} has metadata that cannot be read: {error}") from None
+
+
+def open_paths(paths: Sequence[str], request: Request) -> tuple[PredictionSource, ...]:
+    """The predictions of files; those with options get the options of all. Raises: as `open_path`."""
+    found = {path: options for path in paths if (options := read_options(path, request)) is not None}
+    names, width = all_names(list(found.values()), request.class_names) if found else (None, 0)
+    return tuple(
+        _open_options(found[path], names, width, request) if path in found else open_path(path, request)
+        for path in paths
+    )
+
+
+def _open_options(options: Options, names: tuple[str, ...] | None, width: int, request: Request) -> PredictionSource:
+    table = memory_table(options.path, absolute_url(options.path), options.table(names, width))
+    own: dict[str, Any] = {options.kind: (options.kind,), "label": options.label, "class_names": names}
+    request = Request(**own, nan_is_unknown=request.nan_is_unknown, text=request.text)
+    return replace(open_table_source(table, request), options=options)
 
 
 def open_path(path: str, request: Request) -> PredictionSource:

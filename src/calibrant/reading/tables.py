@@ -221,6 +221,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
+@contextmanager
+def open_lines(path: str) -> Iterator[io.BufferedReader]:
+    """The unpacked content of a text file as a stream of Python. Raises: as `open_table`."""
+    with _stream(path, "JSON") as (stream, _):
+        yield io.BufferedReader(_Raw(stream), 2**20)
+
+
 class _Raw(io.RawIOBase):
     """An Arrow stream as one of Python's, to read a line of it."""
 
@@ -359,8 +366,13 @@ def frame_table(frame: Any) -> TableSource:
         table = reader.read_all()
     except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"frame must have columns that Arrow knows: {first_line(error)}") from None
-    part = FilePart("frame", "frame", 0, 0, table.num_rows, table.nbytes)
-    return TableSource("frame", table.schema, (part,), partial(_read_arrow_table, table.combine_chunks()))
+    return memory_table("frame", "frame", table)
+
+
+def memory_table(name: str, location: str, table: pa.Table) -> TableSource:
+    """A table that is in memory."""
+    part = FilePart(name, location, 0, 0, table.num_rows, table.nbytes)
+    return TableSource(name, table.schema, (part,), partial(_read_arrow_table, table.combine_chunks()))
 
 
 def _read_arrow_table(table: pa.Table, part: FilePart, wanted: Wanted) -> Batches:
