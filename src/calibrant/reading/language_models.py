@@ -8,19 +8,33 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calibrant._checks import PRIOR_TOLERANCE
 from calibrant._names import suggestion
+from calibrant._parquet import absolute_url
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 from calibrant.predictions import RESERVED
 from calibrant.reading.columns import LABELS, SINGLE, WORDS, Request, shown
 from calibrant.reading.json_objects import first_object, is_json, read_objects
-from calibrant.reading.options import Options
+from calibrant.reading.options import Options, all_names
+from calibrant.reading.tables import TableSource, memory_table
 
 SAMPLE = ("doc_id", "target", "arguments", "resps", "filtered_resps")  # fields of lm-evaluation-harness
 SAMPLES_NAME = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?$")
 TEXTS = ("choices", "options")  # fields with the texts of the options of a list
+
+
+def open_options(paths: Sequence[str], request: Request) -> dict[str, TableSource]:
+    """The tables of those files whose classes are options, each with the options of all. Raises: CorruptFileError."""
+    found = {path: options for path in paths if (options := read_options(path, request)) is not None}
+    if not found:
+        return {}
+    names, width = all_names(list(found.values()), request.class_names)
+    named = {path: replace(options, names=names) for path, options in found.items()}
+    tables = {path: memory_table(path, absolute_url(path), options.table(width)) for path, options in named.items()}
+    return {path: replace(table, options=named[path]) for path, table in tables.items()}
 
 
 def read_options(path: str, request: Request) -> Options | None:

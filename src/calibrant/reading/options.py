@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from calibrant._paths import first_line
 from calibrant.errors import CorruptFileError, InvalidInputError
-from calibrant.reading.columns import shown
+from calibrant.reading.columns import Request, shown
 
 ABSENT = {"logits": -np.inf, "probs": 0.0}  # the value of an option that a row does not have: its probability is 0
 
@@ -31,13 +31,17 @@ class Options:
         """The largest number of options of a row."""
         return max(map(len, self.values))
 
-    def table(self, names: Sequence[str] | None, width: int) -> pa.Table:
-        """The rows with these options, in this order. Raises: CorruptFileError."""
+    def request(self, given: Request) -> Request:
+        """What the columns of `table` are, in place of those of the file, which the user may have named."""
+        own: dict[str, Any] = {self.kind: (self.kind,), "label": self.label, "class_names": self.names}
+        return Request(**own, nan_is_unknown=given.nan_is_unknown, text=given.text)
+
+    def table(self, width: int) -> pa.Table:
+        """The rows with the values of so many options. Raises: CorruptFileError."""
         matrix = np.full((len(self.values), width), ABSENT[self.kind])
-        place = None if names is None else {name: number for number, name in enumerate(names)}
+        place = {name: number for number, name in enumerate(self.names or ())}
         for row, options in enumerate(self.values):
             if isinstance(options, Mapping):
-                assert place is not None
                 for name, value in options.items():
                     matrix[row, place[name]] = value
             else:

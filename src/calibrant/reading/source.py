@@ -14,15 +14,15 @@ from torch import Tensor
 from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
 from calibrant._checks import check_class_names, check_columns, check_dense, check_features16, check_probabilities
 from calibrant._names import check_choice
-from calibrant._parquet import BATCH_ELEMENTS, FilePart, absolute_url
+from calibrant._parquet import BATCH_ELEMENTS, FilePart
 from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
-from calibrant.reading.language_models import read_options
-from calibrant.reading.options import ABSENT, Options, all_names
+from calibrant.reading.language_models import open_options
+from calibrant.reading.options import ABSENT
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, Wanted, frame_table, memory_table, open_table
+from calibrant.reading.tables import TableSource, Wanted, frame_table, open_table
 
 Say = Callable[[str], None]
 
@@ -39,7 +39,6 @@ class PredictionSource:
     layout: Layout
     metadata: Mapping[str, Any]
     is_own: bool  # whether calibrant wrote it
-    options: Options | None = None  # whose number differs from row to row, for which `table` has the largest
 
     @property
     def url(self) -> str:
@@ -48,7 +47,7 @@ class PredictionSource:
     @property
     def found(self) -> str:
         """The line that a user reads before anything is computed."""
-        return str(self.layout) if self.options is None else self.options.found
+        return str(self.layout) if self.table.options is None else self.table.options.found
 
     @property
     def n_classes(self) -> int | None:
@@ -158,7 +157,7 @@ class PredictionSource:
         if layout.label is not None:
             reader = LabelReader(layout.label, n_classes, names, layout.numbered, layout.request.nan_is_unknown)
             labels = reader.read(batch.column(layout.label), first_row)
-            if self.options is not None:
+            if self.table.options is not None:
                 check_own_options(layout.label, labels, values == ABSENT[layout.kind], first_row)
         if layout.kind == "probs":
             check_in_range(layout, values, first_row)
@@ -236,6 +235,8 @@ def _plain(column: pa.Array) -> pa.Array:
 def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     """The predictions of a table. Raises: InvalidInputError, UnknownNameError, CorruptFileError."""
     names, metadata = _own_metadata(table)
+    if table.options is not None:
+        request = table.options.request(request)
     is_own = METADATA_KEY in (table.schema.metadata or {})
     layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own)
     return PredictionSource(table, with_class_names(layout, names), metadata, is_own)
@@ -252,20 +253,11 @@ def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str,
 
 
 def open_paths(paths: Sequence[str], request: Request) -> tuple[PredictionSource, ...]:
-    """The predictions of files; those with options get the options of all. Raises: as `open_path`."""
-    found = {path: options for path in paths if (options := read_options(path, request)) is not None}
-    names, width = all_names(list(found.values()), request.class_names) if found else (None, 0)
+    """The predictions of files. Raises: as `open_path`."""
+    tables = open_options(paths, request)
     return tuple(
-        _open_options(found[path], names, width, request) if path in found else open_path(path, request)
-        for path in paths
+        open_table_source(tables[path], request) if path in tables else open_path(path, request) for path in paths
     )
-
-
-def _open_options(options: Options, names: tuple[str, ...] | None, width: int, request: Request) -> PredictionSource:
-    table = memory_table(options.path, absolute_url(options.path), options.table(names, width))
-    own: dict[str, Any] = {options.kind: (options.kind,), "label": options.label, "class_names": names}
-    request = Request(**own, nan_is_unknown=request.nan_is_unknown, text=request.text)
-    return replace(open_table_source(table, request), options=options)
 
 
 def open_path(path: str, request: Request) -> PredictionSource:

@@ -24,6 +24,7 @@ from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
 from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
+from calibrant.reading.options import Options
 
 BLOCK_BYTES = 2**23  # of text that is parsed at a time
 MAX_HEADER = 2**24  # bytes of the first line
@@ -56,6 +57,7 @@ class TableSource:
     reader: Callable[[FilePart, Wanted], Batches] = field(repr=False)
     typed: bool = True  # whether the types of the schema are those of the file, and not of its first rows
     is_text: bool = False  # whether every value is a text
+    options: Options | None = None  # where the classes are the options of questions
 
     def read(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """The batches of all parts."""
