@@ -23,6 +23,7 @@ from calibrant.reading.tables import TableSource, memory_table
 
 SAMPLE = ("doc_id", "target", "arguments", "resps", "filtered_resps")  # fields of lm-evaluation-harness
 SAMPLES_NAME = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?$")
+SCORES = ("score", "prob")  # beside "label" in a list of objects: of pipelines of Hugging Face, of BigQuery
 TEXTS = ("choices", "options")  # fields with the texts of the options of a list
 
 
@@ -34,7 +35,7 @@ def open_options(paths: Sequence[str], request: Request) -> dict[str, TableSourc
     names, width = all_names(list(found.values()), request.class_names)
     named = {path: replace(options, names=names) for path, options in found.items()}
     tables = {path: memory_table(path, absolute_url(path), options.table(width)) for path, options in named.items()}
-    return {path: replace(table, options=named[path]) for path, table in tables.items()}
+    return {path: replace(table, options=replace(named[path], values=(), columns={})) for path, table in tables.items()}
 
 
 def read_options(path: str, request: Request) -> Options | None:
@@ -158,7 +159,7 @@ def _holds_options(first: Mapping[str, Any], name: str) -> bool:
         return True
     if not isinstance(value, list):
         return False
-    named = bool(value) and isinstance(value[0], dict) and {"label", "score"} <= value[0].keys()
+    named = bool(value) and isinstance(value[0], dict) and "label" in value[0]
     return named or name.lower() == "logprobs" or any(isinstance(first.get(texts), list) for texts in TEXTS)
 
 
@@ -204,8 +205,9 @@ def _label_of(path: str, names: Sequence[str]) -> str | None:
 
 def _checked(path: str, row: int, name: str, kind: str, value: Any) -> dict[str, float] | list[float]:
     """The numbers of the options of a row. Raises: CorruptFileError."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = {each.get("label"): each.get("score") for each in value if isinstance(each, dict)}
+    if isinstance(value, list) and value and all(isinstance(each, dict) and "label" in each for each in value):
+        scores = {each["label"]: next((each[key] for key in SCORES if key in each), None) for each in value}
+        value = scores if len(scores) == len(value) else f"a label twice in {value}"
     numbers = list(value.values()) if isinstance(value, dict) else value
     limit = PRIOR_TOLERANCE if kind == "log_probs" else math.inf
     if not isinstance(numbers, list) or not numbers or not all(_is_number(each, limit) for each in numbers):

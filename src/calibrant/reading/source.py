@@ -20,6 +20,7 @@ from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.language_models import open_options
+from calibrant.reading.nested import flattened
 from calibrant.reading.options import ABSENT
 from calibrant.reading.rounding import Rounding
 from calibrant.reading.tables import TableSource, Wanted, frame_table, open_table
@@ -155,7 +156,8 @@ class PredictionSource:
         names = check_class_names(layout.class_names, n_classes)
         labels = torch.full((n,), UNKNOWN)
         if layout.label is not None:
-            reader = LabelReader(layout.label, n_classes, names, layout.numbered, layout.request.nan_is_unknown)
+            of_label = None if self.is_own and layout.label == "label" else names  # calibrant writes numbers
+            reader = LabelReader(layout.label, n_classes, of_label, layout.numbered, layout.request.nan_is_unknown)
             labels = reader.read(batch.column(layout.label), first_row)
             if self.table.options is not None:
                 check_own_options(layout.label, labels, values == ABSENT[layout.kind], first_row)
@@ -238,6 +240,7 @@ def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     if table.options is not None:
         request = table.options.request(request)
     is_own = METADATA_KEY in (table.schema.metadata or {})
+    table = table if is_own else flattened(table)
     layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own)
     return PredictionSource(table, with_class_names(layout, names), metadata, is_own)
 

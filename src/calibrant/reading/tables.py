@@ -23,6 +23,7 @@ from calibrant._files import read_error
 from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
 from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
+from calibrant.reading.json_documents import read_document
 from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
 from calibrant.reading.options import Options
 
@@ -124,10 +125,10 @@ def _read_arrow(is_file: bool, part: FilePart, wanted: Wanted) -> Batches:
 
 
 def _open_json(path: str) -> TableSource:
-    with _stream(path, "JSON lines") as (stream, _):
-        if stream.read(1) == b"[":
-            advice = "write one object in each line (pandas: to_json(path, orient='records', lines=True))"
-            raise InvalidInputError(f"{path} is one JSON list, not JSON lines: {advice}")
+    with open_lines(path) as lines:
+        table = read_document(path, lines)
+    if table is not None:
+        return memory_table(path, absolute_url(path), table)
     with _stream(path, "JSON lines") as (stream, _):
         schema = _json_reader(stream, Wanted()).schema
     return TableSource(path, _without_nulls(schema), _whole(path), _read_json, typed=False)
