@@ -20,7 +20,7 @@ def read_document(path: str, lines: io.BufferedReader) -> pa.Table | None:
     A list of objects, an object of ``columns`` and ``data`` (pandas: orient="split"), or of columns that are objects
     with the same keys (pandas: by default).
     """
-    first = lines.readline()
+    first = next(filter(bytes.strip, lines), b"")
     head = _value(first)
     is_list = first.lstrip().startswith(b"[")
     if isinstance(head, dict) and not _is_table(head):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from calibrant.errors import CorruptFileError
-from calibrant.reading.tables import MAX_HEADER, open_lines
+from calibrant.reading.tables import open_lines
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 
@@ -15,9 +15,9 @@ def is_json(path: str) -> bool:
 
 
 def first_object(path: str) -> Any:
-    """The value in the first line of a file; None where that is no JSON of its own."""
+    """The value in the first line of a file that is not empty; None where that is no JSON of its own."""
     with open_lines(path) as lines:
-        return _value(lines.readline(MAX_HEADER))
+        return _value(next(filter(bytes.strip, lines), b""))
 
 
 def _value(text: bytes) -> Any:
@@ -30,8 +30,7 @@ def _value(text: bytes) -> Any:
 def read_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The object in each line that is not empty, with its row. Raises: CorruptFileError with the row."""
     with open_lines(path) as lines:
-        filled = (line for line in lines if not line.isspace())
-        for row, line in enumerate(filled):
+        for row, line in enumerate(filter(bytes.strip, lines)):
             value = _value(line)
             if not isinstance(value, dict):
                 raise CorruptFileError(f"{path} must hold a JSON object in each line, got {line[:40]!r} at row {row}")
