@@ -197,5 +197,4 @@ def compute_metrics(
 
 def defined_scores(rows: Predictions, metrics: Iterable[str] | None, n_bins: int) -> dict[str, float]:
     """The metrics by name, without those that are undefined on these rows."""
-    values = Scorecard.of(rows, metrics=metrics, n_bins=n_bins).values()
-    return {name: value for name, value in values.items() if value is not None}
+    return Scorecard.of(rows, metrics=metrics, n_bins=n_bins).to_dict()
