@@ -178,3 +178,22 @@ def test_frames_that_are_refused() -> None:
     clash = example(columns={"prob_0": list(range(10))})
     with pytest.raises(CalibrantError, match="must not have a column 'prob_0'"):
         clash.to_frame()
+
+
+def test_class_names_that_are_numbers_are_read_back(tmp_path: Path) -> None:
+    """In a file of calibrant a label is the number of a class, also where the classes are called 1, 2 and 3."""
+    predictions = Predictions.from_probs(np.full((3, 3), 1 / 3), [0, 2, 1], class_names=["1", "2", "3"])
+    predictions.save(tmp_path / "a.parquet")
+    assert Predictions.load(tmp_path / "a.parquet").labels.tolist() == [0, 2, 1]
+
+
+def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"out":{"p":{"a":0.25,"b":0.75}},"in":{"y":"b","id":7}}\n' * 2)
+    found = cb.read(path, probs="out.p.*", label="in.y")
+    assert found.class_names == ("a", "b")
+    assert found.labels.tolist() == [1, 1]
+    assert found.columns.to_pydict() == {"in.id": [7, 7]}
+    frame = pd.DataFrame({"p_0": [1.0], "p_1": [0.0], "meta": [{"site": "A"}], "meta.site": ["B"]})
+    frame.to_parquet(tmp_path / "b.parquet")  # a column has the name of a field: nothing is flattened
+    assert cb.read(tmp_path / "b.parquet").column("meta.site").to_pylist() == ["B"]

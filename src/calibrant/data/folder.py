@@ -19,8 +19,9 @@ from calibrant.shifts import Shift
 DEFAULT_SIZE = 64
 DEFAULT_VALIDATION_SHARE = 0.1
 COLUMNS_FILE = "columns.csv"
-OWN_COLUMNS = ("folder", "image", "split", "corruption", "severity", "origin", "logit_norm", "feature_norm")
-OWN_COLUMNS += ("member_disagreement", "mutual_information")  # of predictions over views
+SHIFT_COLUMNS = ("split", "corruption", "severity", "origin")
+OF_PREDICTIONS = ("image", "logit_norm", "feature_norm", "member_disagreement", "mutual_information")
+OWN_COLUMNS = ("folder", *SHIFT_COLUMNS, *OF_PREDICTIONS)
 SPLIT_FOLDERS = ("train", "val", "test")
 
 

@@ -70,7 +70,12 @@ def _read_samples(path: str, request: Request) -> Options:
             f"{path} has each question once for each filter ({', '.join(sorted(map(str, filters)))})"
         )
     found = f"log-likelihoods of {_sizes(values)} options as logits; labels from target; task from the name of the file"
-    columns = {"label": labels, "task": [task] * len(values), "doc_id": documents, "n_options": list(map(len, values))}
+    columns: dict[str, Sequence[Any]] = {
+        "label": labels,
+        "task": [task] * len(values),
+        "doc_id": documents,
+        "n_options": list(map(len, values)),
+    }
     return Options(path, "logits", values, columns, "label", found)
 
 
@@ -223,7 +228,7 @@ def _is_number(value: object, limit: float) -> bool:
 def _position(path: str, row: int, content: Mapping[str, Any], label: str, options: Sequence[float]) -> int | None:
     """The option that a label is: its number, or its text among those of the row."""
     value = content.get(label)
-    texts = next((content[name] for name in TEXTS if isinstance(content.get(name), list)), [])
+    texts: list[Any] = next((content[name] for name in TEXTS if isinstance(content.get(name), list)), [])
     if isinstance(value, str) and texts.count(value) == 1:
         value = texts.index(value)
     value = int(value) if isinstance(value, float) and value.is_integer() else value

@@ -72,8 +72,8 @@ def all_names(files: Sequence[Options], given: Sequence[str] | None) -> tuple[tu
     if in_order is not None:
         other = next(iter(named.values()))
         raise InvalidInputError(f"{other.path} has options by name, {in_order.path} in order: read them apart")
-    for name, file in named.items() if given is not None else ():
-        if name not in given:
+    for name, file in named.items():
+        if given is not None and name not in given:
             raise InvalidInputError(f"{file.path} has an option {name!r}, and class_names are {shown(given)}")
     names = tuple(
         given or sorted(named, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
