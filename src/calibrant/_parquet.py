@@ -144,15 +144,18 @@ def _expand(name: str) -> list[str]:
     if filesystem.isfile(path):  # also where its name has the characters of a glob
         return [name]
     folder = filesystem.isdir(path)
-    pattern = f"{glob.escape(path.rstrip('/'))}/**/*.parquet" if folder else path
-    if isinstance(filesystem, LocalFileSystem):
-        found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))
-    else:
-        found = sorted(filesystem.unstrip_protocol(f) for f in filesystem.glob(pattern) if filesystem.isfile(f))
-    if found:
-        return found
+    below = glob.escape(path.rstrip("/"))
+    for pattern in (
+        [f"{below}/**/*.parquet", f"{below}/part-*"] if folder else [path]
+    ):  # part-… of Spark, as CSV or JSON
+        if isinstance(filesystem, LocalFileSystem):
+            found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))
+        else:
+            found = sorted(filesystem.unstrip_protocol(f) for f in filesystem.glob(pattern) if filesystem.isfile(f))
+        if found:
+            return found
     if folder:
-        raise NoDataError(f"there is no .parquet file in {name}")
+        raise NoDataError(f"there is no .parquet file in {name}, and no part-… of Spark; name the files, or a pattern")
     if not isinstance(filesystem, LocalFileSystem):
         filesystem.info(path)  # raises the answer of a server, which isfile takes for no
     raise NoDataError(f"there is no file {name}")

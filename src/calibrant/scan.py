@@ -226,6 +226,6 @@ def found_lines(sources: "Sequence[PredictionSource]") -> list[str]:
     files: dict[str, dict[str, None]] = {}
     for source in sources:
         if not source.is_own:
-            files.setdefault(str(source.layout), {})[source.url] = None
+            files.setdefault(source.found, {})[source.url] = None
     more = {text: f" and {len(urls) - 1} more" * (len(urls) > 1) for text, urls in files.items()}
     return [f"{next(iter(urls))}{more[text]}: {text}" for text, urls in files.items()]

@@ -51,6 +51,44 @@ def test_val_is_taken_as_it_is_and_other_folders_are_shifted_tests(tmp_path: Pat
     assert (files(found), found.labels.tolist(), set(found.columns)) == (["hospital_b/emu/x.webp"], [2], {"file"})
 
 
+def columns(split: Split, *names: str) -> list[tuple[object, ...]]:
+    """These columns as they are in predictions made of the split."""
+    predictions = cb.Predictions.from_logits(torch.zeros(len(split), 3), split.labels, columns=split.columns)
+    return list(zip(*(predictions.column(name).to_pylist() for name in names), strict=True))
+
+
+def test_folders_below_a_class_are_a_column(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    paint(tmp_path / "ward/emu/north/2024/x.png", (1, 2, 3))
+    paint(tmp_path / "ward/emu/y.png", (1, 2, 3))
+    data = open_dataset("image_folder", tmp_path)
+    wanted = [("ward/emu/north/2024/x.png", "north/2024"), ("ward/emu/y.png", None)]
+    assert columns(data.split("ward"), "file", "folder") == wanted
+    assert set(columns(data.split("val"), "folder")) == {(None,)}  # every split has the same columns
+
+
+def test_a_csv_of_columns(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    names = [f"train/{name}/{i}.png" for name in CLASSES for i in range(10)]
+    lines = [f"{name},{i},{'A' if i % 2 else ''}" for i, name in enumerate(names)]
+    listing = tmp_path / "columns.csv"
+    listing.write_text("\n".join(["file,age,site", *reversed(lines), "train/gone.png,1,B"]))
+    found = columns(open_dataset("image_folder", tmp_path).split("train"), "file", "age", "site")
+    assert len(found) == 27
+    assert all((age, site) == (names.index(name), "A" if names.index(name) % 2 else None) for name, age, site in found)
+    for content, message in {
+        "file,age\n" + "\n".join(f"{name},1" for name in names[:-1]): f"every image, got none of '{names[-1]}'",
+        "file,age\na,1\na,2": "every file once, got 'a' twice",
+        "path,age\na,1": "has no column 'file'",
+        "file,label\na,1": "must not have a column 'label'",
+        "file,split\na,1": "must not have a column 'split'",
+        "file,x,x\na,1,2": "must not have a column 'x', or it twice",
+    }.items():
+        listing.write_text(content)
+        with pytest.raises(cb.errors.CalibrantError, match=message):
+            open_dataset("image_folder", tmp_path).split("val")
+
+
 def test_a_test_has_its_corruptions(tmp_path: Path) -> None:
     write_train(tmp_path)
     write_test(tmp_path)

@@ -314,7 +314,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         ("pair", {"columns": ["number"]}, 'a dict with "logits" and "labels" and "number", got tuple'),
         ("dict", {"columns": ["id"]}, 'and "id", got a dict with logits, labels, number'),
         ("dict", {"class_names": ["a"]}, "class_names must"),
-        ("swapped", {}, r"logits must have shape \(n, k\)"),
+        ("swapped", {}, r"labels must have a number for each row .* got shape \(4, 3\) for logits \(4,\)"),
         ("dict", {"metrics": ["ece_positive"]}, "ece_positive is for two classes"),
     ],
 )
@@ -356,3 +356,37 @@ def test_loaders_that_may_repeat_rows_are_refused() -> None:
     for options in ({"sampler": sampler}, {"sampler": sampler, "batch_size": None}):
         assert open_shard(process, DataLoader(data, **options)) == ShardRows(1, 2, 5)
     assert open_shard(process, iter([])) == ShardRows(1, 2)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)], ids=["(n,)", "(n, 1)"])
+@pytest.mark.parametrize("flat", [True, False], ids=["labels (n,)", "labels as the logits"])
+def test_one_logit_of_two_classes(shape: tuple[int, ...], flat: bool, tmp_path: Path) -> None:
+    class Binary(Steps):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            labels = (batch[1] % 2).float()  # as binary cross-entropy takes them
+            return self.layer(batch[0])[:, :1].reshape(shape), labels if flat else labels.reshape(shape)
+
+        def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            return self.layer(batch[0])[:, :1].reshape(shape)
+
+    module = type("Model", (Binary, lightning.LightningModule), {})()
+    runner, data = trainer(CalibrationCallback(tmp_path)), loader(9)
+    runner.validate(module, data, verbose=False)
+    runner.predict(module, data)
+    inputs, labels, _ = data.dataset.tensors  # type: ignore[attr-defined]
+    found = Predictions.load(tmp_path / "val.parquet")
+    with torch.no_grad():
+        torch.testing.assert_close(found.logits[:, 1], module.layer(inputs)[:, 0])
+    assert not found.logits[:, 0].any()
+    assert found.labels.tolist() == (labels % 2).tolist()
+    assert torch.equal(Predictions.load(tmp_path / "predict.parquet").logits, found.logits)
+
+
+def test_labels_of_one_logit_that_are_no_classes(tmp_path: Path) -> None:
+    class Regression(Steps):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            return self.layer(batch[0])[:, 0], batch[0][:, 0]
+
+    module = type("Model", (Regression, lightning.LightningModule), {})()
+    with pytest.raises(InvalidInputError, match="labels must be 0 or 1 for a model with one logit, got"):
+        trainer(CalibrationCallback(tmp_path)).validate(module, loader(4), verbose=False)

@@ -44,7 +44,7 @@ def labels_of(data: list[dict[str, Tensor]]) -> Tensor:
     return torch.stack([item["labels"] for item in data])
 
 
-def model(kind: str) -> nn.Module:
+def model(kind: str, **settings: Any) -> nn.Module:
     """A BERT of a few hundred weights, the same on every call."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -56,7 +56,7 @@ def model(kind: str) -> nn.Module:
         max_position_embeddings=8,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        num_labels=N_CLASSES,
+        **({"num_labels": N_CLASSES} | settings),
     )
     names = {"sequence": "BertForSequenceClassification", "token": "BertForTokenClassification"}
     made: nn.Module = getattr(transformers, names[kind])(config)
@@ -78,8 +78,9 @@ def trainer(kind: str, folder: Path, data: list[dict[str, Tensor]], criterion: A
         "max_steps": 2,
         "seed": 0,
     }
+    about = {name: options.pop(name) for name in ("num_labels", "problem_type") if name in options}
     return transformers.Trainer(
-        model=model(kind),
+        model=model(kind, **about),
         args=transformers.TrainingArguments(**(settings | options)),
         train_dataset=data,
         eval_dataset=data,
@@ -250,3 +251,70 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
 def test_refusals(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
     with pytest.raises((InvalidInputError, UnknownNameError), match=message):
         function(*given)
+
+
+# One logit, regression, several labels
+
+
+def one_logit_items(n: int = 16) -> list[dict[str, Tensor]]:
+    """Labels are floats of shape (1,), as binary cross-entropy takes them."""
+    return [item | {"labels": (item["labels"][None] % 2).double()} for item in items("sequence", n)]
+
+
+@pytest.mark.parametrize("loss", [None, CrossEntropyLoss()], ids=["the model's", "ours"])
+def test_one_logit_of_binary_cross_entropy(loss: Any, tmp_path: Path) -> None:
+    data = one_logit_items()
+    settings = {"num_labels": 1, "problem_type": "multi_label_classification"}
+    runner = trainer("sequence", tmp_path, data, loss, **settings)
+    runner.train()
+    wanted = trainer("sequence", tmp_path, data, **settings)
+    wanted.train()
+    torch.testing.assert_close(weights(runner), weights(wanted), rtol=0, atol=1e-9)
+    runner.compute_metrics = None
+    output = runner.predict(data)
+    found = predictions(output, problem_type="multi_label_classification")
+    labels = labels_of(data).flatten()
+    torch.testing.assert_close(
+        found.probs()[:, 1], torch.from_numpy(output.predictions[:, 0]).sigmoid(), atol=1e-7, rtol=0
+    )
+    assert found.labels.tolist() == labels.tolist()
+    scores = compute_metrics(problem_type="multi_label_classification")(output)
+    assert scores == calibrant.score(found, metrics=LOGGED_METRICS).values()
+
+
+def test_a_regression_is_refused(tmp_path: Path) -> None:
+    data = one_logit_items()
+    runner = trainer("sequence", tmp_path, data, num_labels=1)
+    runner.compute_metrics = None
+    output = runner.predict(data)
+    for score in (predictions, compute_metrics()):
+        with pytest.raises(InvalidInputError, match=r"regression \(num_labels=1\): if .* binary cross-entropy, say"):
+            score(output)
+    with pytest.raises(InvalidInputError, match="a regression has no probabilities"):
+        predictions(output, problem_type="regression")
+    with pytest.raises(UnknownNameError, match="problem_type"):
+        compute_metrics(problem_type="binary")
+    output.label_ids[3] = 0.5
+    with pytest.raises(InvalidInputError, match=r"labels must be 0 or 1 for a model with one logit, got 0\.5"):
+        predictions(output, problem_type="multi_label_classification")
+
+
+def test_several_labels_for_a_row_are_refused(tmp_path: Path) -> None:
+    data = items("sequence", soft=True)
+    runner = trainer("sequence", tmp_path, data, problem_type="multi_label_classification")
+    runner.compute_metrics = None
+    output = runner.predict(data)
+    for options in ({}, {"problem_type": "multi_label_classification"}):
+        with pytest.raises(InvalidInputError, match=r"several labels for a row: .* calibrant.score_multilabel"):
+            predictions(output, **options)
+    calibrant.score_multilabel(torch.from_numpy(output.predictions), torch.from_numpy(output.label_ids).long())
+
+
+def test_one_logit_for_each_token() -> None:
+    logits = np.array([[[0.0], [1.0], [9.0]], [[-1.0], [2.0], [9.0]]])
+    labels = np.array([[0.0, 1, -100], [1, 1, -100]])
+    for shape in ((2, 3), (2, 3, 1)):
+        output = SimpleNamespace(predictions=logits, label_ids=labels.reshape(shape))
+        found = predictions(output, problem_type="multi_label_classification")
+        assert found.labels.tolist() == [0, 1, 1, 1]
+        assert found.logits.tolist() == [[0, 0], [0, 1], [0, -1], [0, 2]]

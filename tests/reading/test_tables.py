@@ -39,7 +39,10 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "no columns": ("a.csv", "a,b\n1,2\n", "type --probs, .* its columns are a, b"),
     "not gzip": ("a.csv.gz", "p_0,p_1\n1,0\n", "a.csv.gz is damaged, or is not CSV"),
     "a torn gzip": ("a.csv.gz", gzip.compress(HEAD.encode() + b"0.123,0.877,cat\n" * 999)[:-20], "a.csv.gz"),
-    "a JSON list": ("a.json", "[" + JSON + "]", "JSON list, not JSON lines: .* lines=True"),
+    "a JSON list of numbers": ("a.json", "[1,\n2]", "is JSON, but no list of objects: .* lines=True"),
+    "a torn JSON list": ("a.json", "[" + JSON, "a.json is damaged, or is not JSON"),
+    "ragged JSON": ("a.json", '{"columns":["p_0","p_1"],"data":[[1,0],[1]]}', "no list of objects"),
+    "types in a JSON list": ("a.json", '[{"p_0":1,"n":1},\n{"p_0":1,"n":"x"}]', "column 'n' must have one type"),
     "torn JSON": ("a.jsonl", JSON + '{"p_cat":', "a.jsonl cannot be read.* row 1"),
     "short lists": ("a.jsonl", '{"probs":[1,0]}\n{"probs":[1]}\n', "2 numbers in every row, got 1 at row 1"),
     "text in numbers": ("a.jsonl", JSON + JSON.replace("1", '"x"'), "a.jsonl cannot be read: .*p_cat"),
@@ -175,3 +178,22 @@ def test_frames_that_are_refused() -> None:
     clash = example(columns={"prob_0": list(range(10))})
     with pytest.raises(CalibrantError, match="must not have a column 'prob_0'"):
         clash.to_frame()
+
+
+def test_class_names_that_are_numbers_are_read_back(tmp_path: Path) -> None:
+    """In a file of calibrant a label is the number of a class, also where the classes are called 1, 2 and 3."""
+    predictions = Predictions.from_probs(np.full((3, 3), 1 / 3), [0, 2, 1], class_names=["1", "2", "3"])
+    predictions.save(tmp_path / "a.parquet")
+    assert Predictions.load(tmp_path / "a.parquet").labels.tolist() == [0, 2, 1]
+
+
+def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"out":{"p":{"a":0.25,"b":0.75}},"in":{"y":"b","id":7}}\n' * 2)
+    found = cb.read(path, probs="out.p.*", label="in.y")
+    assert found.class_names == ("a", "b")
+    assert found.labels.tolist() == [1, 1]
+    assert found.columns.to_pydict() == {"in.id": [7, 7]}
+    frame = pd.DataFrame({"p_0": [1.0], "p_1": [0.0], "meta": [{"site": "A"}], "meta.site": ["B"]})
+    frame.to_parquet(tmp_path / "b.parquet")  # a column has the name of a field: nothing is flattened
+    assert cb.read(tmp_path / "b.parquet").column("meta.site").to_pylist() == ["B"]

@@ -44,15 +44,16 @@ class CsvColumns:
             raise CorruptFileError(f"{self.path}: {name} must be {rule}, got {value!r} at row {row}")
 
 
-def read_csv_columns(path: Path, names: Sequence[str]) -> CsvColumns:
-    """Read these columns of a file, which may have others."""
+def read_csv_columns(path: Path, names: Sequence[str], *, others: bool = False) -> CsvColumns:
+    """Read these columns of a file as text; ``others``: and all others, each as what its values are."""
     text = {name: pa.string() for name in names}
+    included = None if others else list(names)
     try:
         _check_header(path, names)
         table = read_csv(
             path,
             parse_options=ParseOptions(newlines_in_values=True),
-            convert_options=ConvertOptions(include_columns=list(names), column_types=text),
+            convert_options=ConvertOptions(include_columns=included, column_types=text, strings_can_be_null=others),
         )
     except OSError as error:
         raise read_error(path, error) from None

@@ -3,17 +3,25 @@
 import os
 from functools import cached_property
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from torch import Tensor, bincount
 
 from calibrant._signatures import checked
 from calibrant.data.base import DataSet, Split, corruption_shifts
+from calibrant.data.csv_columns import CsvColumns, read_csv_columns
 from calibrant.data.image_files import IMAGE_SUFFIXES, images_by_class, visible_folders
 from calibrant.data.splits import validation_rows
 from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.predictions import RESERVED
 from calibrant.shifts import Shift
 
 DEFAULT_SIZE = 64
 DEFAULT_VALIDATION_SHARE = 0.1
+COLUMNS_FILE = "columns.csv"
+SHIFT_COLUMNS = ("split", "corruption", "severity", "origin")
+OF_PREDICTIONS = ("image", "logit_norm", "feature_norm", "member_disagreement", "mutual_information")
+OWN_COLUMNS = ("folder", *SHIFT_COLUMNS, *OF_PREDICTIONS)
 SPLIT_FOLDERS = ("train", "val", "test")
 
 
@@ -23,7 +31,8 @@ class ImageFolder(DataSet):
     The classes are the folders in train, sorted; in other folders some may be missing. Without val, a fixed tenth of
     train is held out. Every other folder in root is a shifted test of its name, such as root/hospital_b/<class>/; with
     a test, its corruptions, such as fog-3, are shifted tests too. Hidden folders and files are ignored. The column
-    "file" is the path below root.
+    "file" is the path below root. Where images lie in folders below a class, "folder" is the path below it. A file
+    root/columns.csv with a column "file" gives the others of it to the images.
 
     Args:
         root: The folder; by default the environment variable CALIBRANT_DATA, or data.
@@ -97,4 +106,40 @@ class ImageFolder(DataSet):
         hint = f"put files {', '.join(IMAGE_SUFFIXES)} there"
         every = name == "train"
         images, labels = images_by_class(self.root, folders, self.image_size, hint=hint, every_class=every)
-        return Split(images, labels, {"file": images.names})
+        columns = {"file": images.names}
+        if self._has_subfolders:
+            below = [name.split("/", 2)[2].rpartition("/")[0] for name in images.names.to_pylist()]
+            columns["folder"] = pa.array([folder or None for folder in below], pa.string())
+        return Split(images, labels, columns | self._listed_columns(images.names))
+
+    @cached_property
+    def _has_subfolders(self) -> bool:
+        return any(visible_folders(self.root / part / one) for part in self._folders for one in self.class_names)
+
+    @cached_property
+    def _listed(self) -> CsvColumns | None:
+        """The file columns.csv, if there is one."""
+        path = self.root / COLUMNS_FILE
+        if not path.is_file():
+            return None
+        listed = read_csv_columns(path, ["file"], others=True)
+        for name in listed.table.column_names:
+            if name in (*RESERVED, *OWN_COLUMNS) or listed.table.column_names.count(name) > 1:
+                raise InvalidInputError(f"{path} must not have a column {name!r}, or it twice: give it another name")
+        files = listed.text("file")
+        counts = pc.value_counts(files)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(twice):
+            raise InvalidInputError(f"{path} must name every file once, got {twice[0]['values'].as_py()!r} twice")
+        return listed
+
+    def _listed_columns(self, names: pa.StringArray) -> dict[str, pa.Array]:
+        """The columns of columns.csv for these images, each of which it must name."""
+        if self._listed is None:
+            return {}
+        rows = pc.index_in(names, value_set=self._listed.text("file"))
+        if rows.null_count:
+            missing = names.filter(rows.is_null())[0].as_py()
+            raise InvalidInputError(f"{self._listed.path} must name every image, got none of {missing!r}")
+        table = self._listed.table.drop_columns("file").take(rows)
+        return {name: table.column(name).combine_chunks() for name in table.column_names}

@@ -20,7 +20,12 @@ from calibrant._names import check_choice
 from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, MissingExtraError, ResourceError
-from calibrant.integrations.transformers import LOGGED_METRICS, defined_scores  # which does not import transformers
+from calibrant.integrations._one_logit import class_labels, is_one_logit, two_logits
+from calibrant.integrations.transformers import (  # which does not import transformers
+    LOGGED_METRICS,
+    PADDING_LABEL,
+    defined_scores,
+)
 from calibrant.metrics.table import check_metrics
 from calibrant.predictions import Predictions
 
@@ -79,7 +84,8 @@ class CalibrationCallback(*_callback_classes()):  # type: ignore[misc]
     """Writes ``folder/val.parquet`` and logs ``val/ece`` and other metrics after every validation; also test, predict.
 
     ``validation_step``, ``test_step`` and ``predict_step`` return logits (n, k) or (n, k, d1, …) and labels, as a pair
-    or as "logits" and "labels" of a dict; ``predict_step`` may return logits alone. Rows are kept in float32 on the CPU
+    or as "logits" and "labels" of a dict; ``predict_step`` may return logits alone. One logit, (n,) or (n, 1), is that
+    of class 1 of two, as binary cross-entropy trains it. Rows are kept in float32 on the CPU
     until the epoch ends. The next epoch replaces the file; the sanity check writes and logs nothing.
 
     With several loaders, files and logs are named ``val-0``, ``val-1`` and so on. With several processes, the rows of
@@ -185,7 +191,11 @@ class CalibrationCallback(*_callback_classes()):  # type: ignore[misc]
             raise InvalidInputError(f"{rule}, got {got}; or leave {stage!r} out of stages")
         check_tensor("logits", found["logits"])
         columns = {key: _copy_to_cpu(found[key]) for key in self.columns}
-        return _copy_to_cpu(found["logits"]).float(), _copy_to_cpu(found.get("labels")), columns
+        logits, labels = _copy_to_cpu(found["logits"]).float(), _copy_to_cpu(found.get("labels"))
+        if is_one_logit(logits):
+            labels = None if labels is None else class_labels(labels, logits, PADDING_LABEL)
+            logits = two_logits(logits)
+        return logits, labels, columns
 
     def _finish(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Collect the rows of all processes, write and score them, and log the scores on every process."""

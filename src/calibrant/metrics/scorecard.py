@@ -185,6 +185,18 @@ class Scorecard:
         """Every metric by name; None where it is undefined, such as `nll_on_errors` without errors."""
         return {name: self.get(name) for name in self.names}
 
+    def to_dict(self, prefix: str = "") -> dict[str, float]:
+        """Every metric that is defined, as trackers of experiments take it.
+
+        Args:
+            prefix: What the names begin with, such as "test/".
+
+        Returns:
+            The values by name. The names of metrics have letters and _ only.
+        """
+        check_instance("prefix", prefix, str)
+        return {f"{prefix}{name}": value for name, value in self.values().items() if value is not None}
+
     def get(self, name: str) -> float | None:
         """A metric by name; None where it is undefined."""
         try:

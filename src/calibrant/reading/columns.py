@@ -25,12 +25,12 @@ WORDS = {
 KINDS = (*PREDICTION_COLUMNS, "confidence")
 OF_ONE_COLUMN = (*POSITIVE_COLUMNS, "confidence")  # of numbers
 
-LABELS = ("label", "labels", "target", "y", "y_true")
+LABELS = ("label", "labels", "target", "y", "y_true", "y_test", "true_label", "ground_truth", "actual")
 # Names, in any case, of one column: lists, or of class 1 numbers.
 SINGLE = {
     "logits": ("logits",),
     "log_probs": ("log_probs", "logprobs"),
-    "probs": ("probs", "probas", "probabilities"),
+    "probs": ("probs", "probas", "probabilities", "probability", "probability.values"),  # the last two of Spark
     "positive_probs": ("positive_probs", "positive_prob"),
     "positive_logits": ("positive_logits", "positive_logit"),
 }
@@ -42,9 +42,10 @@ PREDICTION = ("prediction", "predicted", "pred", "y_pred")
 STEMS = {
     "logits": ("logit", "logits"),
     "log_probs": ("log_prob", "log_probs", "logprob"),
-    "probs": ("p", "prob", "probs", "proba", "probability"),
+    "probs": ("p", "prob", "probs", "proba", "probability", ".pred"),  # the last of tidymodels in R
 }
-NO_CLASS = ("logit_norm", "p_value")  # columns that only look like those of a class
+SPARK_VECTOR = tuple(f"probability.{field}" for field in ("type", "size", "indices", "values"))
+NO_CLASS = ("logit_norm", "p_value", ".pred_class", *SPARK_VECTOR)  # columns that only look like those of a class
 NO_LABEL = ""  # of a file without the column of labels that another one has
 MAX_SHOWN = 8  # names in a message
 
@@ -269,7 +270,7 @@ def _candidates(schema: pa.Schema) -> list[tuple[str, Found]]:
 
 def _class_of(name: str, stem: str) -> str | None:
     """What follows the beginning of a column's name: after _ or a point, or a number at once."""
-    match = re.fullmatch(rf"{stem}(?:[_.](.+)|([0-9]+))", name, re.IGNORECASE)
+    match = re.fullmatch(rf"{re.escape(stem)}(?:[_.](.+)|([0-9]+))", name, re.IGNORECASE)
     return match and (match[1] or match[2])
 
 

@@ -13,6 +13,7 @@ from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.predictions import Paths, Predictions, check_replaceable
 from calibrant.reading.columns import NO_LABEL, ColumnOptions, Request
+from calibrant.reading.language_models import open_options
 from calibrant.reading.source import is_own, open_table_source
 from calibrant.reading.tables import TableSource, open_table
 from calibrant.scan import Scan, found_lines
@@ -106,7 +107,8 @@ def open_scans(
         find_files(given if isinstance(given, str | os.PathLike) else in_order("paths", "paths", given))
         for given in inputs
     ]
-    tables = [[open_table(url, _npy_label(url, request)) for url in each] for each in urls]
+    options_of = open_options([url for each in urls for url in each], request)
+    tables = [[options_of.get(url) or open_table(url, _npy_label(url, request)) for url in each] for each in urls]
     every = [table for each in tables for table in each]
     sources = [
         tuple(open_table_source(table, _request_of(table, every, request, ids)) for table in each) for each in tables

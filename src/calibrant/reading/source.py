@@ -26,6 +26,8 @@ from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.predictions import METADATA_KEY, TOP_LABEL_COLUMNS, Predictions
 from calibrant.reading.columns import OF_ONE_COLUMN, Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
+from calibrant.reading.nested import flattened
+from calibrant.reading.options import ABSENT
 from calibrant.reading.outcomes import match_labels, read_correct
 from calibrant.reading.rounding import Rounding
 from calibrant.reading.tables import TableSource, Wanted, frame_table
@@ -43,6 +45,11 @@ class PredictionSource:
     @property
     def url(self) -> str:
         return self.table.name
+
+    @property
+    def found(self) -> str:
+        """The line that a user reads before anything is computed."""
+        return str(self.layout) if self.table.options is None else self.table.options.found
 
     @property
     def n_classes(self) -> int | None:
@@ -161,7 +168,12 @@ class PredictionSource:
         values = _values(batch, layout, first_row, n_classes)
         n, n_classes = values.shape
         names = check_class_names(layout.class_names, n_classes)
-        labels = torch.full((n,), UNKNOWN) if layout.label is None else _labels(batch, layout, first_row, n_classes)
+        labels = torch.full((n,), UNKNOWN)
+        if layout.label is not None:
+            of_label = None if self.is_own and layout.label == "label" else names  # calibrant writes numbers
+            labels = _labels(batch, layout, first_row, n_classes, of_label)
+            if self.table.options is not None:
+                check_own_options(layout.label, labels, values == ABSENT[layout.kind], first_row)
         if layout.kind == "probs":
             check_in_range(layout, values, first_row)
             rounding.add(values, first_row)
@@ -178,7 +190,9 @@ class PredictionSource:
         return Predictions(logits, labels, table, features, names, top_label=layout.top_label)
 
 
-def _labels(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int) -> Tensor:
+def _labels(
+    batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int, class_names: tuple[str, ...] | None
+) -> Tensor:
     """The numbers of classes; of a confidence, whether its prediction is correct."""
     assert layout.label is not None
     column, unknown = batch.column(layout.label), layout.request.nan_is_unknown
@@ -188,7 +202,7 @@ def _labels(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: in
         return match_labels(names, batch.column(layout.prediction), column, first_row, **options)
     if layout.top_label:
         return read_correct(layout.label, column, first_row, nan_is_unknown=unknown)
-    reader = LabelReader(layout.label, n_classes, layout.class_names, layout.numbered, unknown)
+    reader = LabelReader(layout.label, n_classes, class_names, layout.numbered, unknown)
     return reader.read(column, first_row)
 
 
@@ -200,6 +214,18 @@ def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
         check_probabilities(layout.columns[0], probs, first_row, total=None)
     for name, column in zip(layout.columns, probs.T, strict=True):
         check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+
+
+def check_own_options(name: str, labels: Tensor, absent: Tensor, first_row: int) -> None:
+    """Raise where a label is an option that its row does not have, or that has probability 0."""
+    known = labels != UNKNOWN
+    wrong = known & absent.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise InvalidInputError(
+            f"{name} must be one of the options of its row with a probability, got option {int(labels[row])} "
+            f"(counted from 0) at row {first_row + row}"
+        )
 
 
 def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int | None) -> Tensor:
@@ -243,8 +269,12 @@ def _plain(column: pa.Array) -> pa.Array:
 def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     """The predictions of a table. Raises: InvalidInputError, UnknownNameError, CorruptFileError."""
     names, metadata = _own_metadata(table)
-    layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=is_own(table))
-    return PredictionSource(table, with_class_names(layout, names), metadata, is_own(table))
+    own = is_own(table)
+    if table.options is not None:
+        request = table.options.request(request)
+    table = table if own else flattened(table)
+    layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=own)
+    return PredictionSource(table, with_class_names(layout, names), metadata, own)
 
 
 def is_own(table: TableSource) -> bool:

@@ -23,7 +23,9 @@ from calibrant._files import read_error
 from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
 from calibrant._paths import check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
+from calibrant.reading.json_documents import read_document
 from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
+from calibrant.reading.options import Options
 
 BLOCK_BYTES = 2**23  # of text that is parsed at a time
 MAX_HEADER = 2**24  # bytes of the first line
@@ -56,6 +58,7 @@ class TableSource:
     reader: Callable[[FilePart, Wanted], Batches] = field(repr=False)
     typed: bool = True  # whether the types of the schema are those of the file, and not of its first rows
     is_text: bool = False  # whether every value is a text
+    options: Options | None = None  # where the classes are the options of questions
 
     def read(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """The batches of all parts."""
@@ -138,10 +141,10 @@ def _read_arrow(is_file: bool, part: FilePart, wanted: Wanted) -> Batches:
 
 
 def _open_json(path: str) -> TableSource:
-    with _stream(path, "JSON lines") as (stream, _):
-        if stream.read(1) == b"[":
-            advice = "write one object in each line (pandas: to_json(path, orient='records', lines=True))"
-            raise InvalidInputError(f"{path} is one JSON list, not JSON lines: {advice}")
+    with open_lines(path) as lines:
+        table = read_document(path, lines)
+    if table is not None:
+        return memory_table(path, absolute_url(path), table)
     with _stream(path, "JSON lines") as (stream, _):
         schema = _json_reader(stream, Wanted()).schema
     return TableSource(path, _without_nulls(schema), _whole(path), _read_json, typed=False)
@@ -235,6 +238,13 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@contextmanager
+def open_lines(path: str) -> Iterator[io.BufferedReader]:
+    """The unpacked content of a text file as a stream of Python. Raises: as `open_table`."""
+    with _stream(path, "JSON") as (stream, _):
+        yield io.BufferedReader(_Raw(stream), 2**20)
 
 
 class _Raw(io.RawIOBase):
@@ -376,8 +386,13 @@ def frame_table(frame: Any) -> TableSource:
         table = reader.read_all()
     except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"frame must have columns that Arrow knows: {first_line(error)}") from None
-    part = FilePart("frame", "frame", 0, 0, table.num_rows, table.nbytes)
-    return TableSource("frame", table.schema, (part,), partial(_read_arrow_table, table.combine_chunks()))
+    return memory_table("frame", "frame", table)
+
+
+def memory_table(name: str, location: str, table: pa.Table) -> TableSource:
+    """A table that is in memory."""
+    part = FilePart(name, location, 0, 0, table.num_rows, table.nbytes)
+    return TableSource(name, table.schema, (part,), partial(_read_arrow_table, table.combine_chunks()))
 
 
 def _read_arrow_table(table: pa.Table, part: FilePart, wanted: Wanted) -> Batches:
