@@ -268,7 +268,7 @@ class Predictions:
         return len(self.logits)
 
     def __repr__(self) -> str:
-        unknown = int((self.labels == UNKNOWN).sum())
+        unknown = 0 if self.has_soft_labels else int((self.labels == UNKNOWN).sum())
         parts = [f"{len(self):,} rows", f"{self.n_classes} classes"]
         parts += [f"{unknown:,} without label"] if unknown else []
         parts += [f"columns: {', '.join(self.columns.column_names)}"] if self.columns.column_names else []

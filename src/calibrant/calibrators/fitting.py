@@ -23,7 +23,7 @@ def check_clip(clip: float, n_classes: int) -> float:
 
 
 def clip_probs(predictions: Predictions, clip: float) -> Predictions:
-    """The same rows with probabilities of at least ``clip``."""
+    """The same rows with smaller probabilities raised to ``clip``."""
     return replace(predictions, logits=ClipModule(clip)(predictions.logits))
 
 
