@@ -319,7 +319,7 @@ class Predictions:
         return len(self.logits)
 
     def __repr__(self) -> str:
-        unknown = int((self.labels == UNKNOWN).sum())
+        unknown = 0 if self.has_soft_labels else int((self.labels == UNKNOWN).sum())
         kind = "confidence of the predicted class" if self.top_label else f"{self.n_classes} classes"
         parts = [f"{len(self):,} rows", kind]
         parts += [f"{unknown:,} without label"] if unknown else []

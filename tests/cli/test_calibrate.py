@@ -106,6 +106,7 @@ def test_every_option_is_a_flag_whose_help_names_its_calibrators() -> None:
 OPTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("temperature", "--bounds 0.5 1.5 --at-bound clip", {"bounds": (0.5, 1.5), "at_bound": "clip"}),
     ("temperature", "--weights weight", {"weights": "weight"}),
+    ("temperature", "--clip 0.01", {"clip": 0.01}),
     ("temperature_grid", "--grid 1.25 1.5 7", {"grid": (1.25, 1.5, 7.0)}),
     ("vector", "--strength 0.25", {"strength": 0.25}),
     ("histogram", "--n-bins 4 --equal-width", {"n_bins": 4, "equal_width": True}),

@@ -178,6 +178,7 @@ def _of(name: str, /, **arguments: Any) -> dict[str, ValidCall]:
 
 def _predictions() -> dict[str, ValidCall]:
     rows, other = _rows(), _rows(1)
+    soft = Predictions.from_logits(rows.logits, rows.probs(), columns=rows.columns)
     rows.save(_folder() / "rows.parquet")
     scan = Predictions.scan(_folder() / "rows.parquet")
     named = Predictions.from_logits(torch.eye(3), [0, 1, 2], class_names=["a", "b", "c"])
@@ -198,6 +199,7 @@ def _predictions() -> dict[str, ValidCall]:
         "from_log_probs": {"log_probs": logits.log_softmax(1), "labels": labels, **options},
         "from_probs": {"probs": logits.softmax(1), "labels": labels, **options},
         "from_positive_probs": {"probs": [0.1] * 8, "labels": [0, 1] * 4, **two},
+        "from_positive_logits": {"logits": [-2.0] * 8, "labels": [0, 1] * 4, **two},
     }
     ordered = ("logits", "log_probs", "probs", "labels", "features", "class_names")
     found = {name: ValidCall(getattr(Predictions, name), given, (), ordered) for name, given in calls.items()}
@@ -214,6 +216,8 @@ def _predictions() -> dict[str, ValidCall]:
         "groups": ValidCall(rows.groups, {"name": "site"}),
         "where": ValidCall(rows.where, {"site": "A", "patient": [1, 2]}, anything=("site", "patient")),
         "concat": ValidCall(Predictions.concat, {"parts": [rows, other]}, ordered=("parts",)),
+        "soft_labels": ValidCall(soft.soft_labels, {"first_row": 3}),
+        "expand_labels": ValidCall(soft.expand_labels, {"weights": "weight", "first_row": 3}),
         "with_columns": ValidCall(rows.with_columns, {"columns": {"age": list(range(40))}}),
         "with_features": ValidCall(rows.with_features, {"features": torch.ones(40, 2)}, ordered=("features",)),
         "save": ValidCall(rows.save, {"path": "out.parquet"}),

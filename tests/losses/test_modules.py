@@ -108,6 +108,38 @@ def test_cross_entropy_is_torchs(shape: tuple[int, ...], reduction: str) -> None
     torch.testing.assert_close(got, F.cross_entropy(logits.double(), labels, wide), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_logit_is_two_classes(name: str) -> None:
+    """Of every shape and type of labels; with a gradient; also of images."""
+    generator = torch.Generator().manual_seed(25)
+    logits = 2 * torch.randn(12, generator=generator, dtype=torch.float64)
+    labels = torch.randint(2, (12,), generator=generator)
+    pair = torch.stack([torch.zeros_like(logits), logits], dim=1)
+    for reduction in ("mean", "none"):
+        criterion = build_of(name)(2, reduction=reduction, label_smoothing=0.1, class_weights=[1.0, 2.0])
+        value, gradient = value_and_gradient(criterion, pair, labels)
+        for given in (labels, labels.bool(), labels.int(), labels.float(), labels.double()):
+            for shape, of_labels in (((12,), (12,)), ((12, 1), (12, 1)), ((12, 1), (12,))):
+                got = value_and_gradient(criterion, logits.reshape(shape), given.reshape(of_labels))
+                torch.testing.assert_close(got[0], value)
+                torch.testing.assert_close(got[1].flatten(), gradient[:, 1])
+    criterion = build_of(name)(2)
+    dense = criterion(logits.reshape(3, 1, 2, 2), labels.reshape(3, 2, 2))
+    torch.testing.assert_close(dense, criterion(logits, labels))
+
+
+def test_one_logit_is_torchs_binary_cross_entropy() -> None:
+    generator = torch.Generator().manual_seed(26)
+    logits = 3 * torch.randn(20, 1, generator=generator, dtype=torch.float64)
+    for labels in (torch.randint(2, (20, 1), generator=generator).double(), torch.rand(20, 1).double()):
+        expected = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").squeeze(1)
+        torch.testing.assert_close(LOSSES["cross_entropy"](reduction="none")(logits, labels), expected)
+        torch.testing.assert_close(functional.cross_entropy(logits.squeeze(1), labels), expected)
+    leaf = logits.squeeze(1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: build_of("maxent_mean")(2)(z, labels), (leaf,))
+    assert_compiled(build_of("maxent_mean")(2), logits.detach().float(), labels.float(), backend="aot_eager")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_soft_labels_rounded_to_half_precision(dtype: torch.dtype) -> None:
     """Probabilities that were rounded one by one are still labels, though their sum is 1 to two digits only."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from calibrant._checks import check_instance, check_number
 from calibrant.calibrators.leakage import RowSketch
@@ -23,7 +23,7 @@ def check_clip(clip: float, n_classes: int) -> float:
 
 
 def clip_probs(predictions: Predictions, clip: float) -> Predictions:
-    """The same rows with probabilities of at least ``clip``."""
+    """The same rows with smaller probabilities raised to ``clip``."""
     return replace(predictions, logits=ClipModule(clip)(predictions.logits))
 
 
@@ -46,10 +46,10 @@ def prepare_rows(fit: Callable[P, T]) -> Callable[P, T]:
             rows = clip_probs(rows, clip)
             others = {name: value for name, value in options.items() if isinstance(value, Predictions)}
             options |= {name: clip_probs(value, clip) for name, value in others.items()}
-        fitted = fit(cls, rows, **options)  # type: ignore[call-arg, arg-type]
+        fitted = fit(cls, rows, **options)  # type: ignore[arg-type]
         if rows is validation:
             return fitted
         record = replace(fitted.fitted, rows=RowSketch.of(validation), n_rows=len(validation))  # type: ignore[attr-defined]
         return replace(fitted, clip=clip, fitted=record)  # type: ignore[type-var]
 
-    return prepared
+    return cast("Callable[P, T]", prepared)

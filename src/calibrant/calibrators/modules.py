@@ -26,7 +26,7 @@ class BufferModule(nn.Module):
 
 
 class ClipModule(BufferModule):
-    """Logits of probabilities of at least ``clip``; the larger ones keep their ratios."""
+    """Probabilities are raised to at least ``clip``, and rescaled to sum 1."""
 
     min_log_prob: Tensor
 
@@ -35,7 +35,7 @@ class ClipModule(BufferModule):
 
     def forward(self, logits: Tensor) -> Tensor:
         log_probs = logits.to(self.min_log_prob.dtype).log_softmax(1)
-        return maps.match_dtype(torch.maximum(log_probs, self.min_log_prob), logits)
+        return maps.match_dtype(torch.maximum(log_probs, self.min_log_prob).log_softmax(1), logits)
 
 
 def clipping(clip: float | None) -> nn.Module:

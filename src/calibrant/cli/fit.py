@@ -30,7 +30,11 @@ class FitOptions(TypedDict, total=False):
     ]
     clip: Annotated[
         float,
-        Parameter(help="Raise smaller probabilities to it; not for histogram, bbq, isotonic*, spline, venn_abers."),
+        Parameter(
+            help="temperature, temperature_grid, ensemble_temperature, platt, beta, conditional_temperature, svs, "
+            "vector, sms, matrix, dirichlet, perturbed_temperature, domain_temperature, set_temperature, transcal, "
+            "label_shift, density_aware: raise smaller probabilities, such as 0, to it (1e-6)."
+        ),
     ]
     n_bins: Annotated[Integer, Parameter(help="histogram: number of bins.")]
     equal_width: Annotated[Switch, Parameter(help="histogram: bins of equal width instead of equal mass.")]

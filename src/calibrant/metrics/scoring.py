@@ -215,9 +215,9 @@ def score(
     def cards() -> Iterator[Any]:
         first_row = 0
         for batch in batches:
-            rows, *columns = expand_soft_labels(batch, weights, cluster, first_row=first_row)
-            options: dict[str, Any] = dict(zip(("weights", "cluster"), columns, strict=True))
-            yield score_batch(rows, by=by, metrics=names, n_bins=n_bins, stream=stream, **options)
+            rows, w, groups = expand_soft_labels(batch, weights, cluster, first_row=first_row)
+            options: dict[str, Any] = {"n_bins": n_bins, "weights": w, "cluster": groups}
+            yield score_batch(rows, by=by, metrics=names, stream=stream, **options)
             first_row += len(batch)
 
     total = sum_of_cards(cards())
