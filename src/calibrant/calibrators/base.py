@@ -168,9 +168,9 @@ class Calibrator(ABC):
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
-        logits = self._calibrated_logits(predictions)
+        logits, details = self._calibrated(predictions)
         check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
-        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
+        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record | details})
 
     @checked
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
@@ -201,6 +201,10 @@ class Calibrator(ABC):
         logits, features = torch.zeros(2, self.n_classes, dtype=dtype), torch.ones(2, self.n_features)
         inputs = {"logits": logits, "features": features, "score": torch.zeros(2)}
         return tuple(inputs[name] for name in self.inputs)
+
+    def _calibrated(self, predictions: Predictions) -> tuple[Tensor, dict[str, Any]]:
+        """The calibrated logits, and what else the metadata of the result say."""
+        return self._calibrated_logits(predictions), {}
 
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits, block by block."""
