@@ -76,15 +76,14 @@ class LabelledSets:
         number = number.unique(return_inverse=True)[1]
         part = (number * rows.n_classes + rows.labels).unique(return_inverse=True)[1]
         # set by set: the bits of a product of matrices depend on the other rows in it
-        each = [rows[number == i] for i in range(int(number.max()) + 1)]
-        sums = torch.cat([label_sums(one, gaussians) for one in each])
+        sums = torch.cat([label_sums(rows[number == i], gaussians) for i in range(int(number.max()) + 1)])
         return cls(rows, columns, reference, clean, gaussians, noise, number, part, sums)
 
     def where(self, kept: Tensor) -> Self:
         """The sets of the rows that a mask selects. No set may be divided."""
         rows = self.rows[kept]
-        if self.reference is None and not self.clean.any():  # then the Gaussians are of the other rows alone
-            return self.of(rows, self.columns, None)
+        if not self.clean.any():  # then the noise, and without reference the Gaussians, are of these rows alone
+            return self.of(rows, self.columns, self.reference)
         parts, part = self.part[kept].unique(return_inverse=True)
         return replace(
             self,
