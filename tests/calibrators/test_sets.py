@@ -7,14 +7,16 @@ import pytest
 import torch
 
 import calibrant as cb
-from calibrant.calibrators import SetTemperature, TemperatureScaling
+from calibrant.calibrators import LeaveOneShiftOut, SetTemperature, TemperatureScaling, labelled_sets, sets
+from calibrant.calibrators.labelled_sets import CONCENTRATIONS, N_MIXES, POOL_WEIGHT, LabelledSets
+from calibrant.calibrators.likelihood import Likelihood, solve_temperature
 from calibrant.calibrators.maps import log_mahalanobis
-from calibrant.calibrators.sets import (
-    _held_out_distances,
-    _row_noise,
+from calibrant.calibrators.set_statistics import (
     each_gaussian,
     fit_gaussian,
     fit_gaussians,
+    held_out_distances,
+    row_noise,
     set_means,
     set_statistics,
 )
@@ -102,7 +104,7 @@ def test_small_sets_have_the_base_temperature_and_the_metadata_count_them() -> N
 def test_the_noise_of_a_set_is_that_of_its_rows() -> None:
     """Against the covariance of the statistics of many samples; that of the entropy of the mean is of second order."""
     rows = one_set("none", 1, 30_000, 3)
-    origin, covariance = _row_noise(rows, (), None)
+    origin, covariance = row_noise(rows, (), None)
     samples = set_statistics(*set_means(rows, np.arange(len(rows)) // 100, ()), 10)
     assert samples.mean(0).tolist() == pytest.approx(origin.tolist(), abs=0.008)  # not 0.014 less, of the entropy
     covariance[-1, -1] += SetTemperature.fit(validation())._noise[1] / 100
@@ -179,12 +181,12 @@ def test_distances_of_the_clean_rows_are_those_of_new_rows() -> None:
     new = with_features(one_set("none", 0, 20_000, 3), 0, 4)
     _, of_classes = each_gaussian(fit_gaussians(known))
     own, of_new = (log_mahalanobis(rows.features, *of_classes).mean() for rows in (known, new))  # type: ignore[arg-type]
-    held_out = _held_out_distances(known).mean()
+    held_out = held_out_distances(known).mean()
     assert own < of_new - 0.02
     assert float(held_out) == pytest.approx(float(of_new), abs=0.015)
     # the fit takes these for the clean set, and their variance for the noise of its rows
-    distances = _held_out_distances(known)
-    origin, covariance = _row_noise(known, fit_gaussians(known), distances)
+    distances = held_out_distances(known)
+    origin, covariance = row_noise(known, fit_gaussians(known), distances)
     assert float(origin[3]) == pytest.approx(float(distances.mean()), rel=1e-12)
     assert float(covariance[3, 3]) == pytest.approx(float(distances.var(correction=0)), rel=1e-3)
     corrupted = [with_features(one_set(kind, 2, 100, 9), 2, i) for i, kind in enumerate(("fog", "blur"))]
@@ -214,3 +216,59 @@ def test_with_features_an_unseen_corruption_gets_its_temperature_and_clean_sets_
         assert found.temperature_of(shifted) == pytest.approx(best, rel=0.15)
     kept = [found.temperature_of(with_features(one_set("none", 0, 400, 500 + i), 0, 600 + i)) for i in range(10)]
     assert np.median(kept) == pytest.approx(found.base_temperature, rel=0.02)
+
+
+# Fits that leave out a type
+
+
+@pytest.mark.parametrize("known", ["", "features", "reference"])
+@pytest.mark.parametrize("has_clean", [True, False])
+def test_fits_that_share_sums_of_sets_are_bit_for_bit_those_of_each_alone(
+    known: str, has_clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snow = [one_set("snow", severity, 300, 60 + severity) for severity in (1, 2)]
+    rows = cb.Predictions.concat([validation(), *snow])
+    rows = with_features(rows, 1, 3) if known else rows
+    rows = rows if has_clean else rows.where(severity=[1, 2, 3])
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(4))]
+    reference = with_features(one_set("none", 0, 500, 8), 0, 9) if known == "reference" else None
+    shared, noise, n_found = LeaveOneShiftOut(rows, reference=reference), labelled_sets.row_noise, []
+    for kind in ("blur", "fog", "snow", "pixelate"):
+        test = one_set(kind, 2, 50, 5)
+        test = replace(with_features(test, 2, 6) if rows.features is not None else test, logits=test.logits.double())
+        others = [other for other in ("none", "blur", "fog", "snow") if other != kind]
+        alone = SetTemperature.fit(rows.where(corruption=others), reference=reference).calibrate(test)
+        monkeypatch.setattr(labelled_sets, "row_noise", lambda *args: n_found.append(1) or noise(*args))
+        assert torch.equal(shared.calibrate("set_temperature", test).logits, alone.logits)
+        monkeypatch.undo()
+    assert len(n_found) == (1 if has_clean else 4)
+
+
+def test_a_call_finds_the_statistics_of_sets_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, means, calls = SetTemperature.fit(validation()), sets.set_means, []
+    monkeypatch.setattr(sets, "set_means", lambda *args: calls.append(1) or means(*args))
+    found(one_set("snow", 3, 600, 5))
+    found.temperature_interval(one_set("snow", 3, 600, 5))
+    assert len(calls) == 2
+
+
+def test_statistics_and_temperatures_of_class_mixes_are_those_of_weighted_rows() -> None:
+    parts = [one_set("none", 0, 300, 1), one_set("fog", 1, 250, 2), one_set("fog", 2, 250, 3)]
+    rows, random, n_before = cb.Predictions.concat(parts), np.random.default_rng(0), 0
+    statistics, log_t, _ = LabelledSets.of(rows, ("corruption", "severity"), None).mixed(0.1)
+    for i, part in enumerate(parts):
+        labels, probs = part.labels.numpy(), part.probs().double().numpy()
+        counts = np.bincount(labels)
+        entropies = -(probs * np.log(probs)).sum(1) / np.log(10)
+        for j in range(N_MIXES + 1):
+            shares = counts / len(part) if j == 0 else random.dirichlet(np.full(10, CONCENTRATIONS[(j - 1) % 2]))
+            weights = (shares / counts)[labels]
+            n_rows, mean = 1 / (weights @ weights), weights @ probs
+            entropy = (-(mean * np.log(mean)).sum() + 9 / (2 * n_rows)) / np.log(10)
+            wanted = [weights @ entropies, weights @ probs.max(1), entropy]
+            assert statistics[i * (N_MIXES + 1) + j].tolist() == pytest.approx(wanted, rel=1e-6)
+            pooled = np.full(len(rows), POOL_WEIGHT / len(rows))
+            pooled[n_before : n_before + len(part)] += n_rows * weights
+            best = solve_temperature(Likelihood(rows.logits, rows.labels, torch.from_numpy(pooled))).temperature
+            assert float(log_t[i * (N_MIXES + 1) + j]) == pytest.approx(np.log(best), abs=0.01)
+        n_before += len(part)

@@ -1,6 +1,7 @@
 """The table of data sets: splits that are disjoint, whole, balanced and never change; shifted tests."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_any_clean_split_can_be_put_under_a_corruption() -> None:
     assert torch.equal(shifted.images, cb.corrupt(clean.images, "snow", 2))
     assert torch.equal(shifted.labels, clean.labels)
     assert shifted.columns == {"corruption": ["snow"] * 200, "severity": [2] * 200, "origin": ["generated"] * 200}
+
+
+def test_corrupted_validation_images_are_kept_and_training_images_are_not(tmp_path: Path) -> None:
+    """What is kept is read: here other images, so that one sees where they come from."""
+    shifted = open_dataset("digits", tmp_path).split("val+fog-3")
+    [kept] = (tmp_path / "generated" / "digits").iterdir()
+    np.save(kept, 255 - shifted.images.numpy())
+    again = open_dataset("digits", tmp_path).split("val+fog-3")
+    assert torch.equal(again.images, 255 - shifted.images)
+    assert (again.columns, again.labels.tolist()) == (shifted.columns, shifted.labels.tolist())
+    open_dataset("digits", tmp_path).split("train+fog-3")
+    assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_a_corruption_of_ones_own_is_a_shifted_test_of_every_data_set(monkeypatch: pytest.MonkeyPatch) -> None:

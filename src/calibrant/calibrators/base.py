@@ -186,9 +186,9 @@ class Calibrator(ABC):
         if isinstance(before, dict) and record.items() <= before.items() and not self.idempotent:
             raise InvalidInputError("predictions were already calibrated by this calibrator")
         record |= {"after": before} if before else {}
-        logits = self._calibrated_logits(self._clipped(predictions))
+        logits, details = self._calibrated(self._clipped(predictions))
         check_has_mass(f"logits calibrated by {self.name}", logits, first_row)
-        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record})
+        return replace(predictions, logits=logits, metadata={**predictions.metadata, "calibrator": record | details})
 
     @checked
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
@@ -222,6 +222,10 @@ class Calibrator(ABC):
 
     def _clipped(self, predictions: Predictions) -> Predictions:
         return predictions if self.clip is None else clip_probs(predictions, self.clip)
+
+    def _calibrated(self, predictions: Predictions) -> tuple[Tensor, dict[str, Any]]:
+        """The calibrated logits of clipped predictions, and what else the metadata of the result say."""
+        return self._calibrated_logits(predictions), {}
 
     def _calibrated_logits(self, predictions: Predictions) -> Tensor:
         """The calibrated logits of clipped predictions, block by block."""

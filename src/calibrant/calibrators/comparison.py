@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calibrant._arrays import UNKNOWN
 from calibrant._checks import check_column_names, check_instance, check_same_class_names, check_same_kind
 from calibrant._signatures import checked
 from calibrant.calibrators.base import Calibrator, check_validation
 from calibrant.calibrators.domains import clean_rows, shift_types
+from calibrant.calibrators.labelled_sets import LabelledSets
 from calibrant.calibrators.leakage import RowSketch
-from calibrant.calibrators.sets import SetTemperature
+from calibrant.calibrators.sets import SetTemperature, fit_to_sets
 from calibrant.calibrators.table import CALIBRATORS, calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from calibrant.metrics import score
@@ -240,7 +242,7 @@ class LeaveOneShiftOut:
         key = (cls.name, unseen)
         if key not in self._fits or cls.needs_target:
             try:
-                self._fits[key] = cls.fit(self._rows(cls, unseen), **self._options(cls, target))
+                self._fits[key] = self._new_fit(cls, unseen, target)
             except CalibrantError as error:
                 self._fits[key] = error
         found = self._fits[key]
@@ -248,15 +250,20 @@ class LeaveOneShiftOut:
             raise found
         return found
 
-    def _options(self, cls: type[Calibrator], target: Predictions) -> dict[str, Any]:
-        """What its fit takes of the shift, the sets of validation, the target and the reference."""
+    def _new_fit(self, cls: type[Calibrator], unseen: Any, target: Predictions) -> Calibrator:
+        if cls is SetTemperature:  # its fits share the statistics of sets
+            return fit_to_sets(self._sets if unseen is None else self._sets.where(self._others(unseen)))
+        return cls.fit(self._rows(cls, unseen), **self._options(cls, target))
+
+    @cached_property
+    def _sets(self) -> LabelledSets:
+        check_validation(self.validation)
         severity = [SEVERITY] if SEVERITY in self.validation.columns.column_names else []
-        known = {
-            "shift": self.shift,
-            "sets": (self.shift, *severity),
-            "target": target,
-            "reference": self.reference,
-        }
+        return LabelledSets.of(self.validation, (self.shift, *severity), self.reference)
+
+    def _options(self, cls: type[Calibrator], target: Predictions) -> dict[str, Any]:
+        """What its fit takes of the shift, the target and the reference."""
+        known = {"shift": self.shift, "target": target, "reference": self.reference}
         return {name: value for name, value in known.items() if name in cls.options()}
 
     def _rows(self, cls: type[Calibrator], unseen: Any) -> Predictions:
@@ -264,11 +271,14 @@ class LeaveOneShiftOut:
             return self._clean
         if unseen is None:
             return self.validation
-        known, types = self.validation.groups(self.shift)
-        kept = self.validation[np.isin(known, [i for i, other in enumerate(types) if other != unseen])]
-        if not self._types(kept):
+        return self.validation[self._others(unseen)]
+
+    def _others(self, unseen: Any) -> Tensor:
+        """(n,) whether a row of validation is of another type. Raises: InvalidInputError if there is no other."""
+        if self.types <= {str(unseen)}:
             raise InvalidInputError(f"validation must hold types of corruption other than {unseen}, which test has")
-        return kept
+        known, types = self.validation.groups(self.shift)
+        return torch.from_numpy(np.isin(known, [i for i, other in enumerate(types) if other != unseen]))
 
 
 def _with_sets(calibrator: Calibrator, sets: Sequence[str]) -> Calibrator:

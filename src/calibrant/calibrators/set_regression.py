@@ -7,16 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._arrays import blocks
 from calibrant.calibrators.domains import RIDGE_PENALTIES
 from calibrant.calibrators.maps import monomials
-from calibrant.predictions import Predictions
 
-N_MIXES, MIX_SHARE = 30, 0.1  # class mixes of each set in the fit beside its own, and the weight of all of them
-CONCENTRATIONS = (1.0, 0.1)  # of the Dirichlet distributions they come from in turn: of many classes, of few
-GRID = np.linspace(-2.4, 2.4, 33)  # of log T, relative to that of all rows
 LEVELS = torch.linspace(0, 1, 101, dtype=torch.float64)  # of the quantiles of errors that are kept
-POOL_WEIGHT = 10.0  # in rows: all rows are added to each set, so that one without errors has a temperature too
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +59,15 @@ def fit_cubic(
     members = [torch.from_numpy(np.flatnonzero(numbers == group)) for group in range(int(numbers.max()) + 1)]
     least, found = torch.inf, None
     for columns in (linear, torch.ones_like(linear)):
-        moments = [_moments(x[rows] * columns, y[rows], w[rows]) for rows in members]
+        inputs = [x[rows] * columns for rows in members]
+        moments = [_moments(own, y[rows], w[rows]) for own, rows in zip(inputs, members, strict=True)]
         total = torch.stack(moments).sum(0)
         for penalty in RIDGE_PENALTIES:
             error, leverage = torch.empty_like(y), torch.empty_like(y)
-            for rows, own in zip(members, moments, strict=True):
-                inverse, solution = _ridge(total - own, penalty)
-                error[rows] = y[rows] - (x[rows] * columns) @ solution
-                leverage[rows] = ((x[rows] * columns) @ inverse * x[rows] * columns).sum(1)
+            for rows, own, left_out in zip(members, inputs, moments, strict=True):
+                inverse, solution = _ridge(total - left_out, penalty)
+                error[rows] = y[rows] - own @ solution
+                leverage[rows] = (own @ inverse * own).sum(1)
             squared = float(w @ error.square())
             if squared < least:
                 least, found = squared, (columns, total, penalty, error, leverage)
@@ -113,45 +108,3 @@ def weighted_quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tenso
     order = values.argsort()
     reached = weights[order].cumsum(0) / weights.sum()
     return values[order][torch.searchsorted(reached, levels - 1e-9).clamp(max=len(values) - 1)]
-
-
-def class_mixes(labels: Tensor, generator: np.random.Generator) -> Tensor:
-    """(1 + N_MIXES, n) weights of rows, of sum 1 on each line: all equal, then such that classes have other shares."""
-    counts = torch.bincount(labels).double()
-    present = np.flatnonzero(counts.numpy())
-    lines = [torch.full_like(labels, 1 / len(labels), dtype=torch.float64)]
-    for i in range(N_MIXES):
-        shares = torch.zeros_like(counts)
-        concentration = np.full(len(present), CONCENTRATIONS[i % len(CONCENTRATIONS)])
-        shares[present] = torch.from_numpy(generator.dirichlet(concentration))
-        lines.append((shares / counts.clamp(min=1))[labels])
-    return torch.stack(lines)
-
-
-def nll_on_grid(predictions: Predictions, weights: Tensor, log_t: NDArray[np.float64]) -> Tensor:
-    """(m, g) mean NLL at temperatures, by weights (m, n) of the rows."""
-    found = torch.zeros(len(weights), len(log_t), dtype=torch.float64)
-    scales = torch.from_numpy(np.exp(-log_t)).unsqueeze(1)
-    for rows in blocks(len(predictions), predictions.n_classes * len(log_t)):
-        logits = predictions.logits[rows].double()
-        shifted = logits - logits.amax(1, keepdim=True)
-        of_label = shifted.gather(1, predictions.labels[rows].unsqueeze(1)).squeeze(1)
-        # classes first: sums over the first dimension are vectorized, over ten classes of the last they are not
-        mass = (shifted.T.contiguous().unsqueeze(1) * scales).exp_().sum(0)
-        found += weights[:, rows] @ (mass.log_() - scales * of_label).clamp(max=1e6).T
-    return found
-
-
-def grid_minima(values: Tensor, grid: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
-    """(m,) where functions (m, g) on a grid of equal steps are least, and their second derivatives there.
-
-    NaN and 0 if the least value is the first or the last.
-    """
-    step = float(grid[1] - grid[0])
-    at = values.argmin(1)
-    inside = (at > 0) & (at < len(grid) - 1)
-    near = values.gather(1, at.clamp(1, len(grid) - 2).unsqueeze(1) + torch.tensor([-1, 0, 1]))
-    curvature = near[:, 0] - 2 * near[:, 1] + near[:, 2]
-    offset = 0.5 * (near[:, 0] - near[:, 2]) / curvature.clamp(min=1e-300)
-    minima = torch.from_numpy(grid)[at] + step * offset
-    return torch.where(inside, minima, torch.nan), torch.where(inside, curvature / step**2, 0.0)

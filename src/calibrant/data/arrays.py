@@ -30,8 +30,8 @@ from calibrant.shifts import SEVERITIES, Shift
 class ArrayData(DataSet):
     """A data set in memory, with fixed validation rows.
 
-    Shifted tests are read from the published files if they are there. If not, the test images are corrupted, and kept
-    in the folder generated below the root.
+    Shifted tests are read from the published files if they are there. If not, the test images are corrupted.
+    Corrupted images of the test and of the validation split are kept in the folder generated below the root.
 
     Args:
         name: The name of the data set.
@@ -84,6 +84,13 @@ class ArrayData(DataSet):
             _check_same_labels(path.with_name("labels.npy"), labels)
             return Split(_published(path, shift.severity, images), labels).with_shift(shift, "published")
         return Split(self._generated(images, shift), labels).with_shift(shift, "generated")
+
+    def _corrupted(self, part: str, shift: Shift) -> Split:
+        if part == "train":  # would fill a disk
+            return super()._corrupted(part, shift)
+        split = self._read(part)
+        assert isinstance(split.images, Tensor)
+        return Split(self._generated(split.images, shift), split.labels).with_shift(shift, "generated")
 
     def _rows(self, part: str) -> tuple[Tensor, Tensor]:
         """Images and labels as read; the labels are classes of the data set."""

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from typing import ClassVar
 
@@ -32,7 +32,12 @@ def corruption_shifts() -> tuple[str, ...]:
     Returns:
         The names, by corruption and severity.
     """
-    return tuple(str(Shift(name, severity)) for name in CORRUPTIONS for severity in SEVERITIES)
+    return _shift_names(tuple(CORRUPTIONS))
+
+
+@cache
+def _shift_names(corruptions: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(str(Shift(name, severity)) for name in corruptions for severity in SEVERITIES)
 
 
 @checked
@@ -205,10 +210,13 @@ class DataSet(ABC):
             if not plus or name in self.shifts:
                 return self._read(check_choice("split", name, (*self.splits, *self.shifts)))
             check_choice("split", part, self.clean)
-            return self._read(part).under(Shift.parse(check_choice("corruption", shift, corruption_shifts())))
+            return self._corrupted(part, Shift.parse(check_choice("corruption", shift, corruption_shifts())))
         except NoDataError as error:
             hint = f"; run calibrant data fetch {self.name}" if self.can_be_fetched else ""
             raise NoDataError(f"{error}{hint}") from None
 
     @abstractmethod
     def _read(self, name: str) -> Split: ...
+
+    def _corrupted(self, part: str, shift: Shift) -> Split:
+        return self._read(part).under(shift)

@@ -24,7 +24,7 @@ from calibrant.calibrators.domains import clean_rows, shift_types
 from calibrant.calibrators.leakage import RowSketch
 from calibrant.calibrators.maps import MIN_SET_ROWS
 from calibrant.calibrators.set_regression import LEVELS, weighted_quantiles
-from calibrant.calibrators.sets import set_numbers
+from calibrant.calibrators.set_statistics import set_numbers
 from calibrant.calibrators.store import decode_fields, encode, write_record
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError
 from calibrant.estimates.shift_tests import ShiftTest
