@@ -120,8 +120,9 @@ def compare(
     """
     check_same_kind("a", a, "b", b)
     check_same_class_names("a", a.class_names, "b", b.class_names)
-    labels = [torch.zeros_like(each.labels) if each.top_label else each.labels for each in (a, b)]  # correct or not
-    check_same_rows(*labels, a.n_classes, b.n_classes)
+    # Of the confidence alone, labels say whether a model's prediction is correct, which may differ.
+    first, second = (torch.zeros_like(each.labels) if each.top_label else each.labels for each in (a, b))
+    check_same_rows(first, second, a.n_classes, b.n_classes)
     check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
