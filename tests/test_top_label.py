@@ -13,7 +13,7 @@ from tests.made.cli import Run
 import calibrant as cb
 from calibrant import Predictions
 from calibrant.audits import audit
-from calibrant.calibrators import CALIBRATORS, SetTemperature, choose, cross_fit
+from calibrant.calibrators import CALIBRATORS, LabelShift, SetTemperature, TransCal, choose, cross_fit
 from calibrant.calibrators.base import OF_CONFIDENCE
 from calibrant.calibrators.comparison import compare_calibrators
 from calibrant.calibrators.proportions import class_proportions
@@ -317,7 +317,7 @@ def test_thresholds() -> None:
         found(_binary()[0])
     for options in ({"target_class": 1}, {"score": "entropy"}, {"score": "margin"}):
         with pytest.raises(InvalidInputError, match=f"got {ONLY}"):
-            certify(top, **options)  # type: ignore[arg-type]
+            certify(top, **options)
 
 
 REFUSED: dict[str, Callable[[Predictions, Predictions], Any]] = {  # of full and of top-label predictions
@@ -332,8 +332,8 @@ REFUSED: dict[str, Callable[[Predictions, Predictions], Any]] = {  # of full and
     "average": lambda full, top: cb.average([top, top]),
     "ood_score": lambda full, top: ood_score(top, "max_probability"),
     "detect": lambda full, top: compare_ood_scores(full, top, ["entropy"]),
-    "label_shift": lambda full, top: CALIBRATORS["label_shift"].fit(full, target=top),
-    "transcal": lambda full, top: CALIBRATORS["transcal"].fit(full, target=top),
+    "label_shift": lambda full, top: LabelShift.fit(full, target=top),
+    "transcal": lambda full, top: TransCal.fit(full, target=top),
     "class_proportions": lambda full, top: class_proportions(top, full),
 }
 

@@ -126,8 +126,9 @@ def compare(
     a, weights, cluster = expand_soft_labels(a, weights, cluster)
     b, *_ = expand_soft_labels(b, None, None)
     known = a.labels != UNKNOWN
-    of_a, of_b = (each.labels.clamp(max=0) if each.top_label else each.labels for each in (a, b))  # 1: correct
-    check_same_rows(of_a, of_b, a.n_classes, b.n_classes)
+    # Of the confidence alone, labels say whether a model's prediction is correct, which may differ.
+    first, second = (each.labels.clamp(max=0) if each.top_label else each.labels for each in (a, b))
+    check_same_rows(first, second, a.n_classes, b.n_classes)
     check_n_bins(n_bins)
     check_level(level)
     check_integer("seed", seed, 0)
