@@ -303,7 +303,7 @@ def test_files_without_labels(files: Files, calibrant: Run) -> None:
         ("compare-calibrators", files.test, "bare val.parquet"),
     ):
         calibrant(*verb).refused(
-            "bare val.parquet has no column label: type --label with that of its labels (its other columns are corruption,"
+            "bare val.parquet has no column label: type --label with that of its labels (its other"
         )
 
 

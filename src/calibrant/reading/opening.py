@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TypeGuard, Unpack
+from typing import Unpack
 
 from calibrant._checks import in_order
 from calibrant._files import check_output
@@ -99,20 +99,20 @@ def open_scans(
     zeros that they begin with. Raises: as `Predictions.scan`.
     """
     request = Request.of(options)
-    urls = [find_files(given if _is_path(given) else in_order("paths", "paths", given)) for given in inputs]
+    urls = [
+        find_files(given if isinstance(given, str | os.PathLike) else in_order("paths", "paths", given))
+        for given in inputs
+    ]
     tables = [[open_table(url, _npy_label(url, request)) for url in each] for each in urls]
     every = [table for each in tables for table in each]
-    sources = [
-        tuple(open_table_source(table, _request_of(table, every, request, ids)) for table in each) for each in tables
-    ]
+    # A column of labels that only one file has, or that a file of options names, is of labels that have not come yet.
+    given = options.get("label")
+    common = every, request, ids, given is None or any(given in table.schema.names for table in every)
+    sources = [tuple(open_table_source(table, _request_of(table, *common)) for table in each) for each in tables]
     scans = [Scan(each, batch_rows, match_names, say=say) for each in sources]
     for line in found_lines([source for each in sources for source in each]):
         say(line)
     return scans
-
-
-def _is_path(given: Paths) -> TypeGuard[str | os.PathLike[str]]:
-    return isinstance(given, str | os.PathLike)
 
 
 def _npy_label(url: str, request: Request) -> str | None:
@@ -126,13 +126,15 @@ def _npy_label(url: str, request: Request) -> str | None:
     return request.label
 
 
-def _request_of(table: TableSource, tables: Sequence[TableSource], request: Request, ids: Collection[str]) -> Request:
+def _request_of(
+    table: TableSource, tables: Sequence[TableSource], request: Request, ids: Collection[str], may_lack_label: bool
+) -> Request:
     """What the user says of one of these tables."""
     if is_own(table) and not all(map(is_own, tables)):
         return Request()
     if (label := _npy_label(table.name, request)) is not None:
         request = replace(request, label=os.path.splitext(os.path.basename(label))[0])
-    elif request.label not in table.schema.names and any(request.label in each.schema.names for each in tables):
+    elif request.label is not None and request.label not in table.schema.names and may_lack_label:
         request = replace(request, label=NO_LABEL)
     if table.is_text:
         return replace(request, text=(*request.text, *(name for name in ids if name in table.schema.names)))

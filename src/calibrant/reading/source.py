@@ -20,7 +20,9 @@ from calibrant.predictions import METADATA_KEY, Predictions
 from calibrant.reading.columns import Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, Wanted, frame_table
+from calibrant.reading.tables import Batches, TableSource, Wanted, frame_table
+
+MAX_JOINED_BYTES = 2**25  # of batches that are joined
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class PredictionSource:
         width = (n_classes or 100) + (self._n_features if wanted is None else 0)
         n_rows, first_row = batch_rows or max(1, BATCH_ELEMENTS // width), part.first_row
         try:
-            for whole, n_bytes in self.table.reader(part, Wanted(wanted, self._types(wanted), n_rows)):
+            for whole, n_bytes in _joined(self.table.reader(part, Wanted(wanted, self._types(wanted), n_rows)), n_rows):
                 for start in range(0, whole.num_rows, n_rows):
                     batch = whole.slice(start, n_rows)
                     predictions = self._predictions(batch, first_row, n_classes, rounding)
@@ -166,14 +168,44 @@ class PredictionSource:
         return Predictions(logits, labels, check_columns(columns, n, ()), features, names)
 
 
+def _joined(batches: Batches, n_rows: int) -> Batches:
+    """The same with small batches joined, up to so many rows: whoever adds them up has less to do."""
+    held: list[pa.RecordBatch] = []
+    n_held, n_bytes = 0, 0.0
+    for batch, read in batches:
+        full = n_held + batch.num_rows > n_rows or sum(each.nbytes for each in held) > MAX_JOINED_BYTES
+        if held and full:
+            yield _join(held), n_bytes
+            held, n_held, n_bytes = [], 0, 0.0
+        held.append(batch)
+        n_held, n_bytes = n_held + batch.num_rows, n_bytes + read
+    if held:
+        yield _join(held), n_bytes
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
-    """Raise where a probability is not in [0, 1], with its column and row."""
+    """Raise where a probability is not in [0, 1], with its column and row, and what it may be instead."""
     if bool(((probs >= 0) & (probs <= 1)).all()):
         return
-    if layout.lists:
-        check_probabilities(layout.columns[0], probs, first_row, total=None)
-    for name, column in zip(layout.columns, probs.T, strict=True):
-        check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+    try:
+        if layout.lists:
+            check_probabilities(layout.columns[0], probs, first_row, total=None)
+        for name, column in zip(layout.columns, probs.T, strict=True):
+            check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+    except InvalidInputError as error:
+        if bool(probs.isnan().any()):
+            raise
+        percent = bool(((probs >= 0) & (probs <= 100)).all())
+        advice = (
+            "divide percentages by 100"
+            if percent
+            else f"type --logits {' '.join(layout.columns[:8])} if these are logits"
+        )
+        raise InvalidInputError(f"{error}: {advice}") from None
 
 
 def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: int | None) -> Tensor:
