@@ -1,15 +1,18 @@
-"""Speed of `calibrant convert` on a CSV file, as CPU and wall-clock time divided by those of pyarrow parsing it.
+"""Speed and memory of `convert` and `audit` on a CSV file: CPU and wall-clock time divided by those of pyarrow alone.
 
-    python benchmarks/reading.py [--rows 1000000] [--rounds 5]
+    python benchmarks/reading.py [--rows 1e7] [--rounds 5]
 
-The file has three classes, a label and an id; the rounds of the two are interleaved.
+The file has the probabilities of three classes, a label and an id; pyarrow parses it in a stream. Each of the three
+works in a process of its own, which imports what it needs before its time is taken; rounds of them are interleaved.
 """
 
 import argparse
+import json
 import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -17,51 +20,77 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from calibrant import reading
+NAMES = ["cat", "dog", "fish"]
+CHUNK_ROWS = 10**6
+BLOCK_BYTES = 2**23  # that pyarrow parses at a time, here as in calibrant
 
 
 def write_rows(path: Path, n: int) -> None:
-    random = np.random.default_rng(0)
-    probs = random.dirichlet(np.ones(3), n)
-    names = ["cat", "dog", "fish"]
-    labels = pa.array(names).take(pa.array(random.integers(0, 3, n)))
-    columns = {f"p_{name}": probs[:, k] for k, name in enumerate(names)}
-    pa_csv.write_csv(pa.table({**columns, "y": labels, "id": np.arange(n)}), path)
+    random, writer = np.random.default_rng(0), None
+    with path.open("wb") as file:
+        for start in range(0, n, CHUNK_ROWS):
+            rows = min(CHUNK_ROWS, n - start)
+            probs = random.dirichlet(np.ones(3), rows)
+            labels = pa.array(NAMES).take(pa.array(random.integers(0, 3, rows)))
+            columns = {f"p_{name}": probs[:, k] for k, name in enumerate(NAMES)}
+            table = pa.table({**columns, "y": labels, "id": np.arange(start, start + rows)})
+            writer = writer or pa_csv.CSVWriter(file, table.schema)
+            writer.write_table(table)
+        if writer is not None:
+            writer.close()
 
 
-def parse(path: Path) -> int:
-    """All batches by pyarrow alone, in blocks of the size that calibrant takes."""
-    options = pa_csv.ReadOptions(block_size=reading.tables.BLOCK_BYTES)
-    return sum(batch.num_rows for batch in pa_csv.open_csv(path, read_options=options))
-
-
-def seconds(function: Callable[[], int]) -> tuple[float, float]:
+def measure(task: str, path: str) -> None:
+    """Print the CPU and wall-clock seconds of a task, and its peak memory in bytes beyond that after the imports."""
+    if task != "parse":
+        from calibrant import reading
+        from calibrant.audits import audit
+        from calibrant.predictions import Predictions
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     cpu, wall = time.process_time(), time.perf_counter()
-    function()
-    return time.process_time() - cpu, time.perf_counter() - wall
+    if task == "parse":
+        options = pa_csv.ReadOptions(block_size=BLOCK_BYTES)
+        sum(batch.num_rows for batch in pa_csv.open_csv(path, read_options=options))
+    elif task == "convert":
+        reading.convert(path, f"{path}.parquet")
+    else:
+        audit(Predictions.scan(path))
+    seconds = time.process_time() - cpu, time.perf_counter() - wall
+    print(json.dumps([*seconds, 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)]))
+
+
+def run(task: str, path: Path) -> list[float]:
+    command = [sys.executable, __file__, "--task", task, "--path", str(path)]
+    found: list[float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    parser.add_argument("--path", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.task:
+        measure(given.task, given.path)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path, output = Path(folder) / "p.csv", Path(folder) / "p.parquet"
+        path = Path(folder) / "p.csv"
         write_rows(path, int(given.rows))
-        size = path.stat().st_size
-        base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        parsed, converted = [], []
+        found: dict[str, list[list[float]]] = {task: [] for task in ("parse", "convert", "audit")}
         for _ in range(given.rounds):
-            parsed.append(seconds(lambda: parse(path)))
-            converted.append(seconds(lambda: reading.convert(path, output)))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for task, rounds in found.items():
+                rounds.append(run(task, path))
+        size = path.stat().st_size / 1e6
         for kind, name in enumerate(("CPU", "wall-clock")):
-            ratios = [b[kind] / a[kind] for a, b in zip(parsed, converted, strict=True)]
-            text = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            alone = median(each[kind] for each in parsed)
-            print(f"{name}: convert / pyarrow {text}; pyarrow {alone:.2f} s, {size / 1e6 / alone:.0f} MB/s")
-        print(f"peak memory: {(peak - base) / 1e3:.0f} MB more than after writing the file of {size / 1e6:.0f} MB")
+            alone = median(each[kind] for each in found["parse"])
+            print(f"{name}: pyarrow {alone:.2f} s, {size / alone:.0f} MB/s")
+            for task in ("convert", "audit"):
+                ratios = [b[kind] / a[kind] for a, b in zip(found["parse"], found[task], strict=True)]
+                print(f"  {task} / pyarrow {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        peaks = ", ".join(f"{task} {max(each[2] for each in rounds) / 1e6:.0f} MB" for task, rounds in found.items())
+        print(f"peak memory beyond the imports, for a file of {size:.0f} MB: {peaks}")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,15 @@ def _monitors() -> dict[str, ValidCall]:
     path = _folder() / "stream.parquet"
     _rows().save(path)
     calibrator = cb.TemperatureScaling.fit(_validation())
-    columns = {"every": "10", "time": None, "labels": [], "id": None, "cluster": "patient", "calibrator": calibrator}
+    columns = {
+        "every": "10",
+        "time": None,
+        "labels": [],
+        "label": None,
+        "id": None,
+        "cluster": "patient",
+        "calibrator": calibrator,
+    }
     given = {"source": [path], "reference": _rows(1), "gates": ["alarms > 0"], "state": None, **columns}
     page = {"path": "monitor.html", "command": ["a"], "now": datetime(2026, 1, 1)}
     return {

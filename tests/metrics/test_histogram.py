@@ -1,6 +1,7 @@
 """The fine histogram of a stream against exact scores, on data that are hard for a histogram."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 import calibrant
 from calibrant.metrics import METRICS, Scorecard
 from calibrant.metrics.bin_sums import BinSums
-from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS, FineHistogram
+from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS, FineHistogram, fine_histogram
 from calibrant.predictions import Predictions
 
 STREAMED = ["kse", "adaece", "l2ce", "smece", "aurc"]
@@ -214,3 +215,15 @@ def test_limit_of_the_histogram() -> None:
         assert sum(getattr(positive.sums, name).numel() for name in BinSums.__slots__) <= 6 * MAX_HISTOGRAM_BINS
     assert max(sizes) <= MAX_HISTOGRAM_BINS < cards[0].n_rows == 6 * 2**17
     assert min(sizes[2:]) > MAX_HISTOGRAM_BINS // 2  # and no bit is dropped too many
+
+
+def test_no_bit_more_than_necessary_is_dropped() -> None:
+    random = torch.Generator().manual_seed(0)
+    for power in (1, 9, 40):
+        near = 1 - torch.rand(700, generator=random, dtype=torch.float64) ** power
+        exact = fine_histogram(near, 1 - near, near > 0.5, None)
+        for before in (exact, exact.coarsen(9)):
+            for limit in (1, 2, 5, 64, 300):
+                found = replace(before, limit=limit).reduce()
+                assert len(found.key) <= limit
+                assert found.dropped == 1 or len(before.coarsen(found.dropped - 1).key) > limit

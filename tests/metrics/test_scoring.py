@@ -1,5 +1,6 @@
 """Scores by the values of a column: each group is scored as if it were alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import calibrant
+from calibrant.errors import InvalidInputError
 from calibrant.metrics import Groups, Scorecard
 from calibrant.predictions import Predictions
 
@@ -160,3 +162,45 @@ def test_sums_over_classes_are_float64() -> None:
         1
     )
     torch.testing.assert_close(card.class_bins.confidence.sum(1), 50_000 * one, rtol=1e-12, atol=0.0)
+
+
+def test_rows_without_a_label_are_left_out_and_counted() -> None:
+    rows = rows_with(sites(300), weights=torch.rand(300, generator=torch.Generator().manual_seed(1)).tolist())
+    unknown = torch.arange(300) % 3 == 0
+    some = replace(rows, labels=rows.labels.masked_fill(unknown, -1))
+    batches = [some[:100], replace(some[100:200], labels=torch.full((100,), -1)), some[200:]]
+    for options in ({}, {"weights": "w"}, {"cluster": "site"}):
+        found, wanted = calibrant.score(some, **options), calibrant.score(rows[~unknown], **options)
+        assert (found.n_rows, found.n_unlabelled, wanted.n_unlabelled) == (200, 100, 0)
+        assert found.values() == wanted.values()
+    streamed = calibrant.score(batches)
+    labelled = [rows[:100][~unknown[:100]], rows[200:][~unknown[200:]]]
+    assert streamed.values() == calibrant.score(labelled).values()
+    assert streamed.n_unlabelled == 300 - streamed.n_rows == int(unknown[:100].sum() + 100 + unknown[200:].sum())
+    lost = replace(rows, labels=rows.labels.masked_fill(torch.tensor([s == "east" for s in sites(300)]), -1))
+    groups = calibrant.score([lost[:100], lost[100:]], by="site")
+    assert set(groups) == {"north", "south"}
+    assert groups.overall.n_unlabelled == sites(300).count("east")
+    by_site = calibrant.score(batches, by="site")
+    assert sum(card.n_unlabelled for card in by_site.values()) == by_site.overall.n_unlabelled
+    other = replace(some, logits=some.logits * 2)
+    assert calibrant.compare(some, other) == calibrant.compare(some[~unknown], other[~unknown])
+
+
+def test_confidence_and_entropy_need_no_label() -> None:
+    rows = rows_with(sites(50), weights=[1.0] * 50)
+    bare = replace(rows, labels=torch.full((50,), -1))
+    names = ["confidence", "entropy"]
+    for options in ({}, {"weights": "w"}, {"cluster": "site"}):
+        found, wanted = (calibrant.score(each, metrics=names, **options) for each in (bare, rows))
+        assert found.values() == wanted.values()
+        assert [found.interval(name) for name in names] == [wanted.interval(name) for name in names]
+        assert (found.n_rows, found.n_unlabelled) == (50, 0)
+    assert calibrant.score([bare[:20], bare[20:]], by="site", metrics=names).overall.n_rows == 50
+    for call in (lambda: calibrant.score(bare), lambda: calibrant.score([bare, bare], metrics=["ece", "entropy"])):
+        with pytest.raises(
+            InvalidInputError, match=r"no row with a label: .*calibrant estimate.*confidence and entropy"
+        ):
+            call()
+    with pytest.raises(InvalidInputError, match="no row with a label"):
+        calibrant.compare(bare, bare)

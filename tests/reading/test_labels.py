@@ -64,7 +64,7 @@ def test_many_categories() -> None:
         (["cat", "dgo"], NAMES, "y must be a class, got 'dgo' at row 101; did you mean 'dog'"),
         (["0", "cat"], None, "whole numbers from 0 to 2, got 'cat' at row 101: type --class-names with the names of"),
         ([0, 3], NAMES, r"y must lie in \[0, 2\], got 3 at row 101"),
-        ([0, -1], NAMES, "null where not known, got -1 at row 101"),
+        ([0, -1], NAMES, "empty\\) where not known, got -1 at row 101"),
         ([0.0, 0.5], NAMES, "got 0.5 at row 101"),
         ([1.0, np.nan], NAMES, "NaN at row 101: type --nan-is-unknown"),
         (["cat", "nan"], NAMES, "NaN at row 101: type --nan-is-unknown"),

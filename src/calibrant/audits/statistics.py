@@ -170,6 +170,8 @@ class RowStatistics:
             self.probabilities += ProbabilityCounts.of(rows.logits, *classes, scored[0].complement)
         clusters = self._add_clusters(rows, torch.from_numpy(predicted), scored[0], weights)
         complement = scored[0].complement.numpy()
+        if len(wrong) > N_ERRORS:  # few of them are sorted
+            wrong = wrong[complement[wrong] <= np.partition(complement[wrong], N_ERRORS)[N_ERRORS]]
         kept = wrong[np.argsort(complement[wrong], kind="stable")[:N_ERRORS]]
         self._add_errors(rows[kept], file, number[kept], predicted[kept], complement[kept])
         weight = np.ones(len(rows)) if weight is None else weight

@@ -16,6 +16,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "audit": {
         "calibrant audit test.parquet": "all metrics, with intervals and noise floors",
+        "calibrant audit preds.csv --label y --probs 'p_*'": "any file; columns are also found by their names",
         "calibrant audit preds/ --by hospital scanner": "a scorecard per group, the worst first",
         "calibrant audit preds/ --by hospital --report audit.html": "the same as an HTML page",
         "calibrant audit new.parquet --compare old.parquet": "two models on the same rows",
@@ -90,7 +91,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "calibrant fit val.parquet --calibrator temperature_grid -o g.json": "the paper's grid",
     },
     "label": {
-        "calibrant label preds.parquet labels.csv --id order_id -o labelled.parquet": "labels that came later",
+        "calibrant label preds.csv labels.csv --id order_id -o labelled.parquet": "labels that came later",
         "calibrant label preds/ paid.jsonl --id order --label paid -o all.parquet": "their column by name",
     },
     "monitor": {

@@ -2,6 +2,7 @@
 
 import sys
 import time as clock
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrant.cli.audit import GATE_FAILED
@@ -50,7 +51,8 @@ def monitor(
     time
         The column of times, in UTC where it has no time zone.
     labels
-        Files with the column --id and one of labels, for rows that came without; they may repeat older labels.
+        Files with the column --id and one of labels, which --label then names, for rows that came without; they may
+        repeat older labels.
     id
         The column that identifies a row.
     cluster
@@ -93,9 +95,10 @@ def monitor(
         check_report(report)
     if metrics_file is not None:
         check_output(metrics_file, "a metrics file")
+    flags = replace(columns, label=None) if labels else columns
     is_first, say = True, Notes()
     while True:
-        known, scan = columns.scans(reference, paths, match_names=match_names, id=id, say=say)
+        known, scan = flags.scans(reference, paths, match_names=match_names, id=id, say=say)
         with counting_bar("monitoring", len(scan.files)) as done:
             found = monitors.monitor(
                 scan,

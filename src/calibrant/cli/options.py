@@ -64,7 +64,14 @@ def check_given(_: Any, value: str | Path | None, argument: str = "an argument")
 SmallFile = Annotated[File, Parameter(validator=check_given)]  # also a pipe: it is read once, up to a bound
 
 
-@Parameter(name="*", group="Columns of files that calibrant did not write")
+def check_column_flags(_: Any, flags: "ColumnFlags") -> None:
+    for name, value in vars(flags).items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if not isinstance(text, bool):
+                check_given(str, text, f"--{name.replace('_', '-')}")
+
+
+@Parameter(name="*", group="Columns of files that calibrant did not write", validator=check_column_flags)
 @dataclass(frozen=True, kw_only=True)
 class ColumnFlags:
     """What the columns of predictions are, where their names do not say it.

@@ -11,6 +11,7 @@ uses bins of so few bits that no set of rows needs fewer.
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,11 +60,11 @@ class FineHistogram:
         """The same rows in at most ``limit`` bins."""
         if self.limit is None or len(self.key) <= self.limit:
             return self
-        dropped, key = self.dropped, self.key
-        while len(key) > self.limit:
-            dropped += 1
-            key = self.rounded_key(dropped).unique_consecutive()
-        return self.coarsen(dropped)
+        scaled = self.on_scale().numpy()
+        # Neighbours stay apart while a bit is left in which they differ; those of the limit-th largest difference go.
+        differences = scaled[1:] ^ scaled[:-1]
+        largest = int(np.partition(differences, -self.limit)[-self.limit])
+        return self.coarsen(max(self.dropped + 1, largest.bit_length()))
 
     def coarsen(self, dropped: int) -> Self:
         """The same rows in bins with at least as many bits dropped."""
@@ -74,8 +75,11 @@ class FineHistogram:
         """The keys with so many bits of the scale dropped; exact ones for 0."""
         if dropped == 0:
             return self.key
-        on_scale = _on_scale(self.key) if self.exact else self.key
-        return on_scale >> dropped << dropped
+        return self.on_scale() >> dropped << dropped
+
+    def on_scale(self) -> Tensor:
+        """The keys as integers on the scale."""
+        return _on_scale(self.key) if self.exact else self.key
 
 
 def _on_scale(key: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ class Unlabelled:
 def no_rows(source: object, unlabelled: Unlabelled) -> InvalidInputError:
     """Why nothing of the source can be scored."""
     if unlabelled.n_labelled or not unlabelled.n:
-        return InvalidInputError(NO_ROWS)
+        return InvalidInputError(f"{', '.join(source.files)}: {NO_ROWS}" if isinstance(source, Scan) else NO_ROWS)
     return no_labels(source)
 
 

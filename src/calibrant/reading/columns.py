@@ -243,11 +243,25 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
         raise InvalidInputError(
             f"{source} has no columns whose names say that they are predictions: type --probs, --logits or --log-probs "
             "with those of all classes, or --positive-probs, --positive-logits or --confidence with one; its columns "
-            f"are {shown(schema.names) or 'none'}"
+            f"are {shown(schema.names) or 'none'}{_example(source, schema)}"
         )
     texts = [f"{WORDS[kind]} ({shown([name for name, _ in found])})" for kind, found in candidates]
     choices = [f"{_flag(kind)} {' '.join(_quoted(name) for name, _ in found)}" for kind, found in candidates]
     raise InvalidInputError(f"{source} has {' and '.join(texts)}: type {' or '.join(choices)}")
+
+
+def _example(source: str, schema: pa.Schema) -> str:
+    """What one might type: with the names of a file of options that lies there, or of columns of fractions."""
+    if any(re.fullmatch(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", name, re.IGNORECASE) for name in schema.names):
+        return " (the first line must hold names)"
+    beside = os.path.join(os.path.dirname(source), "columns.toml")
+    if os.path.isfile(beside):
+        return f"; or type --columns {beside}"
+    names = [c.name for c in schema if pa.types.is_floating(c.type) and c.name.lower() not in LABELS]
+    if not names:
+        return ""
+    flag = "--probs" if len(names) > 1 else "--positive-probs"
+    return f"; for example {flag} {' '.join(map(_quoted, names[:MAX_SHOWN]))}{' …' * (len(names) > MAX_SHOWN)}"
 
 
 def _quoted(name: str) -> str:

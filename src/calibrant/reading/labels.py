@@ -89,7 +89,7 @@ class LabelReader:
         if not self.numbered:
             raise InvalidInputError(f"{self.column} must be class names, got {number}")
         if number == UNKNOWN:
-            raise InvalidInputError(f"{self.column} must be null where not known, got {UNKNOWN}")
+            raise InvalidInputError(f"{self.column} must be null (in text: empty) where not known, got {UNKNOWN}")
         if not 0 <= number < self.n_classes:
             raise InvalidInputError(f"{self.column} must lie in [0, {self.n_classes - 1}], got {number}")
         return number
@@ -102,6 +102,9 @@ class LabelReader:
             if self.classes:
                 return f"; {suggestion(value, self.classes)}"
             return f": type --class-names with the names of the {self.n_classes} classes in the order of the columns"
+        if not self.by_name and self.numbered and value in (self.n_classes, str(self.n_classes)):
+            names = [str(number + 1) for number in range(self.n_classes)]
+            return f": type --class-names {' '.join(names[:8])}{' …' * (len(names) > 8)} if labels count from 1"
         return f"; {suggestion(str(value), self.classes)}" if self.by_name else ""
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calibrant._parquet import FilePart
+from calibrant.predictions import METADATA_KEY
 from calibrant.reading.tables import Batches, TableSource, Wanted
 
 FieldPath = tuple[str, ...]
@@ -15,7 +16,12 @@ Reader = Callable[[FilePart, Wanted], Batches]
 
 
 def flattened(table: TableSource) -> TableSource:
-    """The table with the fields of objects as columns; the same where there are none, or a column has such a name."""
+    """The table with the fields of objects as columns; the same where there are none, or a column has such a name.
+
+    A table that calibrant wrote stays as it is.
+    """
+    if METADATA_KEY in (table.schema.metadata or {}):
+        return table
     found = [(".".join(path), path, kind) for path, kind in _fields((), table.schema)]
     paths = {name: path for name, path, _ in found}
     if len(paths) < len(found) or all(len(path) == 1 for path in paths.values()):

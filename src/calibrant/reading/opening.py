@@ -14,6 +14,7 @@ from calibrant.errors import InvalidInputError, without_secrets
 from calibrant.predictions import Paths, Predictions, check_replaceable
 from calibrant.reading.columns import NO_LABEL, ColumnOptions, Request
 from calibrant.reading.language_models import open_options
+from calibrant.reading.nested import flattened
 from calibrant.reading.source import is_own, open_table_source
 from calibrant.reading.tables import TableSource, open_table
 from calibrant.scan import Scan, found_lines
@@ -108,11 +109,14 @@ def open_scans(
         for given in inputs
     ]
     options_of = open_options([url for each in urls for url in each], request)
-    tables = [[options_of.get(url) or open_table(url, _npy_label(url, request)) for url in each] for each in urls]
-    every = [table for each in tables for table in each]
-    sources = [
-        tuple(open_table_source(table, _request_of(table, every, request, ids)) for table in each) for each in tables
+    tables = [
+        [options_of.get(url) or flattened(open_table(url, _npy_label(url, request))) for url in each] for each in urls
     ]
+    every = [table for each in tables for table in each]
+    # A column of labels that only one file has, or that a file of options names, is of labels that have not come yet.
+    given = options.get("label")
+    common = every, request, ids, given is None or any(given in table.schema.names for table in every)
+    sources = [tuple(open_table_source(table, _request_of(table, *common)) for table in each) for each in tables]
     scans = [Scan(each, batch_rows, match_names, say=say) for each in sources]
     for line in found_lines([source for each in sources for source in each]):
         say(line)
@@ -130,13 +134,15 @@ def _npy_label(url: str, request: Request) -> str | None:
     return request.label
 
 
-def _request_of(table: TableSource, tables: Sequence[TableSource], request: Request, ids: Collection[str]) -> Request:
+def _request_of(
+    table: TableSource, tables: Sequence[TableSource], request: Request, ids: Collection[str], may_lack_label: bool
+) -> Request:
     """What the user says of one of these tables."""
     if is_own(table) and not all(map(is_own, tables)):
         return Request()
     if (label := _npy_label(table.name, request)) is not None:
         request = replace(request, label=os.path.splitext(os.path.basename(label))[0])
-    elif request.label not in table.schema.names and any(request.label in each.schema.names for each in tables):
+    elif request.label is not None and request.label not in table.schema.names and may_lack_label:
         request = replace(request, label=NO_LABEL)
     if table.is_text:
         return replace(request, text=(*request.text, *(name for name in ids if name in table.schema.names)))

@@ -53,7 +53,8 @@ class Rounding:
         """Raises: InvalidInputError where rounding does not explain a sum."""
         if self.worst > self.tolerance:
             why = f"more than rounding to {self.digits} digits explains" if self.digits <= MAX_DIGITS else "not rounded"
-            raise InvalidInputError(f"{argument} must sum to 1, got {self.total:g} at row {self.row} ({why})")
+            advice = "name the columns of all classes, or type --logits if these are logits"
+            raise InvalidInputError(f"{argument} must sum to 1, got {self.total:g} at row {self.row} ({why}): {advice}")
 
     def __str__(self) -> str:
         if not self.n_rescaled:

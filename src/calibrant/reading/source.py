@@ -30,7 +30,9 @@ from calibrant.reading.nested import flattened
 from calibrant.reading.options import ABSENT
 from calibrant.reading.outcomes import match_labels, read_correct
 from calibrant.reading.rounding import Rounding
-from calibrant.reading.tables import TableSource, Wanted, frame_table
+from calibrant.reading.tables import Batches, TableSource, Wanted, frame_table
+
+MAX_JOINED_BYTES = 2**25  # of batches that are joined
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class PredictionSource:
         width = (n_classes or 100) + (self._n_features if wanted is None else 0)
         n_rows, first_row = batch_rows or max(1, BATCH_ELEMENTS // width), part.first_row
         try:
-            for whole, n_bytes in self.table.reader(part, Wanted(wanted, self._types(wanted), n_rows)):
+            for whole, n_bytes in _joined(self.table.reader(part, Wanted(wanted, self._types(wanted), n_rows)), n_rows):
                 for start in range(0, whole.num_rows, n_rows):
                     batch = whole.slice(start, n_rows)
                     predictions = self._predictions(batch, first_row, n_classes, rounding)
@@ -206,14 +208,44 @@ def _labels(
     return reader.read(column, first_row)
 
 
+def _joined(batches: Batches, n_rows: int) -> Batches:
+    """The same with small batches joined, up to so many rows: whoever adds them up has less to do."""
+    held: list[pa.RecordBatch] = []
+    n_held, n_bytes = 0, 0.0
+    for batch, read in batches:
+        full = n_held + batch.num_rows > n_rows or sum(each.nbytes for each in held) > MAX_JOINED_BYTES
+        if held and full:
+            yield _join(held), n_bytes
+            held, n_held, n_bytes = [], 0, 0.0
+        held.append(batch)
+        n_held, n_bytes = n_held + batch.num_rows, n_bytes + read
+    if held:
+        yield _join(held), n_bytes
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
-    """Raise where a probability is not in [0, 1], with its column and row."""
+    """Raise where a probability is not in [0, 1], with its column and row, and what it may be instead."""
     if bool(((probs >= 0) & (probs <= 1)).all()):
         return
-    if layout.lists:
-        check_probabilities(layout.columns[0], probs, first_row, total=None)
-    for name, column in zip(layout.columns, probs.T, strict=True):
-        check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+    try:
+        if layout.lists:
+            check_probabilities(layout.columns[0], probs, first_row, total=None)
+        for name, column in zip(layout.columns, probs.T, strict=True):
+            check_probabilities(name, column.unsqueeze(1).contiguous(), first_row, total=None)
+    except InvalidInputError as error:
+        if bool(probs.isnan().any()):
+            raise
+        percent = bool(((probs >= 0) & (probs <= 100)).all())
+        advice = (
+            "divide percentages by 100"
+            if percent
+            else f"type --logits {' '.join(layout.columns[:8])} if these are logits"
+        )
+        raise InvalidInputError(f"{error}: {advice}") from None
 
 
 def check_own_options(name: str, labels: Tensor, absent: Tensor, first_row: int) -> None:
@@ -272,7 +304,6 @@ def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     own = is_own(table)
     if table.options is not None:
         request = table.options.request(request)
-    table = table if own else flattened(table)
     layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=own)
     return PredictionSource(table, with_class_names(layout, names), metadata, own)
 
@@ -294,4 +325,4 @@ def _own_metadata(table: TableSource) -> tuple[tuple[str, ...] | None, dict[str,
 
 def open_frame(frame: Any, request: Request) -> PredictionSource:
     """The predictions of a data frame. Raises: InvalidInputError, UnknownNameError."""
-    return open_table_source(frame_table(frame), request)
+    return open_table_source(flattened(frame_table(frame)), request)

@@ -30,7 +30,7 @@ from calibrant.reading.options import Options
 BLOCK_BYTES = 2**23  # of text that is parsed at a time
 MAX_HEADER = 2**24  # bytes of the first line
 PEEK_ROWS = 1  # that tell the types of a table in Arrow
-CONVERSION = re.compile(r"In CSV column #(\d+): .*?(?:invalid value '(.*)'|(UTF8))", re.DOTALL)
+CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*?(?:invalid value '(.*)'|(UTF8))", re.DOTALL)
 ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 Batches = Iterator[tuple[pa.RecordBatch, float]]  # each with the bytes that were read for it
@@ -199,6 +199,11 @@ def _read_csv(delimiter: str, names: Sequence[str], part: FilePart, wanted: Want
         yield from _naming_rows(part.url, _csv_reader(stream, delimiter, wanted), file, names)
 
 
+MAGIC = {  # beginnings of files that were named .csv
+    b"PK": "a zip archive, as Excel writes: save it as CSV",
+    b"\x1f\x8b": "gzipped: name it .csv.gz",
+    b"PAR1": "a Parquet file: name it .parquet",
+}
 UTF8 = "save it as UTF-8 (pandas: encoding='utf-8', R: fileEncoding = 'UTF-8')"
 
 
@@ -206,6 +211,8 @@ def _header(path: str, delimiter: str) -> list[str]:
     """The names in the first line of a CSV file."""
     with _stream(path, "CSV") as (stream, _):
         line = io.BufferedReader(_Raw(stream), 2**16).readline(MAX_HEADER)
+    if (other := next((what for start, what in MAGIC.items() if line.startswith(start)), None)) is not None:
+        raise CorruptFileError(f"{path} is no text, but {other}")
     try:
         text = line.decode("utf-8-sig")
         names = next(csv.reader([text.rstrip("\r\n")], delimiter=delimiter), [])
@@ -282,11 +289,14 @@ def _parse_error(path: str, error: Exception, names: Sequence[str], n_rows: int 
     text, after = str(error).strip(), f" after row {n_rows - 1}" if n_rows else ""
     if (found := CONVERSION.search(text)) is not None:
         column = names[int(found[1])] if int(found[1]) < len(names) else found[1]
-        if found[3] or "UTF8" in text:
-            return CorruptFileError(f"{path}: column {column!r} is not UTF-8{after}: {UTF8}")
-        comma = " (numbers have a point: R: write.csv, not write.csv2)" if "," in (found[2] or "") else ""
-        advice = f"{comma}; if it holds texts and no predictions, type --text {column}"
-        return CorruptFileError(f"{path}: column {column!r} holds {found[2]!r}{after}, which is no number{advice}")
+        where = f" at row {int(found[2]) - 2}" if found[2] else after  # counted from 1, the header included
+        if found[4] or "UTF8" in text:
+            return CorruptFileError(f"{path}: column {column!r} is not UTF-8{where}: {UTF8}")
+        value = found[3] or ""
+        advice = " (numbers have a point: R: write.csv, not write.csv2)" if "," in value else ""
+        advice += " (write 0.9, not 90%)" if value.endswith("%") else ""
+        advice += f"; if it holds texts and no predictions, type --text {column}"
+        return CorruptFileError(f"{path}: column {column!r} holds {value!r}{where}, which is no number{advice}")
     if (ragged := ROW.search(text)) is not None:  # counted from 1, the header included
         return CorruptFileError(
             f"{path} must have {ragged[2]} columns in every row, got {ragged[3]} at row {int(ragged[1]) - 2}"
@@ -309,7 +319,7 @@ def _stream(
         if isinstance(filesystem, LocalFileSystem):
             if os.path.isdir(inner):
                 raise IsADirectoryError(21, "it is a folder", inner)
-            file = pa.OSFile(inner) if packed else pa.memory_map(inner)
+            file = pa.memory_map(inner) if what == "an Arrow file" else pa.OSFile(inner)  # mapped pages are memory too
         else:
             file = pa.PythonFile(filesystem.open(inner, "rb"), mode="r")
         with file:
