@@ -259,6 +259,7 @@ def _metrics() -> dict[str, ValidCall]:
         **_of("metrics.Scorecard.of", **of, max_histogram_bins=64, max_cluster_groups=8),
         "metrics.Scorecard.__add__": ValidCall(lambda other: operator.add(card, other), {"other": card}),
         "metrics.Scorecard.__getitem__": ValidCall(lambda name: card[name], {"name": "ece"}),
+        "metrics.Scorecard.to_dict": ValidCall(card.to_dict, {"prefix": "test/"}, anything=("prefix",)),
         "metrics.Scorecard.get": ValidCall(card.get, {"name": "ece"}),
         "metrics.Scorecard.interval": ValidCall(card.interval, {"name": "ece"}),
         "metrics.Scorecard.noise_floor": ValidCall(card.noise_floor, {"name": "ece"}),
@@ -333,7 +334,6 @@ def _calibrators() -> dict[str, ValidCall]:
     found |= {
         "calibrators.Calibrator.__call__": ValidCall(calibrator, {"predictions": test}),
         "calibrators.Calibrator.calibrate": ValidCall(calibrator.calibrate, {"predictions": test}),
-        "calibrators.SetTemperature.calibrate": ValidCall(sets.calibrate, {"predictions": test}),
         "calibrators.Calibrator.save": ValidCall(calibrator.save, {"path": "out.json"}),
         "calibrators.Calibrator.to_onnx": ValidCall(calibrator.to_onnx, {"path": "out.onnx"}),
         "calibrators.Calibrator.load": ValidCall(cb.TemperatureScaling.load, {"path": _folder() / "calibrator.json"}),

@@ -74,7 +74,7 @@ def test_what_flags_say() -> None:
         ("a b", {"log_probs": "a"}, "a column for each class, or one of lists, got a$"),
         ("[a b", {"positive_probs": "a"}, "--positive-probs must name one column of numbers, got a"),
         ("a b", {"positive_logits": ["a", "b"]}, "--positive-logits must name one column of numbers, got a, b"),
-        ("logit y", {}, "no columns whose names say .* --positive-logits with one"),
+        ("logit y", {}, "no columns whose names say .* --positive-logits or --confidence with one"),
         ("a b", {"probs": ["a", "b"], "logits": "b"}, "give one of --logits and --probs"),
         ("p_a p_b", {"class_names": ["a", "c"]}, "those of the columns in any order, a, b, got a, c"),
         ("p_0 p_1", {"class_names": ["a"]}, "one name for each of 2 classes, got 1"),
