@@ -205,6 +205,8 @@ def score(
     stream = not isinstance(predictions, Predictions)
     batches = batches_of(predictions, _present(by, weights, cluster))
     options: dict[str, Any] = {"n_bins": n_bins, "weights": weights, "cluster": cluster}
+    if by is not None:
+        check_instance("by", by, str)
     unlabelled = Unlabelled(_present(by))
     if need_labels(names or METRICS):
         batches = _labelled(batches, unlabelled)
