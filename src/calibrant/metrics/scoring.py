@@ -208,6 +208,8 @@ def score(
     check_n_bins(n_bins)
     stream = not isinstance(predictions, Predictions)
     batches = batches_of(predictions, _present(by, weights, cluster))
+    if by is not None:
+        check_instance("by", by, str)
     unlabelled = Unlabelled(_present(by))
     if need_labels(names or METRICS):
         batches = _labelled(batches, unlabelled)

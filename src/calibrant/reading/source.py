@@ -32,7 +32,7 @@ from calibrant.reading.outcomes import match_labels, read_correct
 from calibrant.reading.rounding import Rounding
 from calibrant.reading.tables import Batches, TableSource, Wanted, frame_table
 
-MAX_JOINED_BYTES = 2**25  # of batches that are joined
+MAX_JOINED_BYTES = 2**23  # of batches that are joined
 
 
 @dataclass(frozen=True)
