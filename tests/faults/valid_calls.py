@@ -223,7 +223,9 @@ def _predictions() -> dict[str, ValidCall]:
         "scan": ValidCall(Predictions.scan, {"paths": _folder() / "rows.parquet", "batch_rows": 10}),
     }
     calls_of_scan = {
-        "scan.Scan.batches": ValidCall(lambda columns: list(scan.batches(columns)), {"columns": ["site"]}),
+        "scan.Scan.batches": ValidCall(
+            lambda **options: list(scan.batches(**options)), {"columns": ["site"]}, ("progress",)
+        ),
         "scan.Scan.match_names": ValidCall(named_scan.match_names, names, ordered=("class_names",)),
     }
     return {f"predictions.Predictions.{name}": call for name, call in found.items()} | calls_of_scan
