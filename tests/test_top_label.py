@@ -245,11 +245,11 @@ def test_choice_and_comparison_of_calibrators() -> None:
     assert calibrator.top_label
     assert {row.calibrator for row in ranked} == {"identity", "beta", "spline", "histogram"}
     assert cross_fit(top, "isotonic").predictions.top_label
-    rows = compare_calibrators(top, test, metrics=["ece"])
+    rows = compare_calibrators(top, test)
     assert {row.calibrator for row in rows} == set(OF_CONFIDENCE)
-    assert all(row.failure is None for row in rows)
+    assert all(row.failure is None and list(row.values) == ["ece"] for row in rows)
     with pytest.raises(InvalidInputError, match="nll needs the probabilities of all classes"):
-        compare_calibrators(top, test)
+        compare_calibrators(top, test, metrics=["nll"])
 
 
 def test_audit() -> None:

@@ -227,7 +227,9 @@ def _predictions() -> dict[str, ValidCall]:
         "scan": ValidCall(Predictions.scan, {"paths": _folder() / "rows.parquet", "batch_rows": 10}),
     }
     calls_of_scan = {
-        "scan.Scan.batches": ValidCall(lambda columns: list(scan.batches(columns)), {"columns": ["site"]}),
+        "scan.Scan.batches": ValidCall(
+            lambda **options: list(scan.batches(**options)), {"columns": ["site"]}, ("progress",)
+        ),
         "scan.Scan.read_columns": ValidCall(lambda names: list(scan.read_columns(names)), {"names": ["site"]}),
         "scan.Scan.match_names": ValidCall(named_scan.match_names, names, ordered=("class_names",)),
     }

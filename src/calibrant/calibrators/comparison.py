@@ -68,7 +68,7 @@ def compare_calibrators(
     calibrators: Sequence[str] | None = None,
     *,
     by: str | None = None,
-    metrics: str | Iterable[str] = ("nll", "ece"),
+    metrics: str | Iterable[str] | None = None,
     shift: str = "corruption",
     sets: Sequence[str] | None = None,
     reference: Predictions | None = None,
@@ -86,7 +86,7 @@ def compare_calibrators(
         test: Other rows, to score where they have a label. Calibrators that need a target use them without labels.
         calibrators: Names in `CALIBRATORS`; by default all, or those of the confidence where test has no more.
         by: A column of test to group by.
-        metrics: Names in `METRICS`.
+        metrics: Names in `METRICS`; by default nll and ece, or ece where test has the confidence alone.
         shift: The column of corruption types.
         sets: Columns of test that define the sets of `SetTemperature`; by default those of ``shift``, severity and
             ``by`` that test has, but not a ``by`` that the labels decide, such as the class.
@@ -122,6 +122,7 @@ def compare_calibrators(
         names = [name for name, cls in CALIBRATORS.items() if cls.of_confidence or not test.top_label]
     for name in names:
         calibrator_class(name)
+    metrics = default_metrics(test) if metrics is None else metrics
     wanted = check_metrics(metrics, test.n_classes, top_label=test.top_label)
     columns = default_sets(test, shift, by) if sets is None else check_column_names("sets", sets)
     for column in columns:
@@ -142,6 +143,11 @@ def compare_calibrators(
         rows.append(_comparison(name, None, True, groups.overall, level))
         rows += [_comparison(name, group, False, card, level) for group, card in groups.items()]
     return rows
+
+
+def default_metrics(test: Predictions) -> tuple[str, ...]:
+    """What calibrators are compared by."""
+    return ("ece",) if test.top_label else ("nll", "ece")
 
 
 def _comparison(name: str, group: Any, overall: bool, card: Scorecard, level: float) -> Comparison:

@@ -19,7 +19,7 @@ def compare_calibrators(
     *,
     by: str | None = None,
     calibrators: Words = (),
-    metrics: Words = ("nll", "ece"),
+    metrics: Words = (),
     shift: str = "corruption",
     sets: Words = (),
     reference: Files = (),
@@ -45,7 +45,7 @@ def compare_calibrators(
     calibrators
         Names of calibrators, by default all.
     metrics
-        Names of metrics.
+        Names of metrics, by default nll and ece, or ece where test has the confidence alone.
     shift
         The column of corruption types.
     sets
@@ -64,7 +64,7 @@ def compare_calibrators(
     """
     from calibrant._checks import check_level
     from calibrant.calibrators import compare_calibrators as compare
-    from calibrant.calibrators.comparison import default_sets
+    from calibrant.calibrators.comparison import default_metrics, default_sets
     from calibrant.calibrators.sets import SetTemperature
     from calibrant.metrics.scoring import no_labels
 
@@ -75,6 +75,7 @@ def compare_calibrators(
         raise no_labels(scans[1])
     rows, test_rows, *distant = (scan.read() for scan in (scans[0].check_labels(), *scans[1:]))
     test_rows = test_rows.match_names(rows.class_names) if match_names else test_rows
+    metrics = metrics or default_metrics(test_rows)
     set_columns = sets or default_sets(test_rows, shift, by)
     with status("comparing") as progress:
         found = compare(

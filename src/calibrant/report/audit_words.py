@@ -278,7 +278,7 @@ def certified_sentence(found: DecisionFindings, condition: str = "") -> str:
     return f"{rows} can be accepted: {promise}."
 
 
-def decision_commands(found: DecisionFindings, *, top_label: bool) -> list[str]:
+def decision_commands(found: DecisionFindings, *, top_label: bool = False) -> list[str]:
     """The commands that certify a threshold and fit sets on other rows; without sets for the confidence alone."""
     confidence = "" if found.confidence == LEVEL else f" --confidence {found.confidence:g}"
     certify = f"calibrant certify val.parquet --max-error {found.max_error:g}{confidence} -o threshold.json"
