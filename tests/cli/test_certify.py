@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_threshold_is_made_applied_and_checked(calibrant: Run, folder: Path) -> None:
-    text = calibrant("certify", "val.parquet", "--max-error", "0.05", "--confidence", "0.95", "-o", "t.json").done()
+    text = calibrant("certify", "val.parquet", "--max-error", "0.05", "--level", "0.95", "-o", "t.json").done()
     assert "Accepted rows are wrong at most 5.00 % of the time, with 95 % confidence." in text
     made = cb.load_threshold("t.json")
     assert made.groups == cb.certify(cb.Predictions.load("val.parquet")).groups

@@ -12,7 +12,7 @@ import pytest
 
 from calibrant import cli
 
-FOUND = re.compile(r"^(?!calibrant: ).* from .*; (no labels|labels from )")
+FOUND = re.compile(r"^(?!calibrant: ).* from .*; (no labels|labels from |correct )")
 MAX_SECONDS = 600  # which only a process that hangs needs
 
 

@@ -341,7 +341,7 @@ def test_the_commands_have_the_confidence_of_the_audit() -> None:
     certify, sets = decision_commands(decision())
     assert certify == "calibrant certify val.parquet --max-error 0.05 -o threshold.json"
     assert sets == "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"
-    assert "--max-error 0.05 --confidence 0.99 -o" in decision_commands(decision(confidence=0.99))[0]
+    assert "--max-error 0.05 --level 0.99 -o" in decision_commands(decision(confidence=0.99))[0]
 
 
 def test_no_threshold_and_numbers_at_the_ends() -> None:

@@ -282,13 +282,13 @@ def collect_statistics(
         InvalidInputError: No row has a label, or no row counts.
         CorruptFileError: A file cannot be read to its end.
     """
-    if isinstance(source, Scan) and not source.has_labels:
+    soft = LABEL_PROBS in column_names(source)
+    if isinstance(source, Scan) and not (source.has_labels or soft):
         raise no_labels(source)
     columns = list(dict.fromkeys([*by, *(name for name in (weights, cluster) if name is not None)]))
     for name in columns:
         _check_column(source, name)
     ids = id_columns(column_names(source), weights)
-    soft = LABEL_PROBS in column_names(source)
     columns += [LABEL_PROBS] if soft else []
     options: dict[str, Any] = {"by": tuple(by), "ids": ids, "weights": weights, "cluster": cluster, "soft": soft}
     options |= {"n_bins": n_bins, "seed": seed}

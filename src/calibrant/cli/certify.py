@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MODES = ("check", "apply", "adapt")  # options that name a threshold; without them one is made
 BELONGS = {  # options that are not for every mode, "make" being that without a threshold
     "max_error": ("make",),
-    "confidence": ("make",),
+    "level": ("make",),
     "score": ("make",),
     "target_class": ("make",),
     "costs": ("make",),
@@ -32,7 +32,7 @@ BELONGS = {  # options that are not for every mode, "make" being that without a 
 def certify(
     *paths: File,
     max_error: float | None = None,
-    confidence: float | None = None,
+    level: float | None = None,
     by: str | None = None,
     score: str | None = None,
     target_class: str | None = None,
@@ -61,8 +61,8 @@ def certify(
         Files, folders, globs or fsspec URLs of predictions: of validation, or those to check, decide or adapt.
     max_error
         The largest error of accepted rows, by default 0.05.
-    confidence
-        The probability that the promise holds, by default 0.95.
+    level
+        Confidence level: the probability that the promise holds, by default 0.95.
     by
         A column: a threshold for each of its groups, with a promise for all of them. With --check: groups to check.
     score
@@ -104,6 +104,8 @@ def certify(
     if mode == "make":
         options = {name: given[name] for name, modes in BELONGS.items() if modes[0] == "make" and name in given}
         options.pop("output", None)
+        if level is not None:
+            options["confidence"] = options.pop("level")
         _make(scan, output, options, as_json)
     elif mode == "check":
         _check(given, scan, labelled, by, match_names, allow_same_rows, as_json)

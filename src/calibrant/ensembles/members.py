@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, check_distinct, id_text
-from calibrant._checks import check_all_classes, check_same_class_names, first_true
+from calibrant._checks import check_all_classes, check_same_class_names, first_true, in_order
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS
 from calibrant._paths import first_line
@@ -153,6 +153,7 @@ def open_members(
     allow_same_rows: bool = False,
 ) -> list[Member]:
     """The members, whose footers alone are read. Raises: InvalidInputError where their classes differ."""
+    sources = tuple(in_order("members", "predictions or files", sources))
     if not sources:
         raise InvalidInputError("members must not be empty")
     if calibrators is not None and len(calibrators) != len(sources):

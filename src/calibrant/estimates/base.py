@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, blocks
-from calibrant._checks import check_all_classes, check_class_names, check_integer, check_level
+from calibrant._checks import check_all_classes, check_class_names, check_integer, check_level, in_order
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.audits.gates import Gate
@@ -116,7 +116,7 @@ class Estimate:
             UnknownNameError: There is no such quantity.
         """
         found = []
-        for gate in map(EstimateGate.parse, gates):
+        for gate in map(EstimateGate.parse, in_order("gates", "conditions", gates)):
             value = getattr(self, gate.metric)
             if value is None:
                 raise InvalidInputError(

@@ -280,7 +280,7 @@ def certified_sentence(found: DecisionFindings, condition: str = "") -> str:
 
 def decision_commands(found: DecisionFindings, *, top_label: bool = False) -> list[str]:
     """The commands that certify a threshold and fit sets on other rows; without sets for the confidence alone."""
-    confidence = "" if found.confidence == LEVEL else f" --confidence {found.confidence:g}"
+    confidence = "" if found.confidence == LEVEL else f" --level {found.confidence:g}"
     certify = f"calibrant certify val.parquet --max-error {found.max_error:g}{confidence} -o threshold.json"
     sets = "calibrant sets fit val.parquet --method lac --coverage 0.9 -o sets.json"
     return [certify] if top_label else [certify, sets]
