@@ -77,8 +77,8 @@ def test_every_constructor_takes_every_form(form: str) -> None:
         Predictions.from_probs(FORMS[form](PROBS), LABELS),
         Predictions.from_log_probs(FORMS[form](probs.log().tolist()), LABELS),
     ):
-        torch.testing.assert_close(found.probs().double(), probs, rtol=1e-6, atol=1e-7)
-        torch.testing.assert_close(found.log_probs().double(), probs.log(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(found.probs.double(), probs, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(found.log_probs.double(), probs.log(), rtol=1e-6, atol=1e-6)
         assert found.labels.tolist() == LABELS
 
 
@@ -87,7 +87,7 @@ def test_from_positive_probs() -> None:
     wanted = torch.tensor([[0.75, 0.25], [1, 0], [0, 1], [0.5, 0.5]], dtype=torch.float64)
     for form in (*forms, lambda probs: pa.chunked_array([probs[:1], probs[1:]])):
         preds = Predictions.from_positive_probs(form([0.25, 0.0, 1.0, 0.5]), [0, 0, 1, 1])
-        torch.testing.assert_close(preds.probs().double(), wanted)
+        torch.testing.assert_close(preds.probs.double(), wanted)
         assert preds.labels.tolist() == [0, 0, 1, 1]
 
 
@@ -132,11 +132,11 @@ def test_precision() -> None:
 def test_probabilities_follow_the_logits() -> None:
     logits = torch.tensor([[1.0, 2.0, -INF], [1000.0, 0.0, -1000.0]], dtype=torch.float64)
     preds = Predictions.from_logits(logits)
-    torch.testing.assert_close(preds.log_probs(), torch.log_softmax(logits, 1))
-    torch.testing.assert_close(preds.probs(), torch.softmax(logits, 1))
-    assert preds.probs()[0, 2] == 0
+    torch.testing.assert_close(preds.log_probs, torch.log_softmax(logits, 1))
+    torch.testing.assert_close(preds.probs, torch.softmax(logits, 1))
+    assert preds.probs[0, 2] == 0
     rounded = Predictions.from_probs([[0.5, 0.5005], [0.25, 0.7495]])
-    torch.testing.assert_close(rounded.probs().sum(1), torch.ones(2, dtype=torch.float64))
+    torch.testing.assert_close(rounded.probs.sum(1), torch.ones(2, dtype=torch.float64))
 
 
 def test_extras_are_kept() -> None:
@@ -192,7 +192,7 @@ def test_dense_in_every_form_and_kind() -> None:
     for as_form in (torch.Tensor.numpy, torch.Tensor.tolist):
         assert_same(Predictions.from_logits(as_form(logits), as_form(labels), ignore_index=255), wanted)
     for same in (Predictions.from_probs(logits.softmax(1)), Predictions.from_log_probs(logits.log_softmax(1))):
-        torch.testing.assert_close(same.probs(), Predictions.from_logits(logits).probs())
+        torch.testing.assert_close(same.probs, Predictions.from_logits(logits).probs)
         assert same.labels.tolist() == [-1] * 8
 
 
@@ -612,7 +612,7 @@ def test_double_precision_is_saved_as_single(tmp_path: Path) -> None:
     assert_same(Predictions.load(tmp_path / "x.parquet"), preds)
     large = Predictions.from_logits(torch.tensor([[1e300, 0.0], [-1e300, -1e300]], dtype=torch.float64))
     large.save(tmp_path / "x.parquet")
-    assert Predictions.load(tmp_path / "x.parquet").probs().tolist() == [[1.0, 0.0], [0.5, 0.5]]
+    assert Predictions.load(tmp_path / "x.parquet").probs.tolist() == [[1.0, 0.0], [0.5, 0.5]]
 
 
 def test_the_schema_is_as_promised(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_lists_of_any_float(lists: pa.DataType, column: str, tmp_path: Path) -> 
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
     batches = Predictions.scan(tmp_path / "x.parquet", batch_rows=2)
     for loaded in (Predictions.load(tmp_path / "x.parquet"), Predictions.concat(list(batches))):
-        torch.testing.assert_close(loaded.probs().double(), probs, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(loaded.probs.double(), probs, rtol=2e-3, atol=2e-3)
         assert loaded.labels.tolist() == LABELS
         assert loaded.columns.to_pydict() == {"site": list("abca")}
         assert loaded.class_names is None
@@ -113,7 +113,7 @@ def test_positive_probs_of_any_float_and_labels_of_any_integer(tmp_path: Path) -
     for kind in FLOATS:
         pq.write_table(pa.table({"label": [0, 1, None], "positive_probs": pa.array([0.25, 1.0, 0.0], kind)}), path)
         loaded = Predictions.load(path)
-        torch.testing.assert_close(loaded.probs().double()[:, 1], torch.tensor([0.25, 1.0, 0.0], dtype=torch.float64))
+        torch.testing.assert_close(loaded.probs.double()[:, 1], torch.tensor([0.25, 1.0, 0.0], dtype=torch.float64))
         assert (loaded.labels.tolist(), loaded.n_classes) == ([0, 1, -1], 2)
     logits = torch.zeros(4, 101).tolist()
     for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):

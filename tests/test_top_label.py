@@ -64,7 +64,7 @@ def _cards(rows: Any, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("options", [{}, {"weights": "w"}, {"cluster": "patient"}, {"by": "site"}], ids=str)
 def test_metrics_are_those_of_the_full_predictions(options: dict[str, str], grid: bool) -> None:
     full, top = _pair(grid=grid)
-    assert (top.probs()[:, 1] < 0.5).double().mean() > 0.2
+    assert (top.probs[:, 1] < 0.5).double().mean() > 0.2
     for of_full, of_top in zip(_cards(full, metrics=OF_TOP_LABEL, **options), _cards(top, **options), strict=True):
         assert of_top.names == tuple(OF_TOP_LABEL)
         for name in OF_TOP_LABEL:
@@ -92,7 +92,7 @@ def test_comparison_of_two_models() -> None:
     full = Predictions(sharper, pairs[1][0].labels, pairs[1][0].columns)
     wrong = torch.arange(N) % 10 == 0
     full.labels[wrong] = pairs[0][0].labels[wrong]
-    probs = full.probs()
+    probs = full.probs
     top = Predictions.from_confidence(probs.amax(1), probs.argmax(1) == full.labels, columns=full.columns)
     expected = compare(pairs[0][0], full, metrics=OF_TOP_LABEL)
     found = compare(pairs[0][1], top)
@@ -149,7 +149,7 @@ def test_constructor() -> None:
     for correct in forms:
         rows = Predictions.from_confidence([0.9, 0.3], correct)
         assert rows.labels.tolist() == [1, 0]
-        assert rows.probs()[:, 1].tolist() == pytest.approx([0.9, 0.3])
+        assert rows.probs[:, 1].tolist() == pytest.approx([0.9, 0.3])
     for unknown in ([True, None], pa.chunked_array([[1, None]])):
         assert Predictions.from_confidence([0.9, 0.3], unknown).labels.tolist() == [1, -1]
     assert Predictions.from_confidence([0.9, 0.3]).labels.tolist() == [-1, -1]
@@ -188,7 +188,7 @@ def test_calibrators(name: str, tmp_path: Path) -> None:
         loaded(more_full)
     with pytest.raises(InvalidInputError, match=f"has the probabilities of all classes, predictions {ONLY}"):
         CALIBRATORS[name].fit(full)(more_top)
-    before, after = (rows.probs()[:, 1] for rows in (more_top, found))
+    before, after = (rows.probs[:, 1] for rows in (more_top, found))
     if name in ("isotonic", "platt", "beta", "venn_abers", "identity"):
         assert bool((after[before.argsort()].diff() >= -1e-12).all())
     if name != "identity":
@@ -199,12 +199,12 @@ def test_isotonic_is_that_of_sklearn() -> None:
     from sklearn.isotonic import IsotonicRegression
 
     top = _pair(3)[1]
-    x, y = top.probs()[:, 1].numpy(), (top.labels == 1).double().numpy()
+    x, y = top.probs[:, 1].numpy(), (top.labels == 1).double().numpy()
     model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     model.fit(np.append(x, [x.min(), x.max()]), np.append(y, [1.0, 0.0]))  # the two rows that keep it from 0 and 1
     new = _pair(4)[1]
-    found = CALIBRATORS["isotonic"].fit(top)(new).probs()[:, 1].numpy()
-    assert found == pytest.approx(model.predict(new.probs()[:, 1].numpy()), abs=1e-9)
+    found = CALIBRATORS["isotonic"].fit(top)(new).probs[:, 1].numpy()
+    assert found == pytest.approx(model.predict(new.probs[:, 1].numpy()), abs=1e-9)
 
 
 def test_spline_leaves_the_half() -> None:
@@ -212,7 +212,7 @@ def test_spline_leaves_the_half() -> None:
     random = np.random.default_rng(0)
     confidence = random.random(4000)
     top = Predictions.from_confidence(confidence, random.random(4000) < 0.8 - 0.6 * confidence)
-    found = CALIBRATORS["spline"].fit(top).calibrate(top).probs()[:, 1].numpy()
+    found = CALIBRATORS["spline"].fit(top).calibrate(top).probs[:, 1].numpy()
     assert np.abs(found - (0.8 - 0.6 * confidence)).mean() < 0.03
 
 
@@ -227,8 +227,8 @@ def test_confidences_of_0_and_1() -> None:
             with pytest.raises(InvalidInputError, match=f"validation must have no .* for {name}, got one at row"):
                 CALIBRATORS[name].fit(top)
         elif name != "identity":
-            after = CALIBRATORS[name].fit(top)(new).probs()[:, 1]
-            assert float(after[new.probs()[:, 1] == 1].max()) == pytest.approx(0.8, abs=0.06), name
+            after = CALIBRATORS[name].fit(top)(new).probs[:, 1]
+            assert float(after[new.probs[:, 1] == 1].max()) == pytest.approx(0.8, abs=0.06), name
 
 
 def test_calibrators_of_all_classes() -> None:
@@ -352,7 +352,7 @@ def test_files_from_fit_to_audit(calibrant: Run, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("val", "test")):
         rows = _pair(seed)[1]
-        lines = [f"{c:.4f},{bool(k)}\n" for c, k in zip(rows.probs()[:, 1].tolist(), rows.labels.tolist(), strict=True)]
+        lines = [f"{c:.4f},{bool(k)}\n" for c, k in zip(rows.probs[:, 1].tolist(), rows.labels.tolist(), strict=True)]
         (tmp_path / f"{name}.csv").write_text("confidence,correct\n" + "".join(lines))
     said = calibrant("fit", "val.csv", "--calibrator", "isotonic", "-o", "c.json").out
     assert "the confidence of the predicted class" in said

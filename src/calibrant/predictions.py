@@ -107,7 +107,7 @@ class Predictions:
     >>> predictions = Predictions.from_probs([[0.8, 0.2], [0.4, 0.6]], [0, 0], columns={"site": ["A", "B"]})
     >>> predictions
     Predictions(2 rows, 2 classes, columns: site)
-    >>> predictions.where(site="B").probs()
+    >>> predictions.where(site="B").probs
     tensor([[0.4000, 0.6000]], dtype=torch.float64)
     """
 
@@ -163,7 +163,7 @@ class Predictions:
     ) -> Self:
         """Predictions of two classes from the probability of class 1, (n,) or (n, 1); arguments as in `from_logits`.
 
-        >>> Predictions.from_positive_probs([0.75], [1]).probs()
+        >>> Predictions.from_positive_probs([0.75], [1]).probs
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
         """
         return cls._build("positive_probs", probs, labels, **options)
@@ -176,7 +176,7 @@ class Predictions:
 
         That is the output of a model that was trained with `torch.nn.BCEWithLogitsLoss`. Arguments as in `from_logits`.
 
-        >>> Predictions.from_positive_logits([0.0], [1]).probs()
+        >>> Predictions.from_positive_logits([0.0], [1]).probs
         tensor([[0.5000, 0.5000]], dtype=torch.float64)
         """
         return cls._build("positive_logits", logits, labels, **options)
@@ -326,10 +326,12 @@ class Predictions:
         parts += [f"columns: {', '.join(self.columns.column_names)}"] if self.columns.column_names else []
         return f"Predictions({', '.join(parts)})"
 
+    @property
     def log_probs(self) -> Tensor:
         """(n, k) log-probabilities."""
         return self.logits.log_softmax(1)
 
+    @property
     def probs(self) -> Tensor:
         """(n, k) probabilities."""
         return self.logits.softmax(1)

@@ -62,14 +62,14 @@ def test_bins_of_equal_mass_end_where_ties_do() -> None:
     labels = ([1] * 5 + [0] * 45) + ([0] * 5 + [1] * 45)
     rows = cb.Predictions.from_probs(probs, labels)
     for name in ("histogram", "bbq", "isotonic"):
-        calibrated = CALIBRATORS[name].fit(rows).calibrate(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs()
+        calibrated = CALIBRATORS[name].fit(rows).calibrate(cb.Predictions.from_probs([[0.9, 0.1], [0.1, 0.9]])).probs
         assert calibrated.diagonal().numpy() == pytest.approx([0.9, 0.9], abs=0.03)
 
 
 def test_a_bin_without_rows_keeps_its_middle() -> None:
     rows = cb.Predictions.from_probs([[0.4, 0.6], [0.6, 0.4]] * 50, [1, 0] * 50)
     calibrator = HistogramBinning.fit(rows, n_bins=10, equal_width=True)
-    found = calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs()
+    found = calibrator.calibrate(cb.Predictions.from_probs([[0.03, 0.97]])).probs
     assert found[0, 1].item() == pytest.approx(0.95, abs=0.01)
 
 
@@ -90,7 +90,7 @@ def test_isotonic_is_that_of_scikit_learn_up_to_smoothing_at_the_ends() -> None:
 def test_multiclass_isotonic_is_one_strictly_increasing_map() -> None:
     rows, other = noisy(3000, 4, 0.2, seed=5), noisy(1000, 4, 0.2, seed=6)
     found = MulticlassIsotonic.fit(rows.predictions())
-    before, after = other.predictions().log_probs(), found(other.predictions()).log_probs()
+    before, after = other.predictions().log_probs, found(other.predictions()).log_probs
     order = before.argsort(1)
     assert after.gather(1, order).diff(dim=1).min() > 0
     pooled = softmax(rows.logits, axis=1)
@@ -110,7 +110,7 @@ def test_no_probability_is_ever_0_or_1(cls: type[Calibrator], n_classes: int) ->
     logits = np.random.default_rng(7).normal(size=(500, n_classes)) * 6
     wild = np.concatenate([logits * 3, -logits, np.zeros((1, n_classes)), 300 * np.eye(n_classes)])
     for labels in (logits.argmax(1), np.zeros(500, dtype=np.int64)):
-        probs = cls.fit(cb.Predictions.from_logits(logits, labels))(cb.Predictions.from_logits(wild)).probs()
+        probs = cls.fit(cb.Predictions.from_logits(logits, labels))(cb.Predictions.from_logits(wild)).probs
         assert 0 < probs.min() <= probs.max() < 1
 
 
@@ -132,13 +132,13 @@ def top_label(n: int, seed: int) -> Rows:
 def test_a_spline_divides_each_row_by_a_temperature_that_is_smooth_in_the_confidence_and_true() -> None:
     spline = SplineCalibration.fit(top_label(20_000, seed=12).predictions())
     before = top_label(200, seed=11).predictions()
-    centred = [p.log_probs() - p.log_probs().mean(1, keepdim=True) for p in (before, spline(before))]
+    centred = [p.log_probs - p.log_probs.mean(1, keepdim=True) for p in (before, spline(before))]
     scale = (centred[0] * centred[1]).sum(1, keepdim=True) / centred[0].square().sum(1, keepdim=True)
     assert scale.min() > 0
     torch.testing.assert_close(centred[1], scale * centred[0], rtol=0, atol=1e-6)
     confidence = np.linspace(0.5, 0.9, 81)
     grid = np.log(np.concatenate([confidence[:, None], np.repeat((1 - confidence)[:, None] / 3, 3, 1)], 1))
-    found = spline(cb.Predictions.from_logits(grid)).probs()[:, 0].numpy()
+    found = spline(cb.Predictions.from_logits(grid)).probs[:, 0].numpy()
     assert np.abs(found - confidence**2 - 0.05).max() < 0.06
     assert np.abs(np.diff(found)).max() < 0.05
 
@@ -146,4 +146,4 @@ def test_a_spline_divides_each_row_by_a_temperature_that_is_smooth_in_the_confid
 def test_a_near_tie_does_not_push_the_other_classes_out() -> None:
     calibrator = CALIBRATORS["spline"].fit(draw32(2000, 10, 0, spread=3, factor=0.5))
     tie = cb.Predictions.from_probs([[0.4002, 0.4001, *[0.024962] * 8]])
-    assert calibrator.calibrate(tie).probs().min() > 1e-12
+    assert calibrator.calibrate(tie).probs.min() > 1e-12

@@ -40,8 +40,8 @@ def test_each_row_is_calibrated_by_the_fit_of_the_other_folds(calibrator: str, o
     for fold in range(4):
         held_out = found.fold == fold
         assert 40 <= int(held_out.sum()) <= 160
-        wanted = CALIBRATORS[calibrator].fit(rows[~held_out], **options)(rows[held_out]).log_probs()
-        torch.testing.assert_close(found.predictions[held_out].log_probs(), wanted, rtol=1e-9, atol=1e-9)
+        wanted = CALIBRATORS[calibrator].fit(rows[~held_out], **options)(rows[held_out]).log_probs
+        torch.testing.assert_close(found.predictions[held_out].log_probs, wanted, rtol=1e-9, atol=1e-9)
     new = draw(50, seed=1)
     assert torch.equal(found.calibrator(new).logits, CALIBRATORS[calibrator].fit(rows, **options)(new).logits)
 
@@ -56,7 +56,7 @@ def test_folds_do_not_depend_on_the_order_of_rows() -> None:
         assert torch.equal(first.fold[order], second.fold)
         assert first.fold.unique().tolist() == [0, 1, 2, 3, 4]
         torch.testing.assert_close(
-            first.predictions.log_probs()[order], second.predictions.log_probs(), rtol=1e-6, atol=1e-6
+            first.predictions.log_probs[order], second.predictions.log_probs, rtol=1e-6, atol=1e-6
         )
     assert len(set(zip(names, first.fold.tolist(), strict=True))) == 40, "the rows of a cluster share a fold"
 

@@ -110,7 +110,7 @@ def test_the_order_of_tied_rows_and_of_groups_does_not_count(name: str) -> None:
     rows = cb.Predictions.from_probs(probs, labels, features=features, columns=columns)
     new = cb.Predictions.from_probs([[0.6, 0.3, 0.1], [0.7, 0.2, 0.1]], features=torch.ones(2, 3))
     found = [
-        CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).calibrate(new).probs() for _ in range(3)
+        CALIBRATORS[name].fit(rows[torch.randperm(600, generator=generator)]).calibrate(new).probs for _ in range(3)
     ]
     for probs in found[1:]:
         torch.testing.assert_close(probs, found[0], atol=1e-6, rtol=0)

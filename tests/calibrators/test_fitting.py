@@ -38,7 +38,7 @@ def forest() -> dict[int, Split]:
 
 def clipped(predictions: Predictions) -> Predictions:
     """The same rows, clipped by numpy."""
-    probs = predictions.probs().numpy().clip(CLIP, None)
+    probs = predictions.probs.numpy().clip(CLIP, None)
     columns = predictions.columns.select(["domain", "corruption", "severity"])
     rows = Predictions.from_probs(probs / probs.sum(1, keepdims=True), predictions.labels, columns=columns)
     return rows if predictions.features is None else rows.with_features(predictions.features.float())
@@ -72,10 +72,8 @@ def test_clip_is_clipping_before(name: str, forest: dict[int, Split], tmp_path: 
     assert calibrator.fitted.fingerprint == validation.fingerprint
     found = calibrator(test)
     atol = 5e-3 if name == "conditional_temperature" else 1e-5  # entropies that differ by rounding alone
-    torch.testing.assert_close(
-        found.probs(), by_hand(clipped(test)).probs(), rtol=2e-2 if atol > 1e-5 else 1e-4, atol=atol
-    )
-    assert found.probs().min() > 0
+    torch.testing.assert_close(found.probs, by_hand(clipped(test)).probs, rtol=2e-2 if atol > 1e-5 else 1e-4, atol=atol)
+    assert found.probs.min() > 0
     calibrator.save(tmp_path / "calibrator.json")
     loaded = load_calibrator(tmp_path / "calibrator.json")
     assert loaded.clip == CLIP
@@ -91,7 +89,7 @@ def test_onnx_clips(forest: dict[int, Split], tmp_path: Path) -> None:
     calibrator.to_onnx(tmp_path / "t.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "t.onnx")
     (found,) = session.run(None, {"logits": test.logits.float().numpy()})
-    np.testing.assert_allclose(torch.tensor(found).softmax(1), calibrator(test).probs(), atol=1e-6)
+    np.testing.assert_allclose(torch.tensor(found).softmax(1), calibrator(test).probs, atol=1e-6)
 
 
 def test_files_without_clip_are_as_before(forest: dict[int, Split], tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_em_is_the_fixed_point_of_saerens() -> None:
 def test_bbse_solves_the_confusion_matrix() -> None:
     validation, target = rows(500, EQUAL, 1), rows(400, SKEWED, 2)
     for method, score in (("bbse", lambda p: p), ("bbse_hard", lambda p: np.eye(3)[p.argmax(1)])):
-        known, new = (score(part.probs().numpy()) for part in (validation, target))
+        known, new = (score(part.probs.numpy()) for part in (validation, target))
         confusion = np.stack([known[validation.labels.numpy() == c].mean(0) for c in range(3)], axis=1)
         found = class_proportions(target, validation, method=method)
         assert found.proportions == pytest.approx(np.linalg.solve(confusion, new.mean(0)), abs=1e-9)

@@ -150,7 +150,7 @@ def test_logits_of_another_scale_are_calibrated(name: str, factor: float) -> Non
 @pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_one_row_does_not_decide_a_matrix(name: str) -> None:
     calibrator = CALIBRATORS[name].fit(cb.Predictions.from_logits([[1.0, 0.0, 0.0]], [1]))
-    probs = calibrator.calibrate(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs()
+    probs = calibrator.calibrate(cb.Predictions.from_logits([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])).probs
     assert probs.max() < 0.95
 
 
@@ -159,7 +159,7 @@ def test_a_class_of_probability_0_stays_so_and_moves_no_other(name: str) -> None
     calibrator = CALIBRATORS[name].fit(draw32(1000, 5, 0))
     least = float(draw32(1000, 5, 0).logits.min())
     rows = torch.tensor([[2.0, 1.0, 0.0, -1.0, 2 + least], [2.0, 1.0, 0.0, -1.0, -math.inf]])
-    near, masked = calibrator.calibrate(cb.Predictions.from_logits(rows)).probs()
+    near, masked = calibrator.calibrate(cb.Predictions.from_logits(rows)).probs
     assert masked[4] == 0
     torch.testing.assert_close(masked[:4], near[:4], atol=0.1, rtol=0)
 

@@ -257,7 +257,7 @@ def test_statistics_and_temperatures_of_class_mixes_are_those_of_weighted_rows()
     rows, random, n_before = cb.Predictions.concat(parts), np.random.default_rng(0), 0
     statistics, log_t, _ = LabelledSets.of(rows, ("corruption", "severity"), None).mixed(0.1)
     for i, part in enumerate(parts):
-        labels, probs = part.labels.numpy(), part.probs().double().numpy()
+        labels, probs = part.labels.numpy(), part.probs.double().numpy()
         counts = np.bincount(labels)
         entropies = -(probs * np.log(probs)).sum(1) / np.log(10)
         for j in range(N_MIXES + 1):

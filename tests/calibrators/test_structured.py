@@ -55,8 +55,8 @@ def test_the_fit_minimizes_the_published_objective(cls: type[AffineScaling], n_c
 @pytest.mark.parametrize("cls", BOTH, ids=lambda cls: cls.name)
 def test_a_strong_prior_is_temperature_scaling(cls: type[AffineScaling]) -> None:
     rows = skewed(500, 4).predictions()
-    wanted = cb.TemperatureScaling.fit(rows)(rows, allow_same_rows=True).probs()
-    strong, weak = (cls.fit(rows, strength=s)(rows, allow_same_rows=True).probs() for s in (1e9, 1e-7))
+    wanted = cb.TemperatureScaling.fit(rows)(rows, allow_same_rows=True).probs
+    strong, weak = (cls.fit(rows, strength=s)(rows, allow_same_rows=True).probs for s in (1e9, 1e-7))
     torch.testing.assert_close(strong, wanted, atol=1e-3, rtol=0)
     assert (weak - wanted).abs().max() > 0.05
 
@@ -65,7 +65,7 @@ def test_a_class_of_probability_0_stays_so() -> None:
     rows = skewed(500, 4).predictions()
     for cls in BOTH:
         masked = torch.tensor([[2.0, 1.0, 0.0, -math.inf]])
-        assert cls.fit(rows)(cb.Predictions.from_logits(masked)).probs()[0, 3] == 0
+        assert cls.fit(rows)(cb.Predictions.from_logits(masked)).probs[0, 3] == 0
 
 
 def source(kind: str, n: int, k: int, seed: int) -> cb.Predictions:
@@ -90,8 +90,8 @@ def test_probmetrics_has_the_same_likelihood(kind: str, n: int, k: int) -> None:
     validation, test = rows[:n], rows[n:]
     for cls in BOTH:
         other = getattr(probmetrics_module("calibrators.logistic"), f"{cls.name.upper()}Calibrator")()
-        other.fit(validation.probs().numpy(), validation.labels.numpy())
-        probs = other.predict_proba(test.probs().numpy())
+        other.fit(validation.probs.numpy(), validation.labels.numpy())
+        probs = other.predict_proba(test.probs.numpy())
         nll = -np.log(probs[np.arange(len(test)), test.labels.numpy()]).mean()
         assert mean_nll(cls.fit(validation)(test)) == pytest.approx(nll, rel=5e-3)
 

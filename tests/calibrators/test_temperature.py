@@ -101,7 +101,7 @@ def test_the_fit_is_exact_at_any_temperature_and_in_either_precision(temperature
         assert found.fitted.nll_after == pytest.approx(float(nll(rows, best(rows))), rel=1e-9)
     other = draw(100, n_classes, temperature, 12)
     wanted = torch.tensor(other.logits / found.temperature).log_softmax(1)
-    torch.testing.assert_close(found(other.predictions()).log_probs(), wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found(other.predictions()).log_probs, wanted, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=80)
@@ -148,7 +148,7 @@ def test_classes_of_probability_0_do_not_count() -> None:
     wide = narrow._replace(logits=np.where(np.arange(4) == 3, -np.inf, narrow.logits))
     found = fit(wide)
     assert found.temperature == pytest.approx(fit(narrow._replace(logits=narrow.logits[:, :3])).temperature, rel=1e-9)
-    assert found(wide.predictions(), allow_same_rows=True).probs()[:, 3].tolist() == [0.0] * len(wide.labels)
+    assert found(wide.predictions(), allow_same_rows=True).probs[:, 3].tolist() == [0.0] * len(wide.labels)
 
 
 def test_constants_of_rows_do_not_matter() -> None:

@@ -61,7 +61,7 @@ def test_the_package_venn_abers_agrees(tied: bool) -> None:
     merged, pairs = calc_probs(*calc_p0p1(probs, labels), other)
     calibrator = VennAbers.fit(of_odds(odds, labels))
     assert calibrator.interval(of_odds(new)).numpy() == pytest.approx(pairs, abs=1e-9)
-    assert calibrator(of_odds(new)).probs().numpy() == pytest.approx(merged, abs=1e-9)
+    assert calibrator(of_odds(new)).probs.numpy() == pytest.approx(merged, abs=1e-9)
 
 
 def test_the_merged_probability_is_never_certain() -> None:
@@ -70,7 +70,7 @@ def test_the_merged_probability_is_never_certain() -> None:
     calibrator = VennAbers.fit(of_odds(odds, (odds > 0).astype(float)))
     rows = cb.Predictions.from_logits([[0.0, -np.inf], [-np.inf, 0.0], [0.0, 0.0], [0.0, 3e38]])
     assert calibrator.interval(rows).tolist() == pytest.approx(np.array([[0, 0.25], [0.75, 1], [0, 1], [0.75, 1]]))
-    assert calibrator(rows).probs()[:, 1].tolist() == pytest.approx([0.2, 0.8, 0.5, 0.8])
+    assert calibrator(rows).probs[:, 1].tolist() == pytest.approx([0.2, 0.8, 0.5, 0.8])
 
 
 def test_one_of_the_two_probabilities_is_calibrated() -> None:

@@ -64,7 +64,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 
 
 def assert_same(found: Predictions, wanted: Predictions) -> None:
-    torch.testing.assert_close(found.log_probs(), wanted.log_probs(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.log_probs, wanted.log_probs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -66,6 +66,6 @@ def test_refusals(calibrant: Run) -> None:
     assert not Path("p.parquet").exists()
     calibrant("convert", "a.csv", "b.csv", "-o", "p.parquet").refused("b.csv must have the class names of a.csv")
     calibrant("convert", "a.csv", "b.csv", "--class-names", "cat", "dog", "-o", "p.parquet").done()
-    by_flag = Predictions.load("p.parquet").probs()
+    by_flag = Predictions.load("p.parquet").probs
     calibrant("convert", "a.csv", "b.csv", "--match-names", "-o", "p.parquet").done()
-    assert torch.equal(Predictions.load("p.parquet").probs(), by_flag)
+    assert torch.equal(Predictions.load("p.parquet").probs, by_flag)

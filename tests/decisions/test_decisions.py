@@ -46,7 +46,7 @@ def test_accepted_rows_are_those_above_the_threshold(validation: cb.Predictions)
     again = threshold(validation, allow_same_rows=True)
     assert observed(again) == (group.n_accepted, group.n_errors)
     assert binomtest(group.n_errors or 0, group.n_accepted, 0.05, alternative="less").pvalue <= 0.05
-    confidence = validation.probs().amax(1)
+    confidence = validation.probs.amax(1)
     accepted = torch.from_numpy(again.column("accepted").to_numpy())
     assert float(confidence[accepted].min()) > group.value == pytest.approx(float(confidence[~accepted].max()))
     low, high = group.share_interval()
@@ -231,7 +231,7 @@ def test_adapted_thresholds_are_marked_and_better_under_shift() -> None:
     n_accepted, n_errors = observed(found(adapted))
     assert n_errors / n_accepted < 0.08
     (group,) = found.groups.values()
-    mean = float((1 - adapted.probs().amax(1))[torch.from_numpy(found(adapted).column("accepted").to_numpy())].mean())
+    mean = float((1 - adapted.probs.amax(1))[torch.from_numpy(found(adapted).column("accepted").to_numpy())].mean())
     assert (group.bound, group.n_accepted) == (pytest.approx(mean, abs=1e-6), n_accepted)
     assert group.bound <= 0.05
     with pytest.raises(InvalidInputError, match=r"by set_temperature, got no calibrator"):

@@ -60,7 +60,7 @@ FILES = ["a.parquet", "b.parquet", "c.parquet"]
 
 def test_the_mean_of_probabilities_with_labels_columns_and_metadata(three: list[Predictions]) -> None:
     found = average(three)
-    assert found.probs().double().numpy() == pytest.approx(plain(three), abs=1e-6)
+    assert found.probs.double().numpy() == pytest.approx(plain(three), abs=1e-6)
     assert torch.equal(found.labels, three[0].labels)
     assert found.class_names == tuple(NAMES)
     assert found.columns.column_names == ["order_id", "site", "speed", "member_disagreement", "mutual_information"]
@@ -272,7 +272,7 @@ def test_members_are_calibrated_before(three: list[Predictions]) -> None:
     members = [fit(replace(each, class_names=None)) for fit, each in zip(calibrators, three, strict=True)]
     for source in (three, FILES):
         found = average(source, calibrators=calibrators)
-        assert found.probs().double().numpy() == pytest.approx(plain(members), abs=1e-6)
+        assert found.probs.double().numpy() == pytest.approx(plain(members), abs=1e-6)
     assert "calibrator" not in found.metadata
     assert [each["calibrator"]["name"] for each in found.metadata["ensemble"]] == ["temperature"] * 3
     assert [each["calibrator"]["fitted_on"] for each in found.metadata["ensemble"]] == [
@@ -317,11 +317,11 @@ def test_calibrators_of_features_columns_and_whole_sets(tmp_path: Path) -> None:
         SetTemperature.fit(validation),
         LabelShift.fit(validation, target=test),
     ):
-        wanted = fit(test).probs().double().numpy()
+        wanted = fit(test).probs.double().numpy()
         in_batches = Predictions.scan(tmp_path / "a.parquet", batch_rows=70)
         for members in ([test, tmp_path / "b.parquet"], [in_batches, in_batches]):
             found = average(members, calibrators=[fit, fit], id="id")
-            assert found.probs().double().numpy() == pytest.approx(wanted, abs=2e-3)  # features are rounded to float16
+            assert found.probs.double().numpy() == pytest.approx(wanted, abs=2e-3)  # features are rounded to float16
             assert found.features is None
 
 
@@ -338,5 +338,5 @@ def test_refused_outputs(three: list[Predictions]) -> None:
 
 def test_one_member_is_itself(three: list[Predictions]) -> None:
     found = average(FILES[:1])
-    torch.testing.assert_close(found.logits, three[0].log_probs(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.logits, three[0].log_probs, rtol=1e-6, atol=1e-6)
     assert found.columns.column_names[:4] == three[0].columns.column_names

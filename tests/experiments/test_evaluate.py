@@ -154,7 +154,7 @@ def test_curves_are_those_of_the_rows(folder: Path, calibrator: str, test: str) 
         if (point["split"], point["calibrator"]) == (test, calibrator)
     ]
     found = calibrated(folder, calibrator, test)
-    confidence, predicted = (values.numpy() for values in found.probs().double().max(1))
+    confidence, predicted = (values.numpy() for values in found.probs.double().max(1))
     correct = predicted == found.labels.numpy()
     bins = [point for point in points if point["curve"] == "reliability"]
     risks = [point for point in points if point["curve"] == "risk_coverage"]

@@ -243,7 +243,7 @@ def _judge(name: str, argument: str, kind: str, folder: Path) -> str | None:
 
 def _fault_in(result: object) -> str | None:
     """What cannot be in a result, whatever was passed."""
-    if isinstance(result, Predictions) and len(result) and not bool((result.probs().sum(1) - 1).abs().max() < 1e-3):
+    if isinstance(result, Predictions) and len(result) and not bool((result.probs.sum(1) - 1).abs().max() < 1e-3):
         return "returns predictions that are no distributions"
     if isinstance(result, float) and math.isnan(result):
         return "returns NaN"

@@ -178,7 +178,7 @@ def _of(name: str, /, **arguments: Any) -> dict[str, ValidCall]:
 
 def _predictions() -> dict[str, ValidCall]:
     rows, other = _rows(), _rows(1)
-    soft = Predictions.from_logits(rows.logits, rows.probs(), columns=rows.columns)
+    soft = Predictions.from_logits(rows.logits, rows.probs, columns=rows.columns)
     rows.save(_folder() / "rows.parquet")
     scan = Predictions.scan(_folder() / "rows.parquet")
     named = Predictions.from_logits(torch.eye(3), [0, 1, 2], class_names=["a", "b", "c"])
@@ -239,7 +239,7 @@ def _predictions() -> dict[str, ValidCall]:
 def _metrics() -> dict[str, ValidCall]:
     rows, other = _rows(), _rows(1)
     logits, labels, weights = rows.logits, rows.labels, torch.ones(40)
-    confidence, correct = cb.metrics.top_label(rows.probs(), labels)
+    confidence, correct = cb.metrics.top_label(rows.probs, labels)
     card, groups = cb.score(rows), cb.score(rows, by="site")
     by_confidence = "adaptive_calibration_error area_under_risk_coverage debiased_calibration_error ks_error"
     by_confidence += " expected_calibration_error maximum_calibration_error overconfidence reliability_curve"
@@ -254,7 +254,7 @@ def _metrics() -> dict[str, ValidCall]:
     columns = {"by": "site", "weights": "weight", "cluster": "patient"}
     of = {"predictions": rows, "metrics": ["ece", "nll"], "n_bins": 15, "weights": "weight", "cluster": "patient"}
     found |= {
-        **_of("metrics.top_label", probs=rows.probs(), labels=labels),
+        **_of("metrics.top_label", probs=rows.probs, labels=labels),
         **_of("metrics.score", predictions=rows, metrics=["ece", "nll"], n_bins=15, **columns),
         **_of("metrics.compare.compare", a=rows, b=other, metrics=["ece", "nll"], **columns),
         **_of("metrics.score_multilabel", logits=logits, labels=(labels[:, None] == torch.arange(3)).long()),

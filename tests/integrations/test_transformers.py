@@ -275,7 +275,7 @@ def test_one_logit_of_binary_cross_entropy(loss: Any, tmp_path: Path) -> None:
     found = predictions(output, problem_type="multi_label_classification")
     labels = labels_of(data).flatten()
     torch.testing.assert_close(
-        found.probs()[:, 1], torch.from_numpy(output.predictions[:, 0]).sigmoid(), atol=1e-7, rtol=0
+        found.probs[:, 1], torch.from_numpy(output.predictions[:, 0]).sigmoid(), atol=1e-7, rtol=0
     )
     assert found.labels.tolist() == labels.tolist()
     scores = compute_metrics(problem_type="multi_label_classification")(output)

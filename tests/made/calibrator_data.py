@@ -30,11 +30,11 @@ class Truth:
 
     def error(self, found: Predictions) -> float:
         """Mean total variation between the found and the true probabilities."""
-        return (found.probs().double() - self.probs).abs().sum(1).div(2).mean().item()
+        return (found.probs.double() - self.probs).abs().sum(1).div(2).mean().item()
 
     def top_error(self, found: Predictions) -> float:
         """Mean distance of the confidence from the true probability of the predicted class."""
-        confidence, top = found.probs().double().max(1)
+        confidence, top = found.probs.double().max(1)
         return (confidence - self.probs.gather(1, top[:, None])[:, 0]).abs().mean().item()
 
 
@@ -356,6 +356,6 @@ def noisy(n: int, n_classes: int, noise: float, seed: int) -> Rows:
 
 def calibrated(calibrator: Calibrator, rows: Rows) -> FloatArray:
     """Probabilities of rows, though the calibrator was fitted on them."""
-    found: FloatArray = calibrator(rows.predictions(), allow_same_rows=True).probs().double().numpy()
+    found: FloatArray = calibrator(rows.predictions(), allow_same_rows=True).probs.double().numpy()
     assert found.sum(1) == pytest.approx(np.ones(len(found)), abs=1e-9)
     return found

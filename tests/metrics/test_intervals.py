@@ -121,7 +121,7 @@ def test_floor_is_the_mean_of_a_calibrated_model(n_classes: int) -> None:
     generator = torch.Generator().manual_seed(71)
     drawn = torch.empty(reps, len(names), dtype=torch.float64)
     for i in range(reps):
-        labels = torch.multinomial(start.probs(), 1, generator=generator).squeeze(1)
+        labels = torch.multinomial(start.probs, 1, generator=generator).squeeze(1)
         card = calibrant.score(Predictions.from_logits(start.logits, labels), metrics=names)
         drawn[i] = torch.tensor([card[name] for name in names])
     card = calibrant.score(start, metrics=names)

@@ -168,7 +168,7 @@ def test_compare() -> None:
     a, b = (Predictions.from_logits(scale * np.log(probs), soft) for scale in (1.0, 2.0))
     (row,) = cb.compare(a, b, metrics=["nll"])
     assert row.difference == pytest.approx(cb.score(a).nll - cb.score(b).nll, abs=1e-12)
-    of_rows = (soft * (a.log_probs() - b.log_probs()).numpy()).sum(1)
+    of_rows = (soft * (a.log_probs - b.log_probs).numpy()).sum(1)
     assert row.standard_error == pytest.approx(of_rows.std(ddof=1) / np.sqrt(300), rel=0.02)
     other = soft.copy()
     other[3] = [1, 0, 0, 0]

@@ -77,7 +77,7 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
         assert window["ece"]["value"] == pytest.approx(card.ece, rel=1e-12)
         assert (window["ece"]["low"], window["ece"]["high"]) == pytest.approx(card.interval("ece"), rel=1e-9)
         assert window["ece"]["noise_floor"] == pytest.approx(card.noise_floor("ece"), rel=1e-9)
-        assert window["confidence"] == pytest.approx(float(rows.probs().amax(1).double().mean()), rel=1e-6)
+        assert window["confidence"] == pytest.approx(float(rows.probs.amax(1).double().mean()), rel=1e-6)
         assert window["class_mix"] == (rows.logits.argmax(1).bincount(minlength=4).double() / N).tolist()
         assert window["last_time"] == f"{window['window']}T00:04:59Z"
         estimate = fit_estimator(day(99, n=1500))(rows)

@@ -77,7 +77,7 @@ def test_comparison_is_sorted_and_says_what_is_left_out(
     assert table["row"].to_pylist() == [*range(120), *range(80)]
     energy = torch.cat([cb.ood_score(rows, "energy") for rows in (inside, outside)])
     assert table["energy"].to_pylist() == energy.tolist()
-    plain = [cb.Predictions.from_probs(rows.probs()) for rows in (inside, outside)]
+    plain = [cb.Predictions.from_probs(rows.probs) for rows in (inside, outside)]
     less = cb.compare_ood_scores(*plain)
     assert sorted(one.method for one in less.detections) == ["entropy", "max_probability"]
     assert sorted(less.left_out) == sorted(set(OOD_SCORES) - {"entropy", "max_probability"})

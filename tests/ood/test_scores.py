@@ -150,9 +150,9 @@ def test_features_of_zeros(rows: cb.Predictions, known: cb.Predictions) -> None:
 
 def test_logits_without_their_constant_are_refused(rows: cb.Predictions) -> None:
     lost = {
-        "probs": cb.Predictions.from_probs(rows.probs()),
-        "rounded": cb.Predictions.from_probs((rows.probs() * 5000).round() / 5000),
-        "log_probs": cb.Predictions.from_log_probs(rows.log_probs()),
+        "probs": cb.Predictions.from_probs(rows.probs),
+        "rounded": cb.Predictions.from_probs((rows.probs * 5000).round() / 5000),
+        "log_probs": cb.Predictions.from_log_probs(rows.log_probs),
         "largest is 0": replace(rows, logits=rows.logits - rows.logits.amax(1, keepdim=True)),
         "calibrated": cb.TemperatureScaling.fit(rows)(rows_of(30, 5)),
         "dirichlet": cb.CALIBRATORS["dirichlet"].fit(rows)(rows_of(30, 5)),
@@ -162,7 +162,7 @@ def test_logits_without_their_constant_are_refused(rows: cb.Predictions) -> None
             with pytest.raises(InvalidInputError, match=rf"logits of the model for {name}.*without them: max_prob"):
                 ood_score(predictions, name)
         assert len(ood_score(predictions, "entropy")) == len(predictions), what
-    mixed = cb.Predictions.concat([rows, replace(rows, logits=rows.log_probs())])
+    mixed = cb.Predictions.concat([rows, replace(rows, logits=rows.log_probs)])
     assert len(ood_score(mixed, "energy")) == 80
 
 

@@ -77,7 +77,7 @@ def test_tasks_with_different_numbers_of_options() -> None:
     said: list[str] = []
     found = cb.read([first[0], second[0]], say=said.append)
     wanted = oracle(first[1] + second[1], first[2] + second[2], 5)
-    np.testing.assert_allclose(found.probs(), wanted.probs(), atol=1e-14)
+    np.testing.assert_allclose(found.probs, wanted.probs, atol=1e-14)
     assert found.labels.tolist() == wanted.labels.tolist()
     assert cb.score(found).values() == pytest.approx(cb.score(wanted).values(), abs=1e-12)
     assert found.column("task").to_pylist() == ["arc_easy"] * 80 + ["boolq"] * 50
@@ -98,7 +98,7 @@ def test_convert_and_audit_by_task(calibrant: Run) -> None:
     text = calibrant("audit", "p.parquet", "--by", "task").done()
     assert "boolq" in text
     assert "may not be independent" not in text
-    assert Predictions.load("p.parquet").probs().min() == 0
+    assert Predictions.load("p.parquet").probs.min() == 0
 
 
 def test_older_logs_have_numbers_and_lists() -> None:
@@ -173,7 +173,7 @@ def test_options_by_name() -> None:
     second = {"id": "y", "logprobs": {"A": -1.0, "C": -1.0}, "label": None}
     found = read_rows(first, second, say=said.append)
     a = math.exp(-2.3) / (math.exp(-2.3) + math.exp(-0.1))
-    np.testing.assert_allclose(found.probs(), [[a, 1 - a, 0], [0.5, 0, 0.5]], atol=1e-15)
+    np.testing.assert_allclose(found.probs, [[a, 1 - a, 0], [0.5, 0, 0.5]], atol=1e-15)
     assert found.class_names == ("A", "B", "C")
     assert found.labels.tolist() == [0, -1]
     assert found.columns.to_pydict() == {"id": ["x", "y"]}
@@ -198,7 +198,7 @@ def test_probabilities_by_name() -> None:
     scores += [[{"label": "a", "score": 0.5}, {"label": "b", "score": 0.5}]]
     pipeline = read_rows({"probs": scores[0], "y": "b"}, {"probs": scores[1], "y": "a"})
     for found in (cats, pipeline):
-        np.testing.assert_allclose(found.probs(), wanted, atol=1e-15)
+        np.testing.assert_allclose(found.probs, wanted, atol=1e-15)
         assert found.labels.tolist() == [1, 0]
 
 

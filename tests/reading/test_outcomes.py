@@ -24,7 +24,7 @@ UNCLEAR = (  # the header, and what its file is refused with
 
 
 def _rows(predictions: Predictions) -> tuple[list[float], list[int]]:
-    return np.round(predictions.probs()[:, 1].numpy(), 12).tolist(), predictions.labels.tolist()
+    return np.round(predictions.probs[:, 1].numpy(), 12).tolist(), predictions.labels.tolist()
 
 
 def _write(path: Path, text: str) -> Path:
@@ -155,7 +155,7 @@ def test_own_files(tmp_path: Path) -> None:
     ):
         assert found.top_label
         assert found.labels.tolist() == made.labels.tolist()
-        assert float((found.probs() - made.probs()).abs().max()) < 1e-15
+        assert float((found.probs - made.probs).abs().max()) < 1e-15
         assert found.columns.column_names == ["k"]
     assert loaded.fingerprint == made.fingerprint
     Predictions.from_confidence([0.5]).save(tmp_path / "c.parquet")

@@ -126,7 +126,7 @@ def test_many_blocks_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert max(map(len, scan)) <= 15
         assert len(list(scan)) > 90 / 15
         assert scan.read().labels.tolist() == wanted.labels.tolist()
-        np.testing.assert_allclose(scan.read().probs(), wanted.probs(), atol=1e-14)
+        np.testing.assert_allclose(scan.read().probs, wanted.probs, atol=1e-14)
 
 
 def test_an_error_in_a_later_block_names_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_a_frame_and_back() -> None:
         assert found.class_names == rows.class_names
         assert found.labels.tolist() == rows.labels.tolist()
         assert found.columns.to_pydict().items() >= {"severity": rows.columns.to_pydict()["severity"]}.items()
-        np.testing.assert_allclose(found.probs(), rows.logits.double().softmax(1), atol=1e-15)
+        np.testing.assert_allclose(found.probs, rows.logits.double().softmax(1), atol=1e-15)
     numbered = Predictions.from_frame(example(class_names=["2", "0", "1"]).to_frame())
     assert numbered.labels.tolist() == [[2, 0, 1][label] for label in rows.labels.tolist()]
     unlabelled = Predictions.from_logits(rows.logits).to_frame()

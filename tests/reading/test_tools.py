@@ -345,7 +345,7 @@ def test_the_scorecard_is_that_of_the_arrays(tool: str, calibrant: Run) -> None:
     calibrant("convert", *file.command, "-o", "converted.parquet").done()
     converted = Predictions.load("converted.parquet")
     assert torch.equal(converted.labels, wanted.labels)
-    np.testing.assert_allclose(converted.probs(), wanted.probs(), atol=1e-6)
+    np.testing.assert_allclose(converted.probs, wanted.probs, atol=1e-6)
 
 
 def test_the_documentation_has_these_commands() -> None:

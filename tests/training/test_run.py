@@ -240,7 +240,7 @@ def test_metrics_are_those_of_the_predictions(plain: Path) -> None:
         predictions = cb.Predictions.load(plain / "predictions" / f"{split}.parquet")
         values = {row["metric"]: row["value"] for row in rows if row["split"] == split}
         assert all(math.isfinite(value) for value in values.values())
-        probs = predictions.probs().double()
+        probs = predictions.probs.double()
         confidence, predicted = probs.max(1)
         correct = predicted == predictions.labels
         nll = -probs.gather(1, predictions.labels[:, None]).log().mean()

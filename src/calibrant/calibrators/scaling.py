@@ -67,7 +67,7 @@ class AffineScaling(Calibrator):
         """
         identity = cls.checked_identity(validation, strength)
         below_top = validation.logits - validation.logits.amax(1, keepdim=True)
-        floor = min_finite(validation.log_probs()) if cls.log_probs else min_finite(below_top) or -30.0
+        floor = min_finite(validation.log_probs) if cls.log_probs else min_finite(below_top) or -30.0
         nothing = torch.zeros(validation.n_classes, dtype=torch.float64)
         inputs = AffineModule(identity, nothing, log_probs=cls.log_probs, floor=floor).inputs(validation.logits)
         scale = natural_scale(inputs, validation.labels)

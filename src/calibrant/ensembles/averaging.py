@@ -64,7 +64,7 @@ def average(
     >>> a = Predictions.from_probs([[0.9, 0.1], [0.2, 0.8]], [0, 1])
     >>> b = Predictions.from_probs([[0.7, 0.3], [0.8, 0.2]], [0, 1])
     >>> ensemble = average([a, b])
-    >>> ensemble.probs()
+    >>> ensemble.probs
     tensor([[0.8000, 0.2000], [0.5000, 0.5000]], dtype=torch.float64)
     >>> ensemble.column("member_disagreement").to_pylist()
     [0.0, 0.5]

@@ -150,7 +150,7 @@ def _values(test: Predictions | None, config: EvaluationConfig, *, raw: bool) ->
 
 
 def _points(test: Predictions) -> list[dict[str, Any]]:
-    confidence, predicted = test.probs().max(dim=1)
+    confidence, predicted = test.probs.max(dim=1)
     correct = predicted == test.labels
     bins = reliability_bins(confidence, correct, n_bins=RELIABILITY_BINS)
     (filled,) = bins.total.nonzero(as_tuple=True)  # the point of a bin is its number, also where others are empty

@@ -69,7 +69,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         check_is_fitted(self)
         predictions = Predictions.from_logits(logits_of(self.estimator_, X))
-        probs: NDArray[np.float64] = self.calibrator_.calibrate(predictions).probs().numpy()
+        probs: NDArray[np.float64] = self.calibrator_.calibrate(predictions).probs.numpy()
         return probs
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
