@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from calibrant.errors import InvalidInputError
 from calibrant.losses import LOSSES, MaxEntLoss
-from calibrant.losses.fused import fused_sum
+from calibrant.losses.fused import MIN_SOFTMAX_CLASSES, fused_sum, weighted_sum
+from calibrant.losses.penalties import MomentPenalty
 from calibrant.maxent import FORMS, solve
 from made import loss_oracles as oracles
 from made.loss_check import (
@@ -327,6 +328,23 @@ def test_the_fused_path_is_the_one_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     MaxEntLoss(UNIFORM, label_smoothing=0.1)(logits, labels)
     MaxEntLoss(UNIFORM, "prior")(logits, labels)
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize("form", ["mean", "mean_variance"])
+@pytest.mark.parametrize("n_classes", [MIN_SOFTMAX_CLASSES - 1, MIN_SOFTMAX_CLASSES])
+@pytest.mark.parametrize("largest", [30.0, 60.0])
+def test_the_fused_path_is_the_definition_for_any_number_of_classes(form: str, n_classes: int, largest: float) -> None:
+    """Logits up to 30 need no shift, those up to 60 do."""
+    criterion = MaxEntLoss(skewed_prior(n_classes), form)
+    assert isinstance(criterion.constraint, MomentPenalty)
+    logits, labels = batch(k=n_classes)
+    logits = (largest * logits / logits.abs().max()).double().detach().requires_grad_()
+    weights = torch.full((len(labels),), 1 / len(labels), dtype=torch.float64)
+    wanted = weighted_sum(logits, labels, weights, criterion.curve, criterion.constraint)
+    (slope,) = torch.autograd.grad(wanted, logits)
+    value, gradient = value_and_gradient(criterion, logits, labels)
+    torch.testing.assert_close(value, wanted, rtol=1e-8, atol=0)  # half spreads in float32
+    torch.testing.assert_close(gradient, slope, rtol=1e-9, atol=1e-14)
 
 
 def test_many_classes_in_the_prior_form_need_no_square_table() -> None:

@@ -15,6 +15,8 @@ from calibrant.losses.curves import Curve
 from calibrant.losses.functional import expected_curve
 from calibrant.losses.penalties import MomentPenalty
 
+MIN_SOFTMAX_CLASSES = 32  # torch's softmax of fewer is slower than exponentials and their sums
+
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
     """Autocast switched off, where it is on: products of matrices would otherwise run in half precision."""
@@ -49,39 +51,38 @@ def value_and_gradient(
     the exponentials of the logits neither overflow nor vanish.
     """
     label = labels.unsqueeze(1)
-    if bounded:
-        exp = logits.exp()
-        total = exp.sum(1)
-        log_p = exp.gather(1, label).squeeze(1).div_(total).log_().clamp_max_(0)
-    else:
-        exp = logits - logits.amax(1, keepdim=True)
-        log_p = exp.gather(1, label).squeeze(1)
-        total = exp.exp_().sum(1)
-        log_p.sub_(total.log())
+    probs, log_p = _probabilities(logits, label, bounded)
     value, a = curve(log_p)
-    scale = weights / total  # p = exp / total
+    a_weighted = (a * weights).unsqueeze(1)
     if penalty is None:
-        gradient = exp.mul_((a * scale).neg_().unsqueeze(1))
+        gradient = probs.mul_(a_weighted.neg())
     else:
-        cost, gradient = _cost_and_gradient(exp, total, scale, a, labels, penalty)
-        value = value + cost
-    gradient.scatter_add_(1, label, (a * weights).unsqueeze(1))
+        features = penalty.features.to(probs.dtype)
+        moments = [probs.mv(feature) for feature in features.unbind()]
+        cost, b = penalty.value_and_slopes(moments, labels)
+        value, pull = value + cost, a
+        for moment, slope in zip(moments, b, strict=True):
+            pull = torch.addcmul(pull, moment, slope)
+        slopes = [(slope * weights).unsqueeze(1) for slope in b]
+        gradient = slopes[0] * features[0] if len(slopes) == 1 else torch.cat(slopes, dim=1) @ features
+        gradient.sub_((pull * weights).unsqueeze(1)).mul_(probs)
+    gradient.scatter_add_(1, label, a_weighted)
     return (value * weights).sum(), gradient
 
 
-def _cost_and_gradient(
-    exp: Tensor, total: Tensor, scale: Tensor, a: Tensor, labels: Tensor, penalty: MomentPenalty
-) -> tuple[Tensor, Tensor]:
-    """The penalty (n,), and the gradient of the whole except at the labels: exp·scale·(b·f − b·E − a)."""
-    features = penalty.features.to(exp.dtype)
-    moments = [exp.mv(feature).div_(total) for feature in features.unbind()]
-    cost, b = penalty.value_and_slopes(moments, labels)
-    pull = a
-    for moment, slope in zip(moments, b, strict=True):
-        pull = torch.addcmul(pull, moment, slope)
-    slopes = [(slope * scale).unsqueeze(1) for slope in b]
-    gradient = slopes[0] * features[0] if len(slopes) == 1 else torch.cat(slopes, dim=1) @ features
-    return cost, gradient.sub_((pull * scale).unsqueeze(1)).mul_(exp)
+def _probabilities(logits: Tensor, label: Tensor, bounded: bool) -> tuple[Tensor, Tensor]:
+    """The probabilities (n, k), and the log-probability (n,) of the label (n, 1)."""
+    if not bounded:
+        exp = logits - logits.amax(1, keepdim=True)
+        log_p = exp.gather(1, label).squeeze(1)
+        total = exp.exp_().sum(1, keepdim=True)
+        return exp.div_(total), log_p.sub_(total.squeeze(1).log())
+    if logits.shape[1] < MIN_SOFTMAX_CLASSES:
+        exp = logits.exp()
+        probs = exp.div_(exp.sum(1, keepdim=True))
+    else:
+        probs = logits.softmax(1)
+    return probs, probs.gather(1, label).squeeze(1).log_().clamp_max_(0)
 
 
 class _FusedSum(torch.autograd.Function):

@@ -99,11 +99,9 @@ class Penalty(FixedPrecisionModule, ABC):
 class MomentPenalty(Penalty):
     """Constraints on a few moments; all forms but the prior form."""
 
-    features: Tensor  # (n_constraints, n_classes), and so are the next four
-    weights: Tensor
-    targets: Tensor
-    half_spreads: Tensor
-    global_moments: Tensor
+    features: Tensor  # (n_constraints, n_classes)
+    terms: Tensor  # (3 n_constraints, n_classes): the targets, half spreads and weights
+    global_moments: Tensor  # (n_constraints, n_classes)
     centers: Tensor | None  # (n_classes,)
     origin: Tensor  # (n_constraints,), subtracted from all moments: float32 resolves small differences of small numbers
 
@@ -117,11 +115,11 @@ class MomentPenalty(Penalty):
             origin[1] = 0  # (v − μ)² is the same from any origin
         features = base if centers is not None else base - origin
         rounding = ROUNDING * features.abs().amax(0)
+        half_spreads = (constraints.global_moments - constraints.local_moments).abs() / 2 + rounding
+        terms = [constraints.targets - origin, half_spreads, self.weight(solution.multipliers)]
         tables = {
             "features": features,
-            "weights": self.weight(solution.multipliers),
-            "targets": constraints.targets - origin,
-            "half_spreads": (constraints.global_moments - constraints.local_moments).abs() / 2 + rounding,
+            "terms": torch.cat(terms, dim=1),
             "global_moments": constraints.global_moments - origin,
         }
         for name, table in tables.items():
@@ -134,14 +132,14 @@ class MomentPenalty(Penalty):
     def moments(self, probs: Tensor, labels: Tensor, classes: Tensor) -> SampleMoments:
         dtype = probs.dtype
         features, global_moments = self.features.to(dtype), self._rows(self.global_moments, classes, dtype)
+        targets, _, weights = self._rows(self.terms, classes, dtype).chunk(3, dim=1)
         if not self.local:
             local_moments = global_moments
         elif labels.is_floating_point():
             local_moments = self._centered(labels @ features.T, classes)
         else:
-            local_moments = 2 * self._rows(self.targets, classes, dtype) - global_moments
+            local_moments = 2 * targets - global_moments
         moments = self._centered(probs @ features.T, classes)
-        weights = self._rows(self.weights, classes, dtype)
         return moments, global_moments, local_moments, weights
 
     @staticmethod
@@ -157,15 +155,12 @@ class MomentPenalty(Penalty):
             mean, square = moments
             center = self.centers.index_select(0, classes)
             moments = [mean, square - center * (2 * mean - center)]
-        costs, slopes = zip(*(self._term(n, moment, classes) for n, moment in enumerate(moments)), strict=True)
+        terms, n = self.terms.index_select(1, classes).unbind(), len(moments)
+        of_each = zip(moments, terms[:n], terms[n : 2 * n], terms[2 * n :], strict=True)
+        costs, slopes = zip(*(self.cost(moment - target, *others) for moment, target, *others in of_each), strict=True)
         if self.centers is not None:
             slopes = (slopes[0] - 2 * center * slopes[1], slopes[1])
         return sum(costs[1:], start=costs[0]), list(slopes)
-
-    def _term(self, n: int, moment: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        tables = (self.targets[n], self.half_spreads[n], self.weights[n])
-        target, half_spread, weight = (table.index_select(0, classes) for table in tables)
-        return self.cost(moment - target, half_spread, weight)
 
 
 class OneHotPenalty(Penalty):
