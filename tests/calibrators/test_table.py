@@ -55,7 +55,7 @@ def test_promises_of_the_table() -> None:
 def test_options_are_those_of_the_fit() -> None:
     for name, cls in CALIBRATORS.items():
         keywords = [p for p in inspect.signature(cls.fit).parameters.values() if p.name != "validation"]
-        assert cls.options() == tuple(p.name for p in keywords)
+        assert (*cls.options(), *["progress"] * cls.shows_progress) == tuple(p.name for p in keywords)
         assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in keywords), name
         assert calibrator_class(name, cls.options()) is cls
     with pytest.raises(InvalidInputError, match=r"n_bins.*vector.*strength"):

@@ -161,6 +161,15 @@ def test_weighted_nlls_say_so(files: Files, calibrant: Run) -> None:
     assert not any(line.lstrip().startswith("NLL ") for line in lines)
 
 
+def test_each_domain_has_a_temperature_in_the_table_and_in_json(files: Files, calibrant: Run) -> None:
+    command = ("fit", files.val, "--calibrator", "domain_temperature", "--domain", "site", "-o", "c.json")
+    lines = [line.split() for line in calibrant(*command).done().splitlines()]
+    found = calibrant(*command, "--json").record["temperatures"]
+    highest_first = sorted(found.items(), key=lambda item: -item[1])
+    assert len(found) > 1
+    assert lines[lines.index(["site", "temperature"]) + 2 :] == [[name, f"{t:.6g}"] for name, t in highest_first]
+
+
 def test_features_come_from_a_file(files: Files, calibrant: Run) -> None:
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     np.save("features.npy", features_of().numpy())

@@ -6,13 +6,16 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from calibrant.cli.audit import GATE_FAILED
+from calibrant.cli.examples import epilogue
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, progress_bar, status
 from calibrant.errors import InvalidInputError, printable
 
 NO_FILES = "give at least one file, folder or glob of predictions"
 
-sets = App(name="sets", help="Prediction sets that hold the label with a stated probability.")
+sets = App(
+    name="sets", help="Prediction sets that hold the label with a stated probability.", help_epilogue=epilogue("sets")
+)
 
 
 def fit(
@@ -190,4 +193,4 @@ def check(
 
 
 for verb in (fit, apply, check):
-    sets.command(verb)
+    sets.command(verb, help_epilogue=epilogue(f"sets {verb.__name__}"))

@@ -73,13 +73,18 @@ class FineHistogram:
 
     def rounded_key(self, dropped: int) -> Tensor:
         """The keys with so many bits of the scale dropped; exact ones for 0."""
-        if dropped == 0:
-            return self.key
-        return self.on_scale() >> dropped << dropped
+        return rounded_keys(self.key, self.dropped, dropped)
 
     def on_scale(self) -> Tensor:
         """The keys as integers on the scale."""
         return _on_scale(self.key) if self.exact else self.key
+
+
+def rounded_keys(key: Tensor, dropped: int, more: int) -> Tensor:
+    """Keys with so many bits of the scale dropped, with more dropped; exact ones for 0."""
+    if more == 0:
+        return key
+    return (_on_scale(key) if dropped == 0 else key) >> more << more
 
 
 def _on_scale(key: Tensor) -> Tensor:
