@@ -1,7 +1,11 @@
 """A GPU that is not here: the tables of the package on the stand-in of `made.gpu`, and training steps as one graph."""
 
 import inspect
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +28,8 @@ from made.calibrator_check import fitted, fresh_rows, module_inputs
 from made.gpu import FROM_HOST, GPU, TO_HOST, StandIn, values_on
 from made.loss_check import IGNORED, build_of, random_batch, random_soft_labels, value_and_gradient
 from made.training import quick, weights_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
 
 # The stand-in itself
 
@@ -239,6 +245,11 @@ def test_corruptions(name: str) -> None:
         assert torch.equal(values_on(GPU, image), cb.corrupt(images, name, severity))
 
 
+def test_the_page_names_what_reads_by_design() -> None:
+    [row] = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if "by design, see below" in line]
+    assert re.findall(r"`(\w+)`", row) == [corruption for corruption, _ in READ_BY_DESIGN]
+
+
 # Training
 
 
@@ -337,3 +348,22 @@ def test_a_training_step_is_one_graph(name: str) -> None:
 def test_a_training_step_by_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # code kept for one processor fails on another
     check_compiled_steps("mmce", options={"compile_threads": 1})
+
+
+# The benchmark that waits for a GPU
+
+BENCHMARK = [sys.executable, Path(__file__).parents[1] / "benchmarks" / "gpu.py"]
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_without_a_gpu_and_is_refused_on_one_that_is_not_there() -> None:
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=600)
+    refused = run([*BENCHMARK], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert refused.stderr.startswith("there is no GPU")
+    done = run([*BENCHMARK, "--device", "cpu", "--quick", "--rounds", "1"])
+    assert done.returncode == 0, done.stderr
+    operations = dict(re.findall(r"(\w+) \(64, 10\) .* (\d+) / 5 ", done.stdout))
+    assert operations.keys() == LOSSES.keys()
+    for what in re.findall(r"(\d+) (?:to 5 )?for `(\w+)`", PAGE.read_text(encoding="utf-8")):
+        assert operations[what[1]] == what[0]
