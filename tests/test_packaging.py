@@ -55,6 +55,7 @@ def test_one_version() -> None:
 PACKAGED = {"calibrant/experiments/demo.toml", "calibrant/experiments/schema.json"}
 
 
+@pytest.mark.slow
 def test_wheel_contains_the_package_only(built: Path) -> None:
     found = names_in(built / f"{NAME}-py3-none-any.whl")
     package = ROOT / "src" / "calibrant"
