@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 import torch
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
@@ -290,13 +289,13 @@ def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters:
 
     A gap is a mean over all rows: the deviation of a cluster is the sum of its residuals minus its share of the gap.
     """
+    from scipy.sparse import csr_array
+
     rows = clusters.repeat(2).numpy()
     bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
     residual = np.concatenate([first.residual.numpy(), second.residual.numpy()])
     factor = _leave_out(share).numpy()
-    sums = scipy.sparse.csr_array(
-        (residual * factor[rows], (rows, bins)), shape=(len(share), first.n_bins + second.n_bins)
-    )
+    sums = csr_array((residual * factor[rows], (rows, bins)), shape=(len(share), first.n_bins + second.n_bins))
     scaled = share.numpy() * factor
     gap = np.concatenate([first.gap, second.gap])
     both = np.outer(sums.T @ scaled, gap)
@@ -305,9 +304,11 @@ def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters:
 
 def _unseen_outcome(first: BinnedResiduals, second: BinnedResiduals, share: float) -> Float64Array:
     """The covariance of one outcome more than was seen: of a random row, in the bin that it has in each model."""
+    from scipy.sparse import csr_array
+
     n, shape = len(first.number), (len(first.number), first.n_bins + second.n_bins)
     bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
-    members = scipy.sparse.csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), bins)), shape=shape)
+    members = csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), bins)), shape=shape)
     return np.asarray((members.T @ members).toarray() * (share**2 / n))
 
 
