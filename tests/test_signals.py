@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from calibrant._signals import blocked_signals, handle_signals, interrupt
+from made.cli import MAX_SECONDS
 
 PROGRAM = """
 import os, signal, sys, time
@@ -82,7 +83,7 @@ CASES = {  # the end of the program, its exit code, and its line
 @pytest.mark.parametrize("case", CASES)
 def test_signals(case: str) -> None:
     end, code, line = CASES[case]
-    found = subprocess.run([sys.executable, "-c", PROGRAM + end], capture_output=True, text=True, timeout=50)
+    found = subprocess.run([sys.executable, "-c", PROGRAM + end], capture_output=True, text=True, timeout=MAX_SECONDS)
     assert (found.returncode, found.stderr) == (code, f"calibrant: {line}\n" if line else "")
 
 
