@@ -251,7 +251,7 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
         (("none.parquet",), "there is no file none.parquet"),
         (("bare.parquet",), "bare.parquet has no column label"),
         (("val.parquet", "--n-bins", "5"), "n_bins is no option of temperature"),
-        (("none.parquet", "--k", "3"), "k is no option of temperature"),
+        (("val.parquet", "--k", "3"), "k is no option of temperature"),
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
         (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),

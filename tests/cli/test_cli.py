@@ -1,5 +1,6 @@
 """The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
+import json
 import os
 import re
 import shlex
@@ -159,6 +160,56 @@ def test_a_wrong_call_of_every_verb_gives_one_line_and_exit_2(
     for verb, (arguments, message) in WRONG.items():
         calibrant(*verb.split(), *arguments.split()).refused(message)
     assert list(tmp_path.iterdir()) == []
+
+
+LIGHT = """
+import json
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "numpy", "pyarrow", "scipy", "fsspec", "pandas"):
+            raise SystemExit(f"{name} is imported")
+
+sys.meta_path.insert(0, Refused())
+from calibrant.cli import main
+
+for tokens in json.loads(sys.argv.pop()):
+    sys.argv[1:] = tokens
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == 2, (tokens, stop)
+"""
+BAD_NAMES = (
+    "audit no.parquet --metrics ecee",
+    "audit no.parquet --fail-if 'ecee > 0.1'",
+    "average no.parquet no.parquet --compare-calibrator spine",
+    "certify no.parquet -o t.json --method sgrr",
+    "compare-calibrators no.parquet no.parquet --calibrators spine",
+    "corrupt photos fogg 3 -o x",
+    "corrupt photos fog 3 -o x",
+    "detect no.parquet no.parquet --method energyy",
+    "estimate no.parquet --reference no.parquet --method atc",
+    "predict no_run",
+    "predict no_module:model --data cifar11 -o x",
+    "run bad.toml",
+    "sets fit no.parquet -o x.json --method apss",
+    "solve --prior no.json",
+    "table runs --name 3",
+    "train bad.toml",
+)
+
+
+def test_an_error_that_needs_no_tensors_imports_no_library(tmp_path: Path) -> None:
+    """Missing files, unknown flags and names, and bad TOML: a person waits for them."""
+    (tmp_path / "bad.toml").write_text("[")
+    calls = [[*verb.split(), *call.split()] for verb, (call, _) in WRONG.items()]
+    calls += [[*verb.split(), "--flga"] for verb in VERBS]
+    calls += map(shlex.split, BAD_NAMES)
+    command = [sys.executable, "-c", LIGHT, json.dumps(calls)]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
+    assert (found.returncode, found.stderr.count("\n")) == (0, len(calls)), found.stderr
 
 
 def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
