@@ -64,9 +64,9 @@ pyarrow parses with several threads. The rest of an audit is its metrics, and th
 ORDER = [*TEXTS, "solver", "augment"]  # others follow
 
 HIGHLIGHTS = {  # of the benchmark "peers", in README
-    ("temperature, (5,000, 10)", "scikit-learn"): "a fit of a temperature {} of scikit-learn's",
-    ("ECE alone, from probabilities, (50,000, 10)", "torchmetrics"): "the ECE {} of torchmetrics'",
-    ("LAC sets, from logits, (50,000, 10)", "mapie"): "LAC prediction sets {} of MAPIE's",
+    ("temperature, (5,000, 10)", "scikit-learn"): "{} of scikit-learn's for a temperature",
+    ("ECE alone, from probabilities, (50,000, 10)", "torchmetrics"): "{} of torchmetrics' for the ECE",
+    ("LAC sets, from logits, (50,000, 10)", "mapie"): "{} of MAPIE's for LAC prediction sets",
 }
 
 Machine = dict[str, Any]
@@ -164,12 +164,12 @@ def line(machines: list[Machine]) -> str:
         for ratio in first["benchmarks"]["peers"]["ratios"]
     }
     phrases = ", ".join(phrase.format(found[key]) for key, phrase in HIGHLIGHTS.items() if key in found)
-    return f"{LINE}: on {title(first)} {phrases} (CPU time; above 1 we lose); `make bench` measures it on your machine."
+    return f"{LINE}: calibrant takes {phrases} (CPU time, {title(first)}); `make bench` measures it on your machine."
 
 
 def main() -> None:
     machines, readme = read_machines(), README.read_text(encoding="utf-8").split("\n")
-    place = next(number for number, text in enumerate(readme) if text.startswith(LINE))
+    place = [text.startswith(LINE) for text in readme].index(True)
     readme[place] = line(machines)
     README.write_text("\n".join(readme), encoding="utf-8")
     PAGE.write_text(page(machines), encoding="utf-8")
