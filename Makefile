@@ -49,7 +49,7 @@ demo: $(DEMO_READY)  ## the paper's losses on the embedded data under 19 corrupt
 test: check  ## all checks and all tests; of one package: make test T=tests/losses
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT) $(T)
 
-quick: $(READY)  ## the tests but those marked slow (Ray, browser, many processes), for the inner loop
+quick: $(READY)  ## the tests but those marked slow, for the inner loop
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(LEFT_OUT) $(or $(T),tests)
 
 test-portable: $(READY)  ## the tests of the numeric packages as on a processor without vector instructions

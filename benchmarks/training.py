@@ -51,11 +51,13 @@ def random_data(n_train: int) -> ArrayData:
     return ArrayData("random", class_names=names, native_size=32, channels=3, read=read, n_validation=100)
 
 
-def our_epoch(data: DataSet, folder: Path, **given: object) -> tuple[TrainingLoop, Callable[[], object]]:
+def our_epoch(
+    data: DataSet, folder: Path, device: str = "cpu", **given: object
+) -> tuple[TrainingLoop, Callable[[], object]]:
     """A training loop, and a function that trains its first epoch again."""
-    settings = Settings.model_validate({"data": "cifar10", "device": "cpu", "epochs": 1000, **given})
+    settings = Settings.model_validate({"data": "cifar10", "device": device, "epochs": 1000, **given})
     fit = TrainingLoop(
-        settings, data, RunFolder(folder), new_fabric("cpu"), callback=TrainingCallback(), request=StopRequest()
+        settings, data, RunFolder(folder), new_fabric(device), callback=TrainingCallback(), request=StopRequest()
     )
 
     def epoch() -> None:

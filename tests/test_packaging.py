@@ -52,6 +52,7 @@ def test_one_version() -> None:
     assert [str(page) for page in pages if f" {calibrant.__version__}" in page.read_text(encoding="utf-8")] == []
 
 
+@pytest.mark.slow
 def test_wheel_contains_the_package_only(built: Path) -> None:
     found = names_in(built / f"{NAME}-py3-none-any.whl")
     package = ROOT / "src" / "calibrant"

@@ -51,6 +51,7 @@ def arguments(kinds: set[type]) -> Iterator[tuple[list[str], Argument]]:
 # Help
 
 
+@pytest.mark.slow
 def test_every_verb_has_examples_that_parse() -> None:
     assert sorted(EXAMPLES) == sorted(VERBS)
     assert set(EXITS) <= set(VERBS)
@@ -63,6 +64,7 @@ def test_every_verb_has_examples_that_parse() -> None:
             assert not ignored, command
 
 
+@pytest.mark.slow
 def test_help_has_all_parts(calibrant: Run) -> None:
     for verb in VERBS:
         out = calibrant(*verb.split(), "--help", width=80).done()
@@ -239,6 +241,7 @@ def test_unbuffered_output_stays_unbuffered() -> None:
         assert (found.stdout.strip(), found.stderr) == (output, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_exit_codes_do_not_depend_on_who_reads(tmp_path: Path) -> None:
     (tmp_path / "talk.py").write_text(TALK)

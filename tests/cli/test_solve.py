@@ -61,6 +61,7 @@ def test_refusals(calibrant: Run, tmp_path: Path) -> None:
         calibrant("solve", "--prior", path, *arguments.split()).refused(message)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_small_files_may_be_pipes(tmp_path: Path, calibrant: Run) -> None:
     (tmp_path / "p.json").write_text("[0.5, 0.5]")
