@@ -58,8 +58,10 @@ seed. Most of the waiting is cropping and flipping, which run in the same thread
     "experiments": """\
 `calibrant run` with small training runs on the embedded data: wall-clock times, with the evaluation of each run and the
 start of the processes, which is a larger part of few runs.""",
+    "groups": """\
+`cb.score(rows, by=…)`, a scorecard of each group, relative to one scorecard of all rows.""",
     "reading": """\
-pyarrow parses with several threads. The rest of an audit is its metrics, and the hashes of the ids.""",
+A CSV file with the probabilities of three classes, a label and an id, which pyarrow parses with several threads. The rest of an audit is its metrics, and the hashes of the ids.""",
 }
 ORDER = [*TEXTS, "solver", "augment"]  # others follow
 
