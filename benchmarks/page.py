@@ -61,7 +61,8 @@ start of the processes, which is a larger part of few runs.""",
     "groups": """\
 `cb.score(rows, by=…)`, a scorecard of each group, relative to one scorecard of all rows.""",
     "reading": """\
-A CSV file with the probabilities of three classes, a label and an id, which pyarrow parses with several threads. The rest of an audit is its metrics, and the hashes of the ids.""",
+A CSV file with the probabilities of three classes, a label and an id, which pyarrow parses with several threads. The
+rest of an audit is its metrics, and the hashes of the ids.""",
 }
 ORDER = [*TEXTS, "solver", "augment"]  # others follow
 
