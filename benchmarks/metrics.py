@@ -1,6 +1,6 @@
-"""Metrics compared with peers, as ratios; accuracy and memory on long streams.
+"""Metrics compared with peers, as ratios; accuracy and memory on long streams; many groups.
 
-Run: python benchmarks/metrics.py [--rounds 9] [--rows 1e6 1e7 1e8] [--drift 3e6 2e7]
+Run: python benchmarks/metrics.py [--rounds 9] [--rows 1e6 1e7 1e8] [--drift 3e6 2e7] [--groups 20000]
 One thread, CPU time, interleaved rounds; median (min-max). The streams write Parquet files of 43 bytes per row into a
 temporary folder. Peak memory (Linux) is measured in a separate process, minus the memory after its imports.
 """
@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from recording import Ratio, record
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -83,6 +84,26 @@ def speed(n_rounds: int, console: Console) -> None:
             column["netcal, ECE alone, from probabilities"][0] / column["calibrant, ECE alone, from probabilities"][0]
         )
         console.print(f"ECE alone at ({n:,}, {k:,}): {times:.1f} times as fast as netcal (goal 4)")
+
+
+def many_groups(n_groups: int, n_rounds: int, console: Console) -> list[Ratio]:
+    """The score of 10^6 rows of ten classes in so many groups, over that without groups."""
+    logits, labels = batch_of(10**6, 0)
+    group = torch.randint(n_groups, (len(logits),), generator=torch.Generator().manual_seed(0))
+    rows = cb.Predictions.from_logits(logits, labels, columns={"group": group.numpy()})
+    batches = [rows[i : i + 100_000] for i in range(0, len(rows), 100_000)]
+    recorded = []
+    for what, source in (("in memory", rows), ("in batches of 100,000 rows", batches)):
+        floor = f"score of 10^6 rows {what}"
+        functions = {floor: lambda s=source: cb.score(s), "groups": lambda s=source: cb.score(s, by="group")}
+        ratio, low, high = ratios(functions, n_rounds, 1)["groups"]
+        console.print(f"{floor}, in {n_groups:,} groups: {ratio:.2f} ({low:.2f}-{high:.2f}) [goal 4]", markup=False)
+        recorded.append(
+            Ratio(
+                what=f"the same in {n_groups:,} groups", relative_to=floor, ratio=ratio, low=low, high=high, at_most=4
+            )
+        )
+    return recorded
 
 
 def netcal_ece(probs: torch.Tensor, labels: torch.Tensor):
@@ -159,12 +180,14 @@ def main() -> None:
     parser.add_argument(
         "--drift", type=float, nargs="*", default=[3e6], help="rows of the comparison with torchmetrics"
     )
+    parser.add_argument("--groups", type=int, default=20_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     console = Console(width=140)
     if arguments.rounds:
         speed(arguments.rounds, console)
+        record("groups", many_groups(arguments.groups, arguments.rounds, console))
     drift([int(size) for size in arguments.drift], console)
     if arguments.rows:
         streams([int(size) for size in arguments.rows], console)

@@ -585,6 +585,7 @@ def predictions(draw: st.DrawFn) -> Predictions:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(predictions(), st.integers(1, 9))
 def test_round_trip(preds: Predictions, batch_rows: int) -> None:

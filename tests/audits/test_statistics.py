@@ -114,6 +114,7 @@ def test_of_equally_confident_errors_the_first_are_kept(tmp_path: Path) -> None:
 # Parts, batches, workers
 
 
+@pytest.mark.slow
 @WEIGHTS
 @pytest.mark.usefixtures("small_sample")
 def test_batches_of_any_size_give_the_same_bits(tmp_path: Path, weights: str | None) -> None:
@@ -253,3 +254,11 @@ def test_files_that_change_after_the_scan(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(NoDataError, match=r"there is no file .*0\.parquet"):
         collect_statistics(scan)
+
+
+def test_too_many_groups_to_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows().with_columns({"number": list(range(len(make_rows())))})
+    monkeypatch.setattr("calibrant.audits.statistics.MAX_AUDITED_GROUPS", len(rows) - 1)
+    assert len(score(rows, by="number", metrics=["ece"])) == len(rows)
+    with pytest.raises(InvalidInputError, match=f"at most {len(rows) - 1} values, got more in 'number'"):
+        collect_statistics(rows, by=["number"])

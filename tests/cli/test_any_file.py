@@ -66,6 +66,7 @@ def test_every_verb_has_the_flags_once() -> None:
         assert {name: given.count(name) for name in names} == dict.fromkeys(names, 1), verb
 
 
+@pytest.mark.slow
 def test_every_verb_reads_csv(calibrant: Run) -> None:
     found = {
         "val.csv": "val.csv: probabilities of 3 classes (cat, dog, fish) from cat, dog, fish; labels from truth",
@@ -121,6 +122,7 @@ def test_labels_that_come_later_keep_their_zeros(calibrant: Run) -> None:
     assert sum(window["n_labelled"] for window in calibrant(*command).record["windows"]) == N
 
 
+@pytest.mark.slow
 def test_json_stays_clean_and_the_numbers_are_those_of_the_parquet_file(calibrant: Run) -> None:
     ran = calibrant("audit", "val.csv", *FLAGS, "--json")
     own = calibrant("audit", "own.parquet", "--json")
@@ -141,6 +143,7 @@ def test_flags_are_for_files_of_others(calibrant: Run) -> None:
     calibrant("audit", "test.csv").refused("type --columns columns.toml")
 
 
+@pytest.mark.slow
 def test_rows_without_a_label_are_left_out_and_counted(calibrant: Run) -> None:
     part, cut = (calibrant("audit", name, *FLAGS, "--json").record for name in ("part.csv", "cut.csv"))
     assert (part.pop("n_unlabelled"), cut.pop("n_unlabelled")) == (40, 0)

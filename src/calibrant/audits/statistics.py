@@ -26,6 +26,7 @@ from calibrant.audits.set_sizes import ProbabilityCounts
 from calibrant.errors import CorruptFileError, InvalidInputError, without_secrets
 from calibrant.metrics.bin_sums import BinSums, Float64Array
 from calibrant.metrics.bins import bin_numbers
+from calibrant.metrics.checks import MAX_AUDITED_GROUPS, check_group_count
 from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, ClusterSums, cluster_keys, sum_by_cluster
 from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.sample_scores import SampleScores, predicted_class, score_rows, softmax_rounding
@@ -238,7 +239,10 @@ class RowStatistics:
 
 
 def _sum_scores(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True)) if a and b else a or b
+    total = tuple(x + y for x, y in zip(a, b, strict=True)) if a and b else a or b
+    for groups in total[1:]:
+        check_group_count(groups.by, len(groups), 1, MAX_AUDITED_GROUPS)
+    return total
 
 
 def _sum(a: ClusterSums | None, b: ClusterSums | None) -> ClusterSums | None:

@@ -32,6 +32,11 @@ class BinSums:
     def __getitem__(self, bins: int | slice | Tensor) -> Self:
         return type(self)(*(getattr(self, name)[bins] for name in self.__slots__))
 
+    def view(self, *shape: int) -> Self:
+        """The sums of the same bins in another shape."""
+        pairs = {"count", "weight"}
+        return type(self)(*(getattr(self, name).view(*shape, *[2] * (name in pairs)) for name in self.__slots__))
+
     @property
     def total(self) -> Tensor:
         """The weight of each bin."""

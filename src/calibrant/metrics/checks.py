@@ -16,7 +16,8 @@ from calibrant._checks import (
 )
 from calibrant.errors import InvalidInputError
 
-MAX_GROUPS = 10_000  # with a scorecard each; a column of more values is more likely an id
+MAX_GROUPS = 100_000  # that are scored; a column of more values is more likely an id
+MAX_AUDITED_GROUPS = 10_000  # each of which takes milliseconds
 MAX_CLASS_BINS = 2**25  # of the classes of all groups
 
 
@@ -26,9 +27,9 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def check_group_count(by: str, n_groups: int, n_class_bins: int) -> None:
+def check_group_count(by: str, n_groups: int, n_class_bins: int, most: int | None = None) -> None:
     """At most so many groups that their sums fit into memory."""
-    maximum = max(1, min(MAX_GROUPS, MAX_CLASS_BINS // n_class_bins))
+    maximum = max(1, min(MAX_GROUPS if most is None else most, MAX_CLASS_BINS // n_class_bins))
     if n_groups > maximum:
         raise InvalidInputError(f"by must name a column of at most {maximum:,} values, got more in {by!r}")
 
@@ -135,5 +136,6 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = labels.long()  # the losses of multi-label models take floats
     labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
+    logits = _at_least_float32(logits)
     check_values("logits", "be finite", logits, logits.isfinite(), "at row", "class")
-    return _at_least_float32(logits), labels
+    return logits, labels

@@ -28,6 +28,10 @@ class Means:
     squared: Tensor  # (2,) float64: Σw²
     sums: Tensor  # (2, columns, 3) float64: Σwx, Σw²x, Σw²x²
 
+    def __getitem__(self, index: int) -> Self:
+        """Of sums with a first dimension of groups, those of a group."""
+        return type(self)(*(getattr(self, name)[index] for name in self.__slots__))
+
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
@@ -114,6 +118,25 @@ def means(rows: SampleScores, weights: Tensor | None) -> Means:
     )
     sums = torch.stack([_powers(columns, weights), _powers([column[errors] for column in columns], some)])
     return Means(count, weight, squared, sums)
+
+
+def group_means(rows: SampleScores, weights: Tensor | None, groups: Tensor, n_groups: int) -> Means:
+    """The sums of each group of rows, of fields with a first dimension of groups; ``groups`` numbers them."""
+    slot = 2 * groups + ~rows.correct
+
+    def sums(values: Tensor) -> Tensor:
+        correct, errors = torch.bincount(slot, values, 2 * n_groups).view(-1, 2).unbind(1)
+        return torch.stack([correct + errors, errors], dim=1)
+
+    count = torch.bincount(slot, minlength=2 * n_groups).view(-1, 2)
+    count[:, 0] += count[:, 1]
+    powers = []
+    for x in (getattr(rows, name).double() for name in MEAN_COLUMNS):
+        wx = x if weights is None else weights * x
+        total = sums(wx)
+        powers.append(torch.stack([total, total if weights is None else sums(wx * weights), sums(wx * wx)], dim=2))
+    w, squared = (count.double(), count.double()) if weights is None else (sums(weights), sums(weights.square()))
+    return Means(count, w, squared, torch.stack(powers, dim=2))
 
 
 def _powers(columns: list[Tensor], weights: Tensor | None = None) -> Tensor:

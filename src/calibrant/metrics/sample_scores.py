@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._arrays import blocks, sum_of
+from calibrant._arrays import blocks
 from calibrant._checks import check_memory, check_probabilities
 from calibrant.metrics.bin_sums import BinSums
 from calibrant.metrics.bins import bin_numbers
@@ -49,14 +49,22 @@ def softmax_rounding(dtype: torch.dtype) -> float:
 
 
 def sample_scores(
-    logits: Tensor, labels: Tensor, *, n_bins: int | None = None, weights: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    n_bins: int | None = None,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[SampleScores, BinSums | None]:
-    """The scores of logits (n, k) with labels (n,), and the sums (k, n_bins) of every class's probability."""
+    """The scores of logits (n, k) with labels (n,), and the sums (k, n_bins) of every class's probability.
+
+    With ``groups``, the number of each row's group in ascending order, the sums are (groups · k, n_bins).
+    """
     n, n_classes = logits.shape
     columns = {
         f.name: logits.new_empty(n, dtype=torch.bool if f.name == "correct" else None) for f in fields(SampleScores)
     }
-    classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights)
+    classes = None if n_bins is None else _ClassBins(n_classes, n_bins, labels, weights, groups)
     step = max(LANES, SOFTMAX_BLOCK // n_classes // LANES * LANES)
     for rows in blocks(n, 1, size=step):
         shares = _score_block({name: column[rows] for name, column in columns.items()}, logits[rows], labels[rows])
@@ -104,10 +112,15 @@ def _score_block(out: dict[str, Tensor], logits: Tensor, labels: Tensor) -> Tens
 
 
 def score_rows(
-    predictions: Predictions, *, n_bins: int | None = None, weights: Tensor | None = None
+    predictions: Predictions,
+    *,
+    n_bins: int | None = None,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[SampleScores, BinSums | None]:
     """The scores of labelled predictions; of those with ``top_label``, confidence and correctness are of class 1."""
-    scores, classes = sample_scores(predictions.logits, predictions.labels, n_bins=n_bins, weights=weights)
+    options = {"weights": weights, "groups": groups}
+    scores, classes = sample_scores(predictions.logits, predictions.labels, n_bins=n_bins, **options)
     if not predictions.top_label:
         return scores, classes
     confidence, complement, correct = positive_class(scores, predictions.labels == 1)
@@ -173,22 +186,29 @@ def _top_of_few(probs: Tensor, labels: Tensor, first_row: int) -> tuple[Tensor, 
 
 
 class _ClassBins:
-    """Collects the sums of the bins of every class's probability.
+    """Collects the sums of the bins of every class's probability, of all rows or of each group of rows.
 
     Most of n·k probabilities are in the first bin. Only the others are counted one by one; the first bin is the total
     minus these.
     """
 
-    def __init__(self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None) -> None:
-        self.labels, self.weights, self.n_bins, self.n_classes = labels, weights, n_bins, n_classes
-        size = n_classes * n_bins
-        check_memory(f"{n_bins:,} bins of {n_classes:,} classes", 2 * 48 * size)  # and a copy, where sums are added
+    def __init__(
+        self, n_classes: int, n_bins: int, labels: Tensor, weights: Tensor | None, groups: Tensor | None
+    ) -> None:
+        self.labels, self.weights, self.groups = labels, weights, groups
+        self.n_bins, self.n_classes = n_bins, n_classes
+        self.n_groups = 1 if groups is None else int(groups[-1]) + 1
+        size = self.n_groups * n_classes * n_bins
+        of_groups = "" if groups is None else f" in {self.n_groups:,} groups"
+        check_memory(f"{n_bins:,} bins of {n_classes:,} classes{of_groups}", 2 * 48 * size)  # and a copy, to be added
         self.count = torch.zeros(2 * size, dtype=torch.int64)
         self.sums = torch.zeros(size, dtype=torch.float64)
-        self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+        if weights is not None:
+            self.weight, self.squared = torch.zeros(2 * size, dtype=torch.float64), torch.zeros_like(self.sums)
         self.pending: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []  # slots, cells, values, weights
         self.n_pending = 0
-        self.all_probs = torch.zeros(n_classes, dtype=torch.float64)
+        self.pending_groups = 0, 1  # the first, and the end
+        self.all_probs = torch.zeros(self.n_groups, n_classes, dtype=torch.float64)
 
     def add(self, probs: Tensor, rows: slice) -> None:
         transposed = self.n_classes < TRANSPOSED_CLASSES
@@ -198,49 +218,68 @@ class _ClassBins:
         row, label = (torch.from_numpy(x).long() for x in (large - first * np.int32(probs.shape[1]), first))
         row, label = (row, label) if transposed else (label, row)
         values = probs.view(-1)[torch.from_numpy(large)]
-        cell = label * self.n_bins + bin_numbers(values, self.n_bins, slack)
-        slot = 2 * cell + (self.labels[rows][row] == label)
-        if self.weights is None:
-            self.all_probs += probs.sum(1 if transposed else 0, dtype=torch.float64)
-            self.pending.append((slot, cell, values, None))
-        else:
-            weights = self.weights[rows]
-            self.all_probs += (probs * weights).sum(1) if transposed else (probs * weights.unsqueeze(1)).sum(0)
-            self.pending.append((slot, cell, values, weights[row]))
+        correct, of_class = self.labels[rows][row] == label, label
+        if self.groups is not None:
+            of_class = self.groups[rows][row] * self.n_classes + label
+            start = self.pending_groups[0] if self.pending else int(self.groups[rows][0])
+            self.pending_groups = start, int(self.groups[rows][-1]) + 1
+        cell = of_class * self.n_bins + bin_numbers(values, self.n_bins, slack)
+        slot = 2 * cell + correct
+        weights = None if self.weights is None else self.weights[rows]
+        self._add_totals(probs if transposed else probs.t(), rows, weights)
+        self.pending.append((slot, cell, values, None if weights is None else weights[row]))
         self.n_pending += len(slot)
         if self.n_pending >= PENDING:
             self._count()
 
+    def _add_totals(self, probs: Tensor, rows: slice, weights: Tensor | None) -> None:
+        """Add the sums of all probabilities (k, rows)."""
+        if self.groups is None:
+            self.all_probs += probs.sum(1, dtype=torch.float64) if weights is None else (probs * weights).sum(1)
+            return
+        groups = self.groups[rows].numpy()
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        values = (probs.double() if weights is None else probs * weights).numpy()
+        self.all_probs[groups[starts]] += torch.from_numpy(np.add.reduceat(values, starts, axis=1).T)
+
     def _count(self) -> None:
-        """Add up what is pending: at once, since each count takes time proportional to the bins of all classes."""
+        """Add up what is pending: at once, since each count takes time proportional to the bins of these groups."""
         slot, cell, values = (torch.cat([part[i] for part in self.pending]) for i in range(3))  # type: ignore[misc]
-        self.count += torch.bincount(slot, minlength=len(self.count))
+        first, end = (group * self.n_classes * self.n_bins for group in self.pending_groups)
+        cell, slot = (cell - first, slot - 2 * first) if first else (cell, slot)
+        self.count[2 * first : 2 * end] += torch.bincount(slot, minlength=2 * (end - first))
         if self.weights is None:
-            self.sums += torch.bincount(cell, weights=values.double(), minlength=len(self.sums))
+            self.sums[first:end] += torch.bincount(cell, weights=values.double(), minlength=end - first)
         else:
             weights = torch.cat([part[3] for part in self.pending if part[3] is not None])
-            self.sums += torch.bincount(cell, weights=values * weights, minlength=len(self.sums))
-            self.weight += torch.bincount(slot, weights=weights, minlength=len(self.weight))
-            self.squared += torch.bincount(cell, weights=weights**2, minlength=len(self.squared))
+            self.sums[first:end] += torch.bincount(cell, weights=values * weights, minlength=end - first)
+            self.weight[2 * first : 2 * end] += torch.bincount(slot, weights=weights, minlength=2 * (end - first))
+            self.squared[first:end] += torch.bincount(cell, weights=weights**2, minlength=end - first)
         self.pending, self.n_pending = [], 0
 
     def finish(self) -> BinSums:
         if self.pending:
             self._count()
-        shape = (self.n_classes, self.n_bins)
+        shape = (self.n_groups * self.n_classes, self.n_bins)
+        groups = torch.zeros_like(self.labels) if self.groups is None else self.groups
+        of_class = groups * self.n_classes + self.labels
+
+        def per_group(weights: Tensor | None) -> Tensor:
+            """The rows of the group of each class, or their weight."""
+            return torch.bincount(groups, weights).repeat_interleave(self.n_classes)
+
         count, sums = self.count.view(*shape, 2), self.sums.view(shape)
-        _add_rest(count, len(self.labels), torch.bincount(self.labels, minlength=self.n_classes))
-        sums[:, 0] += self.all_probs - sums.sum(1)
+        _add_rest(count, per_group(None), torch.bincount(of_class, minlength=shape[0]))
+        sums[:, 0] += self.all_probs.view(-1) - sums.sum(1)
         if self.weights is None:
             return BinSums(count, count.double(), sums, count.sum(-1).double())
         weight, squared = self.weight.view(*shape, 2), self.squared.view(shape)
-        labelled = torch.bincount(self.labels, weights=self.weights, minlength=self.n_classes)
-        _add_rest(weight, sum_of(self.weights), labelled)
-        squared[:, 0] += sum_of(self.weights.square()) - squared.sum(1)
+        _add_rest(weight, per_group(self.weights), torch.bincount(of_class, self.weights, shape[0]))
+        squared[:, 0] += per_group(self.weights.square()) - squared.sum(1)
         return BinSums(count, weight, sums, squared)
 
 
-def _add_rest(bins: Tensor, rows: float, labelled: Tensor) -> None:
+def _add_rest(bins: Tensor, rows: Tensor, labelled: Tensor) -> None:
     """Add what is missing to the first bin of (k, n_bins, 2): of all rows, and of those with the class's label."""
     seen = bins.sum(1)
     bins[:, 0, 1] += labelled - seen[:, 1]

@@ -117,19 +117,8 @@ class Scorecard:
             check_integer("max_histogram_bins", max_histogram_bins, 1)
         if len(predictions) == 0:
             raise InvalidInputError(NO_ROWS)
-        labelled = need_labels(names)
-        if labelled:
-            check_all_labelled(predictions.labels == UNKNOWN)
-        else:  # no metric looks at these
-            predictions = replace(predictions, labels=top_class(predictions.logits))
-        w = None
-        if weights is not None:
-            w = row_weights(predictions, weights)
-            counts = check_nonzero_weights(w)
-            predictions, w = predictions[counts], w[counts]
-        parts = {part for name in names for part in METRICS[name].parts}
-        if cluster is not None:
-            parts |= {"means", "bins"} if labelled else {"means"}  # every design effect needs them
+        predictions, w = rows_that_count(predictions, names, weights)
+        parts = needed_parts(names, clustered=cluster is not None)
         class_bins = n_bins if "classes" in parts else None
         rows, classes = scored or score_rows(predictions, n_bins=class_bins, weights=w)
         sums: dict[str, Any] = {"means": means(rows, w)} if "means" in parts else {}
@@ -406,6 +395,33 @@ def _n_effective(bins: BinSums) -> float:
     """The effective sample size over all bins, of one class where there are several."""
     n_classes = bins.total.numel() // bins.total.shape[-1]
     return sum_of(bins.total) ** 2 / sum_of(bins.squared) / n_classes
+
+
+def rows_that_count(
+    predictions: Predictions, names: Iterable[str], weights: str | None
+) -> tuple[Predictions, Tensor | None]:
+    """The rows of positive weight, with labels if these metrics need them, and their weights.
+
+    Raises:
+        InvalidInputError: A row has no label, or all weights are 0.
+    """
+    if need_labels(names):
+        check_all_labelled(predictions.labels == UNKNOWN)
+    else:  # no metric looks at these
+        predictions = replace(predictions, labels=top_class(predictions.logits))
+    if weights is None:
+        return predictions, None
+    w = row_weights(predictions, weights)
+    counts = check_nonzero_weights(w)
+    return predictions[counts], w[counts]
+
+
+def needed_parts(names: Iterable[str], *, clustered: bool) -> set[str]:
+    """The parts of a scorecard that these metrics need."""
+    parts = {part for name in names for part in METRICS[name].parts}
+    if clustered:
+        parts |= {"means", "bins"} if need_labels(names) else {"means"}  # every design effect needs them
+    return parts
 
 
 def _confidence_sums(

@@ -15,13 +15,15 @@ from calibrant._checks import check_instance, check_n_bins, check_same_class_nam
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, UndefinedMetricError
 from calibrant.metrics.checks import check_group_count
-from calibrant.metrics.clusters import MAX_CLUSTER_GROUPS, MAX_CLUSTER_GROUPS_BY_GROUP
-from calibrant.metrics.histogram import MAX_GROUP_HISTOGRAM_BINS, MAX_HISTOGRAM_BINS
+from calibrant.metrics.group_cards import GroupCards, group_cards, sort_key
+from calibrant.metrics.histogram import MAX_HISTOGRAM_BINS
 from calibrant.metrics.scorecard import NO_ROWS, Scorecard, row_weights
 from calibrant.metrics.soft_labels import expand_soft_labels
 from calibrant.metrics.table import METRICS, metric_names, need_labels
-from calibrant.predictions import LABEL_PROBS, LABEL_ROW, LABEL_WEIGHT, Predictions
+from calibrant.predictions import LABEL_PROBS, Predictions
 from calibrant.scan import Scan
+
+GROUPED_ELEMENTS = 2**23  # numbers of predictions whose groups are scored at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +32,12 @@ class Groups(Mapping[Any, Scorecard]):
 
     Args:
         by: The column.
-        cards: The scorecards by value.
+        cards: The scorecards by value, sorted.
         overall: The scorecard of all rows.
     """
 
     by: str
-    cards: dict[Any, Scorecard]
+    cards: Mapping[Any, Scorecard]
     overall: Scorecard
 
     def __getitem__(self, group: Any) -> Scorecard:
@@ -69,12 +71,15 @@ class Groups(Mapping[Any, Scorecard]):
 
     def __add__(self, other: Self) -> Self:
         check_instance("what is added to groups", other, Groups)
-        size = self.overall.n_classes * self.overall.n_bins
-        check_group_count(self.by, len(self.cards.keys() | other.cards.keys()), size)
+        overall = self.overall + other.overall
+        if isinstance(self.cards, GroupCards) and isinstance(other.cards, GroupCards):
+            n_groups = len({*self.cards.groups, *other.cards.groups})
+            check_group_count(self.by, n_groups, self.overall.n_classes * self.overall.n_bins)
+            return type(self)(self.by, self.cards + other.cards, overall)
         cards = dict(self.cards)
         for group, card in other.cards.items():
             cards[group] = cards[group] + card if group in cards else card
-        return type(self)(self.by, dict(sorted(cards.items(), key=_sort_key)), self.overall + other.overall)
+        return type(self)(self.by, dict(sorted(cards.items(), key=sort_key)), overall)
 
 
 class Unlabelled:
@@ -102,8 +107,7 @@ class Unlabelled:
         """A scorecard or groups with these counts."""
         if isinstance(total, Scorecard):
             return replace(total, n_unlabelled=self.n)
-        counts = self.groups[total.by]
-        cards = {group: replace(card, n_unlabelled=counts[group]) for group, card in total.items()}
+        cards = replace(total.cards, n_unlabelled=self.groups[total.by])
         return Groups(total.by, cards, self.noted(total.overall))
 
     def __add__(self, other: Self) -> Self:
@@ -129,15 +133,6 @@ def no_labels(source: object) -> InvalidInputError:
     if source.has_labels:
         return InvalidInputError(f"{', '.join(source.files)}: no row has a label; {advice}")
     return InvalidInputError(f"{source.sources[0].without_labels}; {advice}")
-
-
-def _sort_key(item: tuple[Any, Scorecard]) -> tuple[bool, str, Any]:
-    group = item[0]
-    return (
-        group is None,
-        type(group).__name__ if not isinstance(group, int | float) else "",
-        0 if group is None else group,
-    )
 
 
 @overload
@@ -213,6 +208,8 @@ def score(
     unlabelled = Unlabelled(_present(by))
     if need_labels(names or METRICS):
         batches = _labelled(batches, unlabelled)
+    if by is not None:
+        batches = _large(batches)
 
     def cards() -> Iterator[Any]:
         first_row = 0
@@ -235,6 +232,25 @@ def _labelled(batches: Iterable[Predictions], unlabelled: Unlabelled) -> Iterato
         known = None if batch.has_soft_labels else unlabelled.count(batch)
         if known is None or known.any():
             yield batch if known is None else batch[known]
+
+
+def _large(batches: Iterable[Predictions]) -> Iterator[Predictions]:
+    """The same rows in fewer batches: with each, the sums of all groups are added."""
+    waiting: list[Predictions] = []
+    for batch in batches:
+        full = (len(batch) + sum(map(len, waiting))) * batch.n_classes > GROUPED_ELEMENTS
+        if waiting and (full or _kind(batch) != _kind(waiting[0])):
+            yield Predictions.concat(waiting)
+            waiting = []
+        waiting.append(batch)
+    if waiting:
+        yield Predictions.concat(waiting)
+
+
+def _kind(batch: Predictions) -> tuple[object, ...]:
+    """What must be equal in batches whose rows become one batch."""
+    types = {name: str(batch.columns.schema.field(name).type) for name in batch.columns.column_names}
+    return batch.n_classes, batch.top_label, batch.logits.dtype, types, batch.features is None
 
 
 def _present(*columns: str | None) -> list[str]:
@@ -293,28 +309,12 @@ def score_batch(
             return None
         predictions = predictions[counts]
 
-    def card_of(
-        rows: Predictions, max_histogram_bins: int = MAX_HISTOGRAM_BINS, max_cluster_groups: int = MAX_CLUSTER_GROUPS
-    ) -> Scorecard:
-        return Scorecard.of(
-            rows,
-            metrics=metrics,
-            n_bins=n_bins,
-            weights=weights,
-            cluster=cluster,
-            max_histogram_bins=max_histogram_bins if stream else None,
-            max_cluster_groups=max_cluster_groups,
-        )
-
+    options: dict[str, Any] = {"metrics": metrics, "n_bins": n_bins, "weights": weights, "cluster": cluster}
+    if overall is None:
+        max_histogram_bins = MAX_HISTOGRAM_BINS if stream else None
+        overall = Scorecard.of(predictions, max_histogram_bins=max_histogram_bins, **options)
     if by is None:
-        return card_of(predictions)
+        return overall
     number, values = predictions.groups(by)
     check_group_count(by, len(values), predictions.n_classes * n_bins)
-    order = np.argsort(number, kind="stable")
-    edges = np.searchsorted(number[order], np.arange(len(values) + 1))
-    lean = predictions.select(_present(weights, cluster, *([LABEL_ROW] if weights == LABEL_WEIGHT else [])))
-    cards = {
-        group: card_of(lean[order[edges[i] : edges[i + 1]]], MAX_GROUP_HISTOGRAM_BINS, MAX_CLUSTER_GROUPS_BY_GROUP)
-        for i, group in enumerate(values)
-    }
-    return Groups(by, dict(sorted(cards.items(), key=_sort_key)), overall or card_of(predictions))
+    return Groups(by, group_cards(predictions, number, values, stream=stream, **options), overall)

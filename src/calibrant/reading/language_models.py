@@ -13,7 +13,7 @@ from typing import Any
 
 from calibrant._checks import PRIOR_TOLERANCE
 from calibrant._names import suggestion
-from calibrant._parquet import absolute_url
+from calibrant._paths import absolute_url
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 from calibrant.predictions import RESERVED
 from calibrant.reading.columns import LABELS, SINGLE, WORDS, Request, shown

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from calibrant._checks import in_order
 from calibrant._files import check_output
-from calibrant._parquet import find_files
+from calibrant._paths import find_files
 from calibrant._progress import Say, silent
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, without_secrets

@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._arrays import blocks
 from calibrant._checks import repeated_name
 from calibrant._files import read_error
 from calibrant._names import brief
-from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
-from calibrant._paths import check_path, filesystem_of, first_line
+from calibrant._parquet import FilePart, read_footer, read_part
+from calibrant._paths import LOCAL, absolute_url, check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.reading.json_documents import read_document
 from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
@@ -361,7 +360,7 @@ def _stream(
     filesystem, inner = filesystem_of(location or path)
     packed = _file_name(path).endswith(".gz")
     try:
-        if isinstance(filesystem, LocalFileSystem):
+        if filesystem is LOCAL:
             if os.path.isdir(inner):
                 raise IsADirectoryError(21, "it is a folder", inner)
             file = pa.memory_map(inner) if what == "an Arrow file" else pa.OSFile(inner)  # mapped pages are memory too
