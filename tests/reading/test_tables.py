@@ -36,6 +36,12 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "names that share nothing": ("a.csv", "alto,alpha,n\n0.5,0.5,1\n", "for example --probs alto alpha$"),
     "confidences beyond 1": ("a.csv", "confidence,correct\n1.0000001,1\n", r"got 1.0000001 at row 0$"),
     "Latin-1 beside": ("a.csv", b"p_0,p_1,t\n1,0,a\n1,0,\xe9\n", "column 't' is not UTF-8 at row 1: save it as"),
+    "Latin-1 in JSON": (
+        "a.jsonl",
+        JSON.encode() + JSON.encode().replace(b'cat"}', b'\xe9"}'),
+        "column 'y' is not UTF-8 at row 1",
+    ),
+    "Latin-1 in objects": ("a.jsonl", b'{"p_0":1,"p_1":0,"a":{"b":["\xe9"]}}', "column 'a' is not UTF-8: save it as"),
     "Latin-1 names": ("a.csv", b"p_caf\xe9,p_b\n1,0\n", "first line is not UTF-8"),
     "semicolons": ("a.csv", "p_0;p_1\n0,5;0,5\n", "R: write.csv, not write.csv2"),
     "tabs": ("a.csv", "p_0\tp_1\n1\t0\n", "name it .tsv"),

@@ -167,8 +167,23 @@ def _json_reader(stream: Any, wanted: Wanted) -> Any:
 
 
 def _read_json(part: FilePart, wanted: Wanted) -> Batches:
+    n_rows = 0
     with _stream(part.url, "JSON lines", location=part.location) as (stream, file):
-        yield from _naming_rows(part.url, _json_reader(stream, wanted), file)
+        for batch, n_bytes in _naming_rows(part.url, _json_reader(stream, wanted), file):
+            _check_utf8(part.url, batch, n_rows)
+            n_rows += batch.num_rows
+            yield batch, n_bytes
+
+
+def _check_utf8(path: str, batch: pa.RecordBatch, first_row: int) -> None:
+    """What pyarrow checks in CSV, and not in JSON. Raises: CorruptFileError with the column and the row."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            found = re.search(r"string index (\d+)", str(error))
+            where = f" at row {first_row + int(found[1])}" if found and pa.types.is_string(column.type) else ""
+            raise CorruptFileError(f"{path}: column {name!r} is not UTF-8{where}: {UTF8}") from None
 
 
 def _without_nulls(schema: pa.Schema) -> pa.Schema:
