@@ -22,7 +22,8 @@ INTRODUCTION = """\
 Times relative to a floor or another library, measured in the same run: the median of interleaved rounds, and in
 brackets the lowest and the highest. They are CPU times of one thread unless a row says otherwise. A goal is a ratio,
 too; one that is missed is in bold. The machines were shared with other jobs, and ratios vary by a quarter between
-runs. `make bench` measures them on your machine and writes this page from `benchmarks/results/`.
+runs. `make bench` measures them on your machine and writes this page from `benchmarks/results/`. "Kernels limited to
+AVX2" is that processor with `ATEN_CPU_CAPABILITY=avx2`: PyTorch's own kernels, but not those of MKL, oneDNN and numpy.
 """
 
 TEXTS = {
