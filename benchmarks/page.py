@@ -61,6 +61,8 @@ seed. Most of the waiting is cropping and flipping, which run in the same thread
 start of the processes, which is a larger part of few runs.""",
     "groups": """\
 `cb.score(rows, by=…)`, a scorecard of each group, relative to one scorecard of all rows.""",
+    "streams": """\
+An audit with every metric of Parquet files of ten classes, in bounded memory.""",
     "reading": """\
 A CSV file with the probabilities of three classes, a label and an id, which pyarrow parses with several threads. The
 rest of an audit is its metrics, and the hashes of the ids.""",
