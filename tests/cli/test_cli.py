@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import torch
 from cyclopts import App, Argument, CycloptsError
 
-from calibrant import cli
+from calibrant import Predictions, cli
 from calibrant.cli import app
 from calibrant.cli.examples import ALWAYS, EXAMPLES, EXITS, exit_codes
 from calibrant.cli.options import integer
@@ -162,25 +163,33 @@ def test_a_wrong_call_of_every_verb_gives_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
-LIGHT = """
+WITHOUT = """
 import json
 import sys
 
-class Refused:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("torch", "numpy", "pyarrow", "scipy", "fsspec", "pandas"):
-            raise SystemExit(f"{name} is imported")
-
-sys.meta_path.insert(0, Refused())
+refused, calls = map(json.loads, sys.argv[1:])
 from calibrant.cli import main
 
-for tokens in json.loads(sys.argv.pop()):
-    sys.argv[1:] = tokens
+for tokens in calls:
+    sys.argv[1:], code = tokens, 0
     try:
         main()
     except SystemExit as stop:
-        assert stop.code == 2, (tokens, stop)
+        code = stop.code
+    imported = sorted(set(refused) & set(sys.modules))
+    assert not imported, (tokens, imported)
+    print(code)
 """
+
+
+def codes_without(libraries: list[str], calls: list[list[str]], folder: Path) -> tuple[list[int], str]:
+    """The exit codes of calls in one process, none of which imports one of the libraries, and standard error."""
+    command = [sys.executable, "-c", WITHOUT, json.dumps(libraries), json.dumps(calls)]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MAX_SECONDS)
+    assert found.returncode == 0, found.stderr
+    return [int(line) for line in found.stdout.splitlines() if line.isdecimal()], found.stderr
+
+
 BAD_NAMES = (
     "audit no.parquet --metrics ecee",
     "audit no.parquet --fail-if 'ecee > 0.1'",
@@ -207,9 +216,21 @@ def test_an_error_that_needs_no_tensors_imports_no_library(tmp_path: Path) -> No
     calls = [[*verb.split(), *call.split()] for verb, (call, _) in WRONG.items()]
     calls += [[*verb.split(), "--flga"] for verb in VERBS]
     calls += map(shlex.split, BAD_NAMES)
-    command = [sys.executable, "-c", LIGHT, json.dumps(calls)]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
-    assert (found.returncode, found.stderr.count("\n")) == (0, len(calls)), found.stderr
+    codes, errors = codes_without(["torch", "numpy", "pyarrow", "scipy", "fsspec"], calls, tmp_path)
+    assert (codes, errors.count("\n")) == ([2] * len(calls), len(calls)), errors
+
+
+def test_commands_import_no_more_than_they_need(tmp_path: Path) -> None:
+    """Half a second: pandas, for which pyarrow looks, and the parts of scipy that a temperature does not need."""
+    draws = torch.Generator().manual_seed(0)
+    for name in ("val", "test"):
+        logits, noise = torch.randn(2, 300, 3, generator=draws)
+        Predictions.from_logits(logits, (logits + noise).argmax(1)).save(tmp_path / f"{name}.parquet")
+    calls = ["fit val.parquet -o t.json", "apply t.json test.parquet -o calibrated.parquet"]
+    libraries = ["pandas", "scipy.optimize", "scipy.interpolate", "sklearn"]
+    codes, _ = codes_without(libraries, [call.split() for call in calls], tmp_path)
+    assert codes == [0, 0]
+    assert codes_without(["torch", "pyarrow", "pydantic"], [["schema"]], tmp_path)[0] == [0]
 
 
 def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

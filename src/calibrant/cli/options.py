@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter, Token
 
+from calibrant.cli.arrow import import_pyarrow
 from calibrant.cli.output import Notes
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class ColumnFlags:
         say: Callable[[str], None] | None = None,
     ) -> "list[Scan]":
         """The same for all inputs of a command; a column of ids is read as text."""
+        import_pyarrow()
         from calibrant.reading.opening import open_scans
 
         ids = () if id is None else (id,)

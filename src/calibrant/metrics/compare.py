@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 import torch
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
@@ -303,9 +302,11 @@ def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters:
             ]
         )
     else:
+        from scipy.sparse import csr_array
+
         bins = torch.cat([first.number, second.number + first.n_bins]).numpy()
         shape = (len(share), first.n_bins + second.n_bins)
-        sums = scipy.sparse.csr_array((torch.cat([a, b]).numpy(), (clusters.repeat(2).numpy(), bins)), shape=shape)
+        sums = csr_array((torch.cat([a, b]).numpy(), (clusters.repeat(2).numpy(), bins)), shape=shape)
         squares, total = (sums.T @ sums).toarray(), sums.T @ scaled.numpy()
     gap = np.concatenate([first.gap, second.gap])
     both, square = np.outer(total, gap), scaled.numpy() @ scaled.numpy()
