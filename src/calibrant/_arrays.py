@@ -45,6 +45,17 @@ def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]
         yield slice(start, min(start + step, n))
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the CPU on a device. The host does not wait for the copy, except on MPS, where it might read others."""
+    return values.to(device, non_blocking=device.type != "mps")
+
+
+def count_keys(keys: Tensor, n_keys: int) -> Tensor:
+    """How often each integer below ``n_keys`` occurs, int64. torch.bincount reads the keys: the host waits for that."""
+    counts = torch.zeros(n_keys, dtype=torch.int64, device=keys.device)
+    return counts.index_add_(0, keys, counts.new_ones(1).expand(len(keys)))
+
+
 def sum_of(values: Tensor) -> float:
     """The sum of all values in float64, in an order that the number of threads does not change, as it does torch's."""
     return float(values.numpy().sum(dtype=np.float64))

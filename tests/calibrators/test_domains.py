@@ -202,27 +202,38 @@ def test_weights_are_corrected_for_their_mean() -> None:
     assert (found * losses).mean().item() == pytest.approx(wanted.item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("anchored", [False, True])
-def test_the_ridge_reports_its_error_over_groups_left_out(anchored: bool) -> None:
+@pytest.mark.parametrize("n_inputs", [4, 40])
+def test_the_ridge_is_that_of_the_normal_equations_and_reports_its_error_over_groups_left_out(n_inputs: int) -> None:
     random = np.random.default_rng(1)
-    inputs, groups, weights = 3 + random.normal(size=(24, 4)), np.arange(24) % 4, random.uniform(0.5, 2, 24)
+    inputs, groups, weights = 3 + random.normal(size=(24, n_inputs)), np.arange(24) % 4, random.uniform(0.5, 2, 24)
     targets = inputs[:, 0] + random.normal(size=24)
-    point = np.array([4.0, 3.0, 2.0, 3.0]), 5.0
-    through = (torch.from_numpy(point[0]), point[1]) if anchored else None
-    weight, intercept, rmse = fit_ridge(torch.from_numpy(inputs), targets, groups, weights, through=through)
-    x, y = (inputs - point[0], targets - point[1]) if anchored else (inputs, targets)
-    spread = np.sqrt(np.average((x - (0 if anchored else np.average(x, 0, weights))) ** 2, 0, weights))
+    weight, intercept, rmse = fit_ridge(torch.from_numpy(inputs), targets, groups, weights)
+    spread = np.sqrt(np.average((inputs - np.average(inputs, 0, weights)) ** 2, 0, weights))
+
+    def solve(known: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+        w, x, y = weights[known] / weights[known].sum(), inputs[known], targets[known]
+        a, b = (x - w @ x) / spread, y - w @ y
+        moments = (a.T * w) @ a
+        ridge = penalty * np.trace(moments) / n_inputs * np.eye(n_inputs)
+        slope = np.linalg.solve(moments + ridge, (a.T * w) @ b) / spread
+        return slope, float(w @ y - slope @ (w @ x))
+
     errors = np.zeros(len(RIDGE_PENALTIES))
     for i, group in itertools.product(range(len(errors)), range(4)):
-        known, out, w = groups != group, groups == group, weights[groups != group] / weights[groups != group].sum()
-        centre, middle = (np.zeros(4), 0.0) if anchored else (w @ x[known], w @ y[known])
-        a, b = (x[known] - centre) / spread, y[known] - middle
-        moments = (a.T * w) @ a
-        found = np.linalg.solve(moments + RIDGE_PENALTIES[i] * np.trace(moments) / 4 * np.eye(4), (a.T * w) @ b)
-        errors[i] += weights[out] @ ((x[out] - centre) / spread @ found + middle - y[out]) ** 2 / weights.sum()
+        slope, level = solve(groups != group, RIDGE_PENALTIES[i])
+        out = groups == group
+        errors[i] += weights[out] @ (inputs[out] @ slope + level - targets[out]) ** 2 / weights.sum()
     assert rmse == pytest.approx(np.sqrt(errors.min()), rel=1e-9)
-    if anchored:
-        assert float(weight @ through[0]) + intercept == pytest.approx(point[1], rel=1e-12)  # type: ignore[index]
+    wanted, level = solve(np.ones(24, dtype=bool), RIDGE_PENALTIES[int(errors.argmin())])
+    np.testing.assert_allclose(weight.numpy(), wanted, rtol=1e-9, atol=1e-12)
+    assert intercept == pytest.approx(level, rel=1e-9)
+
+
+def test_the_fit_names_its_steps() -> None:
+    steps: list[str] = []
+    DomainTemperature.fit(domains(KNOWN, n=60), progress=steps.append)
+    assert steps[:2] == ["domain 'd0', 1 of 4", "domain 'd1', 2 of 4"]
+    assert steps[4:] == [f"regression on features, fold {fold} of 4" for fold in (1, 2, 3, 4)]
 
 
 def test_the_ridge_penalty_is_the_best_for_groups_left_out() -> None:

@@ -1,5 +1,6 @@
 """The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
+import json
 import os
 import re
 import shlex
@@ -51,6 +52,7 @@ def arguments(kinds: set[type]) -> Iterator[tuple[list[str], Argument]]:
 # Help
 
 
+@pytest.mark.slow
 def test_every_verb_has_examples_that_parse() -> None:
     assert sorted(EXAMPLES) == sorted(VERBS)
     assert set(EXITS) <= set(VERBS)
@@ -63,6 +65,7 @@ def test_every_verb_has_examples_that_parse() -> None:
             assert not ignored, command
 
 
+@pytest.mark.slow
 def test_help_has_all_parts(calibrant: Run) -> None:
     for verb in VERBS:
         out = calibrant(*verb.split(), "--help", width=80).done()
@@ -159,6 +162,56 @@ def test_a_wrong_call_of_every_verb_gives_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
+LIGHT = """
+import json
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "numpy", "pyarrow", "scipy", "fsspec", "pandas"):
+            raise SystemExit(f"{name} is imported")
+
+sys.meta_path.insert(0, Refused())
+from calibrant.cli import main
+
+for tokens in json.loads(sys.argv.pop()):
+    sys.argv[1:] = tokens
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == 2, (tokens, stop)
+"""
+BAD_NAMES = (
+    "audit no.parquet --metrics ecee",
+    "audit no.parquet --fail-if 'ecee > 0.1'",
+    "average no.parquet no.parquet --compare-calibrator spine",
+    "certify no.parquet -o t.json --method sgrr",
+    "compare-calibrators no.parquet no.parquet --calibrators spine",
+    "corrupt photos fogg 3 -o x",
+    "corrupt photos fog 3 -o x",
+    "detect no.parquet no.parquet --method energyy",
+    "estimate no.parquet --reference no.parquet --method atc",
+    "predict no_run",
+    "predict no_module:model --data cifar11 -o x",
+    "run bad.toml",
+    "sets fit no.parquet -o x.json --method apss",
+    "solve --prior no.json",
+    "table runs --name 3",
+    "train bad.toml",
+)
+
+
+def test_an_error_that_needs_no_tensors_imports_no_library(tmp_path: Path) -> None:
+    """Missing files, unknown flags and names, and bad TOML: a person waits for them."""
+    (tmp_path / "bad.toml").write_text("[")
+    calls = [[*verb.split(), *call.split()] for verb, (call, _) in WRONG.items()]
+    calls += [[*verb.split(), "--flga"] for verb in VERBS]
+    calls += map(shlex.split, BAD_NAMES)
+    command = [sys.executable, "-c", LIGHT, json.dumps(calls)]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
+    assert (found.returncode, found.stderr.count("\n")) == (0, len(calls)), found.stderr
+
+
 def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     codes = {InvalidInputError: 2, UnknownNameError: 2, NoDataError: 2, CorruptFileError: 2}
     for error, code in {**codes, FailedRunsError: 1, InterruptedRunError: 130}.items():
@@ -235,10 +288,13 @@ def test_unbuffered_output_stays_unbuffered() -> None:
     program = "import os; from calibrant.cli.output import prepare_streams; prepare_streams(); print('x'); os._exit(0)"
     for value, output in ("", b""), ("1", b"x"):
         environment = os.environ | {"PYTHONUNBUFFERED": value}
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, env=environment)
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, timeout=MAX_SECONDS, env=environment
+        )
         assert (found.stdout.strip(), found.stderr) == (output, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_exit_codes_do_not_depend_on_who_reads(tmp_path: Path) -> None:
     (tmp_path / "talk.py").write_text(TALK)

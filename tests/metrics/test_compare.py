@@ -219,6 +219,7 @@ def test_sites_that_agree_leave_no_doubt() -> None:
         assert clustered[name].standard_error < 0.02 * single[name].standard_error, name
 
 
+@pytest.mark.slow
 def test_standard_errors_against_a_bootstrap() -> None:
     """The standard deviation of 300 resamples has an error of 4 %."""
     metrics = ["nll", "brier", "accuracy", "aurc", "ece", "cece", "adaece"]
@@ -286,6 +287,7 @@ def test_equally_good_models_differ_one_time_in_twenty(sharpness: float) -> None
         assert 4 <= count <= 18, f"{name} rejects {count} of {reps}"
 
 
+@pytest.mark.slow
 def test_equally_good_models_rarely_differ_in_a_debiased_error() -> None:
     """Of 100 tests at 5 %, more than 11 have a chance of half a percent; that of the plain norm rejects 17."""
     rejected = 0

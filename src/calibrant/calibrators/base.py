@@ -87,6 +87,7 @@ class Calibrator(ABC):
     needs_target: ClassVar[bool] = False  # unlabelled rows of the target, as the option ``target``
     needs_columns: ClassVar[tuple[str, ...]] = ()
     of_confidence: ClassVar[bool] = False  # also calibrates the confidence alone, of rows with ``top_label``
+    shows_progress: ClassVar[bool] = False  # whether `fit` also takes ``progress``, a function of each step's name
     fits_shifts: ClassVar[bool] = False  # is fitted to corrupted rows, so their types must not be tested on
 
     n_classes: int
@@ -118,7 +119,7 @@ class Calibrator(ABC):
         Returns:
             Their names.
         """
-        return tuple(inspect.signature(cls.fit).parameters)[1:]
+        return tuple(name for name in inspect.signature(cls.fit).parameters if name not in ("validation", "progress"))
 
     @abstractmethod
     def row_module(self) -> nn.Module:

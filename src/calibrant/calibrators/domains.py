@@ -1,6 +1,7 @@
 """One temperature for a perturbed validation set, one for each domain, and the ridge regression behind it."""
 
-from contextlib import suppress
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
@@ -64,6 +65,7 @@ class DomainTemperature(Calibrator):
     name: ClassVar[str] = "domain_temperature"
     keeps_argmax: ClassVar[bool] = True
     needs_columns: ClassVar[tuple[str, ...]] = ("domain",)
+    shows_progress: ClassVar[bool] = True
 
     domain: str
     temperatures: dict[str, float]
@@ -78,25 +80,29 @@ class DomainTemperature(Calibrator):
     @classmethod
     @prepare_rows
     @one_thread()
-    def fit(cls, validation: Predictions, *, domain: str = "domain", clip: float | None = None) -> Self:
+    def fit(
+        cls,
+        validation: Predictions,
+        *,
+        domain: str = "domain",
+        clip: float | None = None,
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> Self:
         """Fit a temperature to each domain, with a subset of all rows that together counts as ten rows.
 
         Args:
             domain: The column of domains.
             clip: Probabilities below it are raised to it, also wherever the calibrator is applied.
+            progress: Called with each step of the work.
         """
         check_validation(validation)
         number, values = sorted_groups(validation, domain)
-        scales, _ = pooled_log_temperatures(validation, number, len(values))
-        if np.isnan(scales).any():
-            lost = values[int(np.isnan(scales).argmax())]
-            raise NotConvergedError(
-                f"no temperature is best for {domain} {lost!r}: its labels do not follow its logits"
-            )
+        names = [f"{domain} {value!r}" for value in values]
+        scales = pooled_log_temperatures(validation, number, names, progress)
         weight, intercept, rmse = None, float(np.mean(scales)), None
         if validation.features is not None and len(values) > 1:
             weights = (1 / np.bincount(number))[number]
-            weight, intercept, rmse = fit_ridge(validation.features, scales[number], number, weights)
+            weight, intercept, rmse = fit_ridge(validation.features, scales[number], number, weights, progress)
         temperatures = dict(zip(map(domain_key, values), np.exp(scales).tolist(), strict=True))
         if len(temperatures) < len(values):
             raise InvalidInputError(f"domain must have values that differ as text, {domain!r} does not")
@@ -108,6 +114,9 @@ class DomainTemperature(Calibrator):
             intercept=intercept,
             left_out_rmse=rmse,
         )
+
+    def summary(self) -> dict[str, Any]:
+        return super().summary() | {"temperatures": self.temperatures}
 
     @property
     def n_features(self) -> int:
@@ -166,27 +175,23 @@ def shift_types(predictions: Predictions, shift: str) -> tuple[str, ...]:
 
 
 def pooled_log_temperatures(
-    validation: Predictions, number: np.ndarray, n_groups: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log T of each group of rows, with a subset of all rows of weight `POOL_WEIGHT` added to it, and its information.
-
-    That is the second derivative of the mean NLL by log T: what an error of log T costs. At chance level it is about 0,
-    since all high temperatures are alike there. Both are NaN where no temperature is best.
-    """
+    validation: Predictions, number: NDArray[np.int64], names: list[str], progress: Callable[[str], None]
+) -> NDArray[np.float64]:
+    """Log T of each group of rows, with a subset of all rows of weight `POOL_WEIGHT` added to it."""
     solve_temperature(Likelihood(validation.logits, validation.labels))  # raises an error if there is none for all rows
     pool = validation[np.argsort(validation.row_hashes[0], kind="stable")[:POOL_ROWS]]
-    found = np.full((n_groups, 2), np.nan)
-    for group in range(n_groups):
-        rows = torch.from_numpy(number == group)
-        n_rows = int(rows.sum())
-        weights = torch.cat([torch.ones(n_rows), torch.full((len(pool),), POOL_WEIGHT / len(pool))]).double()
+    ends = np.cumsum(np.bincount(number))[:-1]
+    found: list[float] = []
+    for name, rows in zip(names, np.split(np.argsort(number, kind="stable"), ends), strict=True):
+        progress(f"{name}, {len(found) + 1:,} of {len(names):,}")
+        weights = torch.cat([torch.ones(len(rows)), torch.full((len(pool),), POOL_WEIGHT / len(pool))]).double()
         logits = torch.cat([validation.logits[rows], pool.logits])
         labels = torch.cat([validation.labels[rows], pool.labels])
-        likelihood = Likelihood(logits, labels, weights)
-        with suppress(NotConvergedError):
-            scale = 1 / solve_temperature(likelihood).temperature
-            found[group] = -np.log(scale), scale**2 * likelihood.sums(scale)[2] / likelihood.total
-    return found[:, 0], found[:, 1]
+        try:
+            found.append(math.log(solve_temperature(Likelihood(logits, labels, weights)).temperature))
+        except NotConvergedError:
+            raise NotConvergedError(f"no temperature is best for {name}: its labels do not follow its logits") from None
+    return np.array(found)
 
 
 def fit_ridge(
@@ -194,47 +199,53 @@ def fit_ridge(
     targets: NDArray[np.float64],
     groups: NDArray[np.int64],
     weights: NDArray[np.float64],
-    *,
-    through: tuple[Tensor, float] | None = None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> tuple[Tensor, float, float]:
     """Weight (f,) and intercept of a ridge regression, and its root mean squared error over groups left out.
 
-    The penalty is the one of the least such error. ``through``: a point, input and target, that the regression passes
-    through; by default the means.
+    The penalty is the one of the least such error.
     """
     x, y, w = inputs.double(), torch.from_numpy(targets), torch.from_numpy(weights / weights.sum())
-    origin, level = (w @ x, float(w @ y)) if through is None else through
+    origin, level = w @ x, float(w @ y)
     spread = (w @ (x - origin).square()).sqrt()
     spread = torch.where(spread > 1e-12 * (1 + origin.abs()), spread, torch.inf)  # constant inputs get weight 0
-    standard, centred = (x - origin) / spread, through is None
+    standard = (x - origin) / spread
     _, numbers = np.unique(groups, return_inverse=True)
     folds = torch.from_numpy(numbers % RIDGE_FOLDS)
-    penalty, error = _best_penalty(standard, y - level, w, folds, centred)
-    weight, _ = _ridge_solutions(standard, y - level, w, (penalty,), centred)[0]
+    penalty, error = _best_penalty(standard, y - level, w, folds, progress)
+    [(weight, _)] = _ridge_solutions(standard, y - level, w, (penalty,))
     return weight / spread, level - float((weight / spread) @ origin), error**0.5
 
 
-def _best_penalty(x: Tensor, y: Tensor, w: Tensor, folds: Tensor, centred: bool) -> tuple[float, float]:
+def _best_penalty(
+    x: Tensor, y: Tensor, w: Tensor, folds: Tensor, progress: Callable[[str], None]
+) -> tuple[float, float]:
     """The penalty of the least mean squared error over folds left out, and that error."""
     errors = torch.zeros(len(RIDGE_PENALTIES), dtype=torch.float64)
-    for fold in folds.unique():
+    for fold in range(int(folds.max()) + 1):
+        progress(f"regression on features, fold {fold + 1} of {int(folds.max()) + 1}")
         out = folds == fold
-        solutions = _ridge_solutions(x[~out], y[~out], w[~out], RIDGE_PENALTIES, centred)
-        for i, (weight, intercept) in enumerate(solutions):
+        for i, (weight, intercept) in enumerate(_ridge_solutions(x[~out], y[~out], w[~out], RIDGE_PENALTIES)):
             errors[i] += w[out] @ (x[out] @ weight + intercept - y[out]).square()
     return RIDGE_PENALTIES[int(errors.argmin())], float(errors.min())
 
 
-def _ridge_solutions(
-    x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...], centred: bool
-) -> list[tuple[Tensor, Tensor]]:
-    """Weight and intercept for each penalty, from one eigendecomposition; intercept 0 unless centred."""
-    w = w / w.sum()
-    centre, middle = (w @ x, w @ y) if centred else (torch.zeros_like(x[0]), torch.zeros_like(y[0]))
-    values, vectors = torch.linalg.eigh((x - centre).T @ (w.unsqueeze(1) * (x - centre)))
-    moment = vectors.T @ ((x - centre).T @ (w * (y - middle)))
+def _ridge_solutions(x: Tensor, y: Tensor, w: Tensor, penalties: tuple[float, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Weight and intercept for each penalty.
+
+    With rows a and targets b, centred and times the root of their weight, the weight is (aᵀa + c)⁻¹ aᵀb, which is
+    aᵀ(aaᵀ + c)⁻¹ b: a system of as many equations as there are inputs, or as there are rows, if these are fewer.
+    """
+    root = (w / w.sum()).sqrt()
+    centre, middle = root.square() @ x, root.square() @ y
+    a, b = root.unsqueeze(1) * (x - centre), (root * (y - middle)).unsqueeze(1)
+    wide = a.shape[0] < a.shape[1]
+    products, target = (a @ a.T, b) if wide else (a.T @ a, a.T @ b)
+    mean_variance, identity = float(products.trace()) / a.shape[1], torch.eye(len(products), dtype=torch.float64)
     found = []
     for penalty in penalties:
-        weight = vectors @ (moment / (values.clamp(min=0) + penalty * max(1e-12, float(values.mean()))))
+        factor = torch.linalg.cholesky(products + penalty * max(1e-12, mean_variance) * identity)
+        solution = torch.cholesky_solve(target, factor)
+        weight = (a.T @ solution if wide else solution).squeeze(1)
         found.append((weight, middle - weight @ centre))
     return found

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from calibrant._names import CORRUPTED_TESTS, DATASETS, check_choice
+from calibrant.cli.examples import epilogue
 from calibrant.cli.options import File, Json, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, progress_bar
 from calibrant.errors import printable
@@ -23,7 +25,7 @@ Root = Annotated[
 Name = Annotated[str, Parameter(help="The data set, as `calibrant data list` names it.")]
 AsJson = Annotated[Json, Parameter(help="Print JSON instead of text.")]
 
-data = App(name="data", help="List, fetch and check data sets.")
+data = App(name="data", help="List, fetch and check data sets.", help_epilogue=epilogue("data"))
 
 
 def list_data(*, root: Root = None, as_json: AsJson = False) -> None:
@@ -55,6 +57,7 @@ def fetch(name: Name, /, *, root: Root = None, keep: Switch = False) -> None:
     keep
         Keep the archives, in the folder archives, after they were unpacked.
     """
+    check_choice("data", name, (*DATASETS, *CORRUPTED_TESTS))
     from calibrant._files import data_folder
     from calibrant.data.fetch import fetch as fetch_data
     from calibrant.data.table import find_info
@@ -86,6 +89,7 @@ def check(name: Name, /, *, root: Root = None, deep: Switch = False, as_json: As
     deep
         Decode every image.
     """
+    check_choice("data", name, (*DATASETS, *CORRUPTED_TESTS))
     from calibrant._files import data_folder
     from calibrant.data.verify import check_data
 
@@ -125,9 +129,9 @@ def where(*, root: Root = None, as_json: AsJson = False) -> None:
     print(printable(f"{folder} ({'' if origin == 'default' else 'from '}{origin}; {state})"))
 
 
-data.command(list_data, name="list")
+data.command(list_data, name="list", help_epilogue=epilogue("data list"))
 for verb in (fetch, check, where):
-    data.command(verb)
+    data.command(verb, help_epilogue=epilogue(f"data {verb.__name__}"))
 
 
 def _print_table(caption: str, headings: dict[str, bool], rows: Sequence[Sequence[str]]) -> None:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
+from calibrant._names import CALIBRATORS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import InvalidInputError
@@ -85,6 +87,8 @@ def fit(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    check_choice("calibrator", calibrator, CALIBRATORS)
+    check_exists(*paths, *options.get("target", ()), *options.get("reference", ()), features, columns.columns)
     from calibrant._files import check_output
     from calibrant.calibrators.table import calibrator_class
     from calibrant.features import read_features
@@ -93,18 +97,30 @@ def fit(
     check_output(output, "a calibrator")
     given = {name: options[name] for name in ("target", "reference") if name in options}
     scan, *scans = columns.scans(paths, *given.values(), match_names=match_names)
-    with status(f"fitting {calibrator}"):
+    with status(f"fitting {calibrator}") as progress:
         validation = scan.check_labels().read()
         names = validation.class_names if match_names else None
         others = {name: other.match_names(names).read() for name, other in zip(given, scans, strict=True)}
         if features is not None:
             validation = validation.with_features(read_features(features))
-        fitted = cls.fit(validation, **(dict[str, Any](options) | others))
+        steps = {"progress": progress} if cls.shows_progress else {}
+        fitted = cls.fit(validation, **(dict[str, Any](options) | others | steps))
         fitted.save(output)
     if as_json:
         print_json(fitted.summary() | {"output": output})
     else:
-        print_tables(calibrator_table(fitted, output))
+        print_tables(calibrator_table(fitted, output), *domain_tables(fitted))
+
+
+def domain_tables(calibrator: "Calibrator") -> list[Table]:
+    """The temperature of each domain, the highest first, if the calibrator has one."""
+    from calibrant.calibrators.domains import DomainTemperature
+
+    if not isinstance(calibrator, DomainTemperature):
+        return []
+    highest_first = sorted(calibrator.temperatures.items(), key=lambda item: -item[1])
+    rows = [[Cell(name.removeprefix("\0")), Cell(f"{temperature:.6g}")] for name, temperature in highest_first]
+    return [Table("", [Column(calibrator.domain, numeric=False), Column("temperature")], rows)]
 
 
 def calibrator_table(calibrator: "Calibrator", output: str) -> Table:
