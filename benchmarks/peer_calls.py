@@ -2,8 +2,8 @@
 
     python benchmarks/peer_calls.py NAME FOLDER
 
-is one library in a process of its own. It answers questions, lines of JSON: the call TASK on the rows FOLDER/SHAPE.npz,
-how often, gives its CPU seconds and its results by name. Only the library that is asked is imported.
+is one library in a process of its own. It answers questions, lines of JSON: a task, a file of rows in the folder, and
+how often; the answer has the CPU seconds of a call, and its results by name. Only this library is imported.
 """
 
 import os
@@ -365,14 +365,14 @@ def main(name: str, folder: str) -> None:
     replies, sys.stdout = sys.stdout, sys.stderr  # some libraries print
     warnings.simplefilter("ignore")
     logging.disable()
-    shape, tasks = None, {}
+    file, tasks = None, {}
     print(json.dumps({"version": version(name)}), file=replies, flush=True)
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            if question["shape"] != shape:
-                shape = question["shape"]
-                arrays = np.load(Path(folder) / f"{shape}.npz")
+            if question["rows"] != file:
+                file = question["rows"]
+                arrays = np.load(Path(folder) / file)
                 tasks = LIBRARIES[name](Rows(*(arrays[field] for field in Rows._fields)))
             reply = answer(tasks, question["task"], question["repeats"])
         except Exception as error:  # whatever another library raises is its answer

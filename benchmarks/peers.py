@@ -9,6 +9,7 @@ imported, neither can torchmetrics beside it.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import subprocess
@@ -32,10 +33,11 @@ TASKS = {
     "ece": "ECE alone, from probabilities",
     "smece": "smooth ECE alone, from probabilities",
     "scorecard": "scorecard, from logits",
-    "temperature": f"temperature fitted to {N_VALIDATION:,} rows",
+    "temperature": "temperature",
     "lac": "LAC sets, from logits",
     "aps": "APS sets, from logits",
 }
+OURS = "calibrant"
 AGREE = 1e-5
 GRID = "is taken on a grid of confidences, with a bandwidth found in ten steps"
 CLAMPED = "leaves out classes without a label and clamps probabilities to 1e-7"
@@ -83,10 +85,12 @@ class Library:
             )
         self.version = self._reply()["version"]
 
-    def ask(self, shape: str, task: str, repeats: int = 1) -> dict[str, Any]:
+    def ask(self, shape: tuple[int, int], task: str, repeats: int = 1) -> dict[str, Any]:
         """The CPU seconds of a call and its results; nothing if the library has no such call."""
         assert self.process.stdin is not None
-        print(json.dumps({"shape": shape, "task": task, "repeats": repeats}), file=self.process.stdin, flush=True)
+        question = json.dumps({"rows": file_name(shape), "task": task, "repeats": repeats})
+        with contextlib.suppress(BrokenPipeError):  # then there is no reply
+            print(question, file=self.process.stdin, flush=True)
         found = self._reply()
         if "error" in found:
             raise PeerError(found["error"])
@@ -102,8 +106,13 @@ class Library:
 
     def end(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
+
+
+def file_name(shape: tuple[int, int]) -> str:
+    return "{}x{}.npz".format(*shape)
 
 
 def write_rows(path: Path, n: int, k: int) -> None:
@@ -117,32 +126,42 @@ def write_rows(path: Path, n: int, k: int) -> None:
     np.savez(path, **dict(zip(Rows._fields, arrays, strict=True)))
 
 
-def start(folder: Path, notes: list[str]) -> list[Library]:
+Failures = dict[str, str]  # where each error was met first
+
+
+def start(folder: Path, failures: Failures) -> list[Library]:
     """The libraries that start, calibrant first."""
     found = []
     for name in LIBRARIES:
         try:
             found.append(Library(name, folder))
         except PeerError as error:
-            notes.append(f"{name} does not start: {error}")
+            if name == OURS:
+                raise
+            failures[f"{name}: {error}"] = "at its start"
     return found
 
 
-def compare(libraries: list[Library], shape: str, task: str, n_rounds: int, notes: list[str]) -> list[Ratio]:
+def compare(
+    libraries: list[Library], shape: tuple[int, int], task: str, n_rounds: int, failures: Failures
+) -> list[Ratio]:
     """The time of calibrant, the first library, divided by that of each other one that has the task."""
-    found: dict[Library, dict[str, float]] = {}
+    n, k = (N_VALIDATION, shape[1]) if task == "temperature" else shape
+    what, found = f"{TASKS[task]}, ({n:,}, {k:,})", dict[Library, dict[str, float]]()
     for library in libraries:
         try:
             if reply := library.ask(shape, task):
                 found[library] = reply["results"]
         except PeerError as error:
-            notes.append(f"{library.name}, {TASKS[task]}, {shape}: {error}")
+            if library.name == OURS:
+                raise
+            failures.setdefault(f"{library.name} {library.version}: {error}", what)
     repeats = {each: max(1, round(ROUND_SECONDS / each.ask(shape, task)["seconds"])) for each in found}
     rounds = [{each: each.ask(shape, task, repeats[each])["seconds"] for each in found} for _ in range(n_rounds)]
     ours, *peers = found
     return [
         Ratio.of(
-            f"{TASKS[task]}, {shape}",
+            what,
             f"{peer.name} {peer.version}" + (f", {len(found[peer])} metrics" if task == "scorecard" else ""),
             [seconds[ours] / seconds[peer] for seconds in rounds],
             results={name: (found[ours][name], value) for name, value in found[peer].items() if name in found[ours]},
@@ -174,15 +193,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     n_rounds = parser.parse_args().rounds
-    console, notes, ratios = Console(width=140), [], []
+    console, failures, ratios = Console(width=140), Failures(), list[Ratio]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        libraries = start(folder, notes)
-        for n, k in SHAPES:
-            shape = f"({n:,}, {k:,})"
-            write_rows(folder / f"{shape}.npz", n, k)
-            for task in track(TASKS, shape, console=console, transient=True):
-                ratios += compare(libraries, shape, task, n_rounds, notes)
+        libraries = start(folder, failures)
+        for shape in SHAPES:
+            write_rows(folder / file_name(shape), *shape)
+            for task in track(TASKS, str(shape), console=console, transient=True):
+                ratios += compare(libraries, shape, task, n_rounds, failures)
         for library in libraries:
             library.end()
     table = Table(title="CPU time of calibrant / that of a peer")
@@ -192,7 +210,9 @@ def main() -> None:
         values = "; ".join(f"{name} {ours:.6g}, {theirs:.6g}" for name, (ours, theirs) in ratio.results.items())
         table.add_row(ratio.what, ratio.relative_to, f"{ratio.ratio:.2f} ({ratio.low:.2f}-{ratio.high:.2f})", values)
     console.print(table)
+    notes = [f"not measured: {error} ({what})" for error, what in failures.items()]
     record("peers", ratios, [*notes, *reasons({library.name for library in libraries})])
+    console.print(*notes, sep="\n")
     failed = [line for ratio in ratios for line in disagreements(ratio)]
     sys.exit("\n".join(failed))
 

@@ -277,13 +277,13 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_waits_for_the_device_once_in_a_log(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = quick(epochs=1, batch_size=32, train_sample=128, device="cpu", **RUNS[name])
-    wanted = train(settings, tmp_path / "cpu")
+    settings = quick(epochs=1, batch_size=16, train_sample=64, test_sample=100, device="cpu", **RUNS[name])
+    wanted = train(settings, tmp_path / "cpu", scored=False)
     for module in ("run", "predicting"):
         monkeypatch.setattr(f"calibrant.training.{module}.new_fabric", on_stand_in)
     with StandIn() as gpu:
         waits = Waits(gpu)
-        found = train(settings, tmp_path / "gpu", callback=waits)
+        found = train(settings, tmp_path / "gpu", scored=False, callback=waits)
         predict_run(found, ["test"], output=tmp_path / "views", views=("crop5",), device="cpu")
     assert waits.logs == [{TO_HOST: 1}]  # of four steps
     torch.testing.assert_close(weights_of(found), weights_of(wanted), rtol=1e-4, atol=1e-5)

@@ -199,7 +199,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "header only": (HEAD, "a.csv: predictions must have at least one row that counts"),
     "twice": ("p_cat,p_dog,p_cat,y\n", "a.csv has more than one column 'p_cat': rename one of them"),
     "UTF-16": ((HEAD + ROWS).encode("utf-16"), "a.csv: its first line is not UTF-8: save it as UTF-8 (pandas: encoding"),
-    "Latin-1": (HEAD.encode() + "0.9,0.1,cat,Zürich\n".encode("latin-1"), "column 'site' is not UTF-8"),
+    "Latin-1": (HEAD.encode() + "0.9,0.1,Zürich,A\n".encode("latin-1"), "column 'y' is not UTF-8 at row 0"),
     "Excel": (b"PK\x03\x04", "a.csv is no text, but a zip archive, as Excel writes: save it as CSV"),
     "gzip": (b"\x1f\x8b\x08", "name it .csv.gz"),
 }  # fmt: skip
@@ -212,5 +212,9 @@ def test_bad_files(calibrant: Run) -> None:
             calibrant("audit", "a.csv").refused(message)
         except AssertionError as error:
             raise AssertionError(name) from error
+    Path("a.csv").write_bytes(
+        HEAD.encode() + "0.9,0.1,cat,Zürich\n".encode("latin-1")
+    )  # in a column that audit does not read
+    calibrant("audit", "a.csv").done()
     Path("a.csv").write_bytes(b"\xef\xbb\xbf" + (HEAD + ROWS).encode())  # a byte order mark is no error
     calibrant("audit", "a.csv").done()

@@ -312,7 +312,9 @@ def test_unbuffered_output_stays_unbuffered() -> None:
     program = "import os; from calibrant.cli.output import prepare_streams; prepare_streams(); print('x'); os._exit(0)"
     for value, output in ("", b""), ("1", b"x"):
         environment = os.environ | {"PYTHONUNBUFFERED": value}
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, env=environment)
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, timeout=MAX_SECONDS, env=environment
+        )
         assert (found.stdout.strip(), found.stderr) == (output, b"")
 
 

@@ -102,7 +102,7 @@ class ColumnFlags:
     nan_is_unknown
         A label NaN is not known yet; otherwise it is an error.
     text
-        Columns of a text file that are texts, whatever they look like, such as ids with leading zeros.
+        Columns of a text file that are texts, whatever they look like, such as ids made of digits.
     columns
         A TOML file whose table [columns] has any of these options.
     """

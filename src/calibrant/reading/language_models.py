@@ -92,7 +92,8 @@ def _likelihoods(path: str, row: int, sample: Mapping[str, Any]) -> list[tuple[f
     arguments = sample["arguments"]
     requests = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _items(arguments)]
     try:
-        values = [float(value) for value, _ in sample["filtered_resps"]]
+        pairs = [each if isinstance(each, list) else [] for each in sample["filtered_resps"]]  # else a generated text
+        values = [float(value) for value, _ in pairs]
         found = [(value, (str(ask[0]), str(ask[1]))) for value, ask in zip(values, requests, strict=True)]
     except (TypeError, ValueError, IndexError):
         rule = "only tasks of multiple choice have the log-likelihoods of options"
