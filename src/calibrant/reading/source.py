@@ -220,7 +220,8 @@ def _soft_labels(column: pa.Array, name: str, first_row: int, n_classes: int) ->
     soft = list_matrix(_float_lists(column), name, first_row, n_classes)
     if soft.shape[1] != n_classes:
         raise InvalidInputError(f"{name} must have {n_classes} numbers in every row, got {soft.shape[1]}")
-    return as_lists(check_distributions(name, soft, first_row))
+    check_distributions(name, soft, first_row)
+    return as_lists(soft)  # as they are: rows divide by their sums once, when they are asked for
 
 
 def _joined(batches: Batches, n_rows: int) -> Batches:
