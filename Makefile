@@ -5,6 +5,9 @@ READY := .venv/.ready
 DEMO_READY := .venv/.ready-demo
 INSTALL = UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 
+# page.py is the last: it writes docs/speed.md from what the others recorded
+BENCHMARKS := losses solver metrics calibrators decisions corruptions training augment experiments table_marks \
+	reading startup peers page
 NUMERIC := losses maxent metrics calibrators corruptions models training
 
 ifeq ($(OS),Windows_NT)
@@ -46,7 +49,7 @@ demo: $(DEMO_READY)  ## the paper's losses on the embedded data under 19 corrupt
 test: check  ## all checks and all tests; of one package: make test T=tests/losses
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(LEFT_OUT) $(T)
 
-quick: $(READY)  ## the tests but those marked slow (Ray, browser, many processes), for the inner loop
+quick: $(READY)  ## the tests but those marked slow, for the inner loop
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(LEFT_OUT) $(or $(T),tests)
 
 test-portable: $(READY)  ## the tests of the numeric packages as on a processor without vector instructions
@@ -67,18 +70,12 @@ check: $(READY)  ## format, lint, types and import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(READY)  ## speed against peers and floors, as ratios
+bench: $(READY)  ## speed against peers and floors, as ratios: benchmarks/results and docs/speed.md
 	@$(INSTALL) -e '.[dev,bench]'
-	$(BIN)/python benchmarks/losses.py
-	$(BIN)/python benchmarks/solver.py
-	$(BIN)/python benchmarks/metrics.py
-	$(BIN)/python benchmarks/calibrators.py
-	$(BIN)/python benchmarks/decisions.py
-	$(BIN)/python benchmarks/corruptions.py --cifar-c
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/augment.py
-	$(BIN)/python benchmarks/experiments.py
-	$(BIN)/python benchmarks/table_marks.py
+	@test -x .venv-peers/$(notdir $(BIN))/python || $(PYTHON) -m venv .venv-peers
+	-@$(INSTALL:$(BIN)/python=.venv-peers/$(notdir $(BIN))/python) 'torch-uncertainty[cpu]==0.13.*' scikit-learn
+	@failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; done; \
+		test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 docs: $(READY)  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -91,5 +88,5 @@ dist: $(READY)  ## wheel and sdist in dist/, checked, and one run of the demo by
 	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(BIN)/python scripts/check_dist.py
 
 clean:  ## remove everything that was made
-	rm -rf .venv .venv-oldest site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-oldest .venv-peers site build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from recording import Ratio, record
 from rich.console import Console
 from rich.table import Table
 from timing import ratios
@@ -22,7 +23,7 @@ from calibrant.models import build_model
 from calibrant.training.augment import MIXES, augmix_view
 from calibrant.training.batches import normalise
 
-GOALS = {"one AugMix view": "at most 0.30"}
+GOALS = {"one AugMix view": 0.30}  # at most
 
 
 def main() -> None:
@@ -58,9 +59,13 @@ def main() -> None:
         "cutmix": lambda: mixed("cutmix"),
     }
     table = Table("", "CPU time, median", "min", "max", "goal")
-    for label, (middle, least, greatest) in ratios(functions, options.rounds).items():
-        table.add_row(label, f"{middle:.3f}", f"{least:.3f}", f"{greatest:.3f}", GOALS.get(label, ""))
+    recorded = []
+    for label, (ratio, low, high) in ratios(functions, options.rounds).items():
+        goal = GOALS.get(label)
+        table.add_row(label, f"{ratio:.3f}", f"{low:.3f}", f"{high:.3f}", f"at most {goal}" if goal else "")
+        recorded.append(Ratio(what=label, relative_to="training step", ratio=ratio, low=low, high=high, at_most=goal))
     Console().print(table)
+    record("augment", recorded[1:])
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # numpy and torch read it when they are imported
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +19,8 @@ from crepes import ConformalClassifier
 from crepes.extras import hinge
 from mapie.classification import SplitConformalClassifier
 from numpy.typing import NDArray
+from peer_calls import without_numba
+from recording import Ratio, record
 from rich.console import Console
 from rich.table import Table
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -147,17 +146,16 @@ def structured() -> Calls:
 
 
 def probmetrics_calibrators() -> tuple[type, type]:
-    """Their default solver needs no numba, which they import for another, and which would import coverage.py here."""
-    numba: Any = ModuleType("numba")
-    numba.njit = lambda *given, **options: given[0] if given else lambda function: function
-    sys.modules["numba"] = numba
+    without_numba()
     from probmetrics.calibrators.logistic import SMSCalibrator, SVSCalibrator
 
     return SMSCalibrator, SVSCalibrator
 
 
-def show(title: str, calls: Calls, n_rounds: int, n_warm_up: int, console: Console) -> None:
-    """Print the time of each call relative to the first, whose seconds are in the title."""
+def show(
+    title: str, calls: Calls, n_rounds: int, n_warm_up: int, console: Console, goals: dict[str, dict[str, float]]
+) -> list[Ratio]:
+    """Print the time of each call relative to the first."""
     found = ratios(calls, n_rounds, n_warm_up)
     seconds = {name: cpu_seconds(call, 1) for name, call in calls.items()}
     table = Table(title=title)
@@ -166,6 +164,18 @@ def show(title: str, calls: Calls, n_rounds: int, n_warm_up: int, console: Conso
     for name, (middle, low, high) in found.items():
         table.add_row(name.replace("[", "\\["), f"{middle:.2f} ({low:.2f}-{high:.2f})", f"{seconds[name]:.3f}")
     console.print(table)
+    first, *others = found
+    return [
+        Ratio(
+            what=f"{title}: {name}",
+            relative_to=first,
+            ratio=found[name][0],
+            low=found[name][1],
+            high=found[name][2],
+            **goals.get(name, {}),
+        )
+        for name in others
+    ]
 
 
 def main() -> None:
@@ -179,15 +189,24 @@ def main() -> None:
     validation, (logits, _) = draw(N_VALIDATION, 1000), draw(options.rows, 1000)
     probs = doubles(logits)
     size = f"({options.rows:,}, 1,000)"
+    recorded = []
+
+    def run(title: str, calls: Calls, n_warm_up: int = SLOW, **goals: dict[str, float]) -> None:
+        recorded.extend(show(title, calls, n_rounds, n_warm_up, console, goals))
+
+    masks = {f"MAPIE, masks from {given}": {"at_least": 5.0} for given in ("logits", "probabilities")}
     for method in ("aps", "lac"):
-        title = f"{method} sets of {size} (goal: MAPIE 5)"
-        show(title, sets(method, validation, logits, probs), n_rounds, SLOW, console)
+        run(f"{method} sets of {size}", sets(method, validation, logits, probs), **masks)
     del logits, probs
-    show("lac sets of (2,000, 100)", small_sets(), n_rounds, SLOW, console)
-    show("A certified threshold of 1,000,000 rows of ten classes (goal: 2 s)", certifying(), n_rounds, SLOW, console)
-    show("100,000 scores inside and 100,000 outside", separating(), n_rounds, 3, console)
-    show("Venn-Abers, 10,000 rows fitted, 10,000 new", venn_abers(), n_rounds, SLOW, console)
-    show("Fit to (50,000, 100)", structured(), n_rounds, SLOW, console)
+    run("lac sets of (2,000, 100)", small_sets())
+    title, calls, certify = "threshold of 1,000,000 rows of ten classes", certifying(), "calibrant, certify"
+    run(title, calls)
+    seconds = [cpu_seconds(calls[certify], 1) for _ in range(n_rounds)]
+    recorded.append(Ratio.of(f"{title}: {certify}", "1 s", seconds, at_most=2))
+    run("100,000 scores inside and 100,000 outside", separating(), 3)
+    run("10,000 rows fitted, 10,000 new", venn_abers())
+    run("fit to (50,000, 100)", structured(), sms={"at_most": 1.0})
+    record("decisions", recorded)
 
 
 if __name__ == "__main__":

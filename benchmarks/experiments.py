@@ -14,9 +14,9 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 
 import torch
+from recording import Ratio, record
 from rich.console import Console
 from rich.table import Table
 
@@ -76,19 +76,18 @@ def main() -> None:
 
 
 def show(rounds: list[dict[str, tuple[float, float]]], n_runs: int) -> None:
-    ratios = {
-        "a sweep / its runs, in this process": [
-            total / runs for total, runs in (found["in this process"] for found in rounds)
-        ],
-        "two processes / one": [found["in two processes"][0] / found["in one process"][0] for found in rounds],
-    }
-    goals = ("at most 1.03", "at most 0.59 (1.7 times faster)")
-    table = Table(title=f"sweeps of {n_runs} runs, median of {len(rounds)} rounds")
-    for heading in ("", "ratio", "min", "max", "goal"):
-        table.add_column(heading)
-    for (name, found), goal in zip(ratios.items(), goals, strict=True):
-        table.add_row(name, *(f"{value:.3f}" for value in (median(found), min(found), max(found))), goal)
+    alone = [total / runs for total, runs in (found["in this process"] for found in rounds)]
+    halved = [found["in two processes"][0] / found["in one process"][0] for found in rounds]
+    recorded = [
+        Ratio.of(f"a sweep of {n_runs} runs, in this process", "its runs", alone, at_most=1.03),
+        Ratio.of(f"a sweep of {n_runs} runs, two processes", "one process", halved, at_most=0.59),
+    ]
+    table = Table("", "relative to", "ratio", "min", "max", "at most", title=f"median of {len(rounds)} rounds")
+    for each in recorded:
+        figures = (f"{value:.3f}" for value in (each.ratio, each.low, each.high, each.at_most))
+        table.add_row(each.what, each.relative_to, *figures)
     Console().print(table)
+    record("experiments", recorded)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,18 @@ from calibrant.metrics import expected_calibration_error, top_label
 
 SHAPES = [(100_000, 10), (10_000, 1000)]
 FILE_ROWS = 1_000_000
+READ = """
+import json, sys, time
+from pathlib import Path
+import pyarrow.parquet as pq
+
+start = time.process_time()
+n_rows = sum(b.num_rows for path in sorted(Path(sys.argv[1]).iterdir()) for b in pq.ParquetFile(path).iter_batches())
+print(json.dumps({"seconds": time.process_time() - start}))
+"""
 AUDIT = """
 import json, sys, time, torch
+from resource import RUSAGE_CHILDREN, getrusage
 from pathlib import Path
 import calibrant as cb
 from calibrant.audits.statistics import collect_statistics
@@ -40,9 +50,14 @@ def mib(field):
 torch.set_num_threads(1)
 cb.score(cb.Predictions.from_logits(torch.zeros(2, 10), [0, 1])).values()  # warm-up: imports on first use
 Path("/proc/self/clear_refs").write_text("5")  # reset the peak after the imports
-before, start = mib("VmRSS"), time.process_time()
-values = collect_statistics(cb.Predictions.scan(sys.argv[1])).card.values()
-print(json.dumps({"seconds": time.process_time() - start, "mib": mib("VmHWM") - before, "ece": values["ece"]}))
+before, start, wall = mib("VmRSS"), time.process_time(), time.perf_counter()
+values = collect_statistics(cb.Predictions.scan(sys.argv[1]), jobs=int(sys.argv[2])).card.values()
+wall, seconds = time.perf_counter() - wall, time.process_time() - start
+children = getrusage(RUSAGE_CHILDREN)
+print(json.dumps({
+    "seconds": seconds, "wall": wall, "of_workers": children.ru_utime + children.ru_stime,
+    "mib": mib("VmHWM") - before, "ece": values["ece"],
+}))
 """
 
 
@@ -142,7 +157,8 @@ def drift(sizes: list[int], console: Console) -> None:
         )
 
 
-def streams(sizes: list[int], console: Console) -> None:
+def streams(sizes: list[int], console: Console) -> list[Ratio]:
+    recorded = []
     with tempfile.TemporaryDirectory() as folder:
         written = 0
         table = Table(title="audit of Parquet files, ten classes, one thread")
@@ -156,8 +172,30 @@ def streams(sizes: list[int], console: Console) -> None:
                 cb.Predictions.from_logits(*batch_of(FILE_ROWS, number)).save(Path(folder) / f"{number:04}.parquet")
             written = size // FILE_ROWS
             console.print(f"wrote {size:,} rows in {time.time() - start:.0f} s", style="dim")
-            result = subprocess.run([sys.executable, "-c", AUDIT, folder], capture_output=True, text=True, check=True)
-            found = json.loads(result.stdout)
+            alone, found, two = (
+                json.loads(subprocess.run([sys.executable, "-c", *command], stdout=subprocess.PIPE, check=True).stdout)
+                for command in ((READ, folder), (AUDIT, folder, "1"), (AUDIT, folder, "2"))
+            )
+            console.print(
+                f"{size:,} rows, CPU seconds: pyarrow {alone['seconds']:.1f}, audit {found['seconds']:.1f}; with two "
+                f"processes {two['seconds']:.1f} in this one and {two['of_workers']:.1f} in the others; wall-clock "
+                f"{found['wall']:.1f} with one, {two['wall']:.1f} with two"
+            )
+            ratio, speed_up = found["seconds"] / alone["seconds"], found["wall"] / two["wall"]
+            reading, one = "pyarrow reading the same files, CPU time", "one process, wall-clock time"
+            recorded += [
+                Ratio(
+                    what=f"audit of {size:,} rows", relative_to=reading, ratio=ratio, low=ratio, high=ratio, at_most=3
+                ),
+                Ratio(
+                    what=f"speed of an audit of {size:,} rows with two processes",
+                    relative_to=one,
+                    ratio=speed_up,
+                    low=speed_up,
+                    high=speed_up,
+                    at_least=1.8,
+                ),
+            ]
             gigabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e9
             per_second = f"{size / found['seconds']:,.0f}"
             table.add_row(
@@ -169,6 +207,7 @@ def streams(sizes: list[int], console: Console) -> None:
                 f"{found['ece']:.6f}",
             )
         console.print(table)
+    return recorded
 
 
 def main() -> None:
@@ -190,7 +229,7 @@ def main() -> None:
         record("groups", many_groups(arguments.groups, arguments.rounds, console))
     drift([int(size) for size in arguments.drift], console)
     if arguments.rows:
-        streams([int(size) for size in arguments.rows], console)
+        record("streams", streams([int(size) for size in arguments.rows], console))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from scipy.special import stdtrit
 from calibrant.predictions import Predictions
 from calibrant.report.paper import TABLES, table_scores
 from calibrant.report.scores import Score, significantly_better
-from calibrant.runs import RAW, ROWS, RunKey
+from calibrant.run_tables import ROWS
+from calibrant.runs import RAW, RunKey
 from calibrant.training.results import score_rows
 
 N_CLASSES, STRENGTHS = 5, (0.3, 0.6, 0.9, 1.2)

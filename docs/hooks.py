@@ -46,6 +46,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         return markdown
     from calibrant.cli import app
 
+    for name in app:
+        app[name]  # imports the command, which is then described
     written = app.generate_docs(output_format="markdown")
     _, heading, commands = written.partition("**Commands**:")
     return markdown.replace(COMMANDS, heading + commands)

@@ -30,11 +30,14 @@ def main() -> None:
         check_installed(wheel, Path(folder) / "environment", Path(folder) / "empty")
 
 
+PACKAGED = {"calibrant/experiments/demo.toml", "calibrant/experiments/schema.json"}
+
+
 def wanted() -> set[str]:
-    """What the wheel must hold beside its metadata: every file of the package, and the demonstration."""
+    """What the wheel must hold beside its metadata: every file of the package, the demonstration and the schema."""
     package = ROOT / "src" / "calibrant"
     files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    return {path.relative_to(package.parent).as_posix() for path in files} | {"calibrant/experiments/demo.toml"}
+    return {path.relative_to(package.parent).as_posix() for path in files} | PACKAGED
 
 
 def check_wheel(wheel: Path) -> None:

@@ -114,6 +114,7 @@ def made_predictions(n_rows: int, seed: int) -> cb.Predictions:
     return cb.Predictions.concat(parts)
 
 
+@pytest.mark.slow
 def test_fits_have_not_seen_the_type_and_tables_show_their_means(monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("public_resnet_shift")
     monkeypatch.setattr(
@@ -187,6 +188,7 @@ def test_photographs_of_each_synset_in_turn(tmp_path: Path, monkeypatch: pytest.
         module.main()
 
 
+@pytest.mark.slow
 def test_images_of_another_data_set_are_scored_by_published_weights_and_by_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

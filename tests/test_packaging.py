@@ -52,11 +52,15 @@ def test_one_version() -> None:
     assert [str(page) for page in pages if f" {calibrant.__version__}" in page.read_text(encoding="utf-8")] == []
 
 
+PACKAGED = {"calibrant/experiments/demo.toml", "calibrant/experiments/schema.json"}
+
+
+@pytest.mark.slow
 def test_wheel_contains_the_package_only(built: Path) -> None:
     found = names_in(built / f"{NAME}-py3-none-any.whl")
     package = ROOT / "src" / "calibrant"
     files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    wanted = {path.relative_to(package.parent).as_posix() for path in files} | {"calibrant/experiments/demo.toml"}
+    wanted = {path.relative_to(package.parent).as_posix() for path in files} | PACKAGED
     about = {f"{NAME}.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
     about |= {f"{NAME}.dist-info/licenses/LICENSE"}
     assert found == wanted | about
@@ -91,14 +95,14 @@ def test_sdist_contains_tests_and_build_files(built: Path) -> None:
 
 
 def test_run_without_a_file_runs_the_demo(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrant.experiments import read_experiment, run
+    from calibrant.experiments import files, read_experiment, run
 
     monkeypatch.chdir(tmp_path)
     assert "27 runs in runs" in calibrant("run", "--dry-run").done()
     assert run.demo_file() == ROOT / "experiments" / "demo.toml"
     assert read_experiment(run.demo_file()).output == str(Path("runs") / "demo")
     installed = tmp_path / "calibrant" / "experiments" / "demo.toml"
-    monkeypatch.setattr(run, "__file__", str(installed.with_name("run.py")))
+    monkeypatch.setattr(files, "__file__", str(installed.with_name("files.py")))
     installed.parent.mkdir(parents=True)
     installed.touch()
     assert run.demo_file() == installed

@@ -25,6 +25,7 @@ from calibrant._signals import STOP_SIGNALS
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, ResourceError
 from calibrant.parallel import BytesDone, _ahead, _pickle, _thread_pools, map_parts, one_thread
 from calibrant.predictions import Predictions
+from made.cli import MAX_SECONDS
 from made.predictions import example
 from made.ray_cluster import import_ray, quiet_ray, ray_cluster
 
@@ -262,7 +263,7 @@ def test_local_processes_that_are_killed_and_that_outlive_nobody() -> None:
         for _ in range(2):
             assert set(map(int, driver.stdout.readline().split())) >= set(STOP_SIGNALS)
         driver.kill()
-        assert driver.communicate(timeout=60)[0] == ""  # which ends with the last process that has the pipe
+        assert driver.communicate(timeout=MAX_SECONDS)[0] == ""  # which ends with the last process that has the pipe
 
 
 def test_a_local_worker_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant._block_sums import BLOCK, BlockReader
-from calibrant._parquet import find_files, read_footer, read_part, read_table, write, write_table
+from calibrant._parquet import read_footer, read_part, read_table, write, write_table
+from calibrant._paths import find_files
 from calibrant.errors import CorruptFileError, InvalidInputError, NoDataError
 from calibrant.predictions import Predictions
 from faults.flips_parquet import attempt, flip, trials, written

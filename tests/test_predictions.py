@@ -214,6 +214,13 @@ def test_further_columns() -> None:
             named.with_columns(columns)
 
 
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.large_string())])
+def test_texts_of_all_types_are_one(kind: pa.DataType) -> None:
+    rows = Predictions.from_logits(torch.eye(2), columns={"site": ["A", "B"]})
+    other = Predictions.from_logits(torch.eye(2), columns={"site": pa.array(["A", "C"]).cast(kind)})
+    assert Predictions.concat([rows, other]).columns.schema == rows.columns.schema
+
+
 def test_rows_without_columns_take_features() -> None:
     rows = Predictions.from_logits(*rows_of())[:5]
     assert rows.with_features(torch.ones(5, 2)).columns.to_pydict() == {"feature_norm": [pytest.approx(2**0.5)] * 5}
@@ -332,6 +339,11 @@ REFUSED_ROWS: list[tuple[str, Any, Any, str]] = [  # of a constructor: the rows,
         for form in ([np.ma.array([1.0, 2.0], mask=[1, 0]), [1.0, 2.0]], [[np.ma.array([1.0, 2.0], mask=[1, 0])]])
     ),
     ("logits", pa.array([], pa.list_(pa.float32())), None, r"logits must have shape \(n, k\) with k > 1, got \(0, 0\)"),
+    *(
+        (kind, numbers, None, rf"got \({shape}\): of class 1 of two, they are for from_positive_{kind}$")
+        for kind in ("logits", "probs")
+        for numbers, shape in (([0.5, 0.5], "2,"), ([[0.5], [0.5]], "2, 1"))
+    ),
     ("probs", [[0.5, 0.5], [0.5, 0.25]], None, r"probs .*0\.75.* row 1\b"),
     ("probs", [[0.5, 0.5], [0.5, 0.502]], None, r"probs .*row 1\b"),
     ("probs", [[0.5, 0.5, 0.0], [0.75, 0.5, -0.25]], None, r"probs .*-0\.25 at row 1\b"),
@@ -573,6 +585,7 @@ def predictions(draw: st.DrawFn) -> Predictions:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(predictions(), st.integers(1, 9))
 def test_round_trip(preds: Predictions, batch_rows: int) -> None:

@@ -306,6 +306,7 @@ def test_files_with_other_columns(odd_first: bool, tmp_path: Path) -> None:
         Predictions.load(paths)
     scan = Predictions.scan(paths)
     assert scan.column_names == ["severity"]
+    assert scan.read(["severity"]).columns.column_names == ["severity"]
     assert [("hospital" in batch.columns.column_names) for batch in scan] == [not odd_first, odd_first]
 
 

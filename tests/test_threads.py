@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -15,6 +16,7 @@ N_NEIGHBORS = 2_000  # rows whose distances to each other are computed
 METRICS = ("ece", "cece", "aurc", "smece", "nll", "brier_on_errors")
 
 
+@pytest.mark.slow
 def test_threads_change_no_bit(tmp_path: Path) -> None:
     validation, test = (shifted_rows(N_ROWS, 2, seed=seed).predictions for seed in (1, 2))
     weights = 0.5 + torch.rand(N_ROWS, generator=torch.Generator().manual_seed(3))

@@ -60,6 +60,7 @@ def _cards(rows: Any, **options: Any) -> list[Any]:
     return [found.overall, *found.values()] if "by" in options else [found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize("options", [{}, {"weights": "w"}, {"cluster": "patient"}, {"by": "site"}], ids=str)
 def test_metrics_are_those_of_the_full_predictions(options: dict[str, str], grid: bool) -> None:
@@ -252,6 +253,7 @@ def test_choice_and_comparison_of_calibrators() -> None:
         compare_calibrators(top, test, metrics=["nll"])
 
 
+@pytest.mark.slow
 def test_audit() -> None:
     full, top = _pair()
     found, expected = (audit(rows, by="site") for rows in (top, full))
@@ -283,6 +285,7 @@ def test_audit_with_groups_that_need_different_calibrators() -> None:
     assert [item.action for item in found.advice][:2] == ["no_single_calibrator", "recalibrate_confidence_per_group"]
 
 
+@pytest.mark.slow
 def test_audit_page_and_text(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, top = _pair()

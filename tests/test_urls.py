@@ -91,6 +91,7 @@ def test_urls_that_cannot_be_opened(url: str, tmp_path: Path) -> None:
         write(url.format(folder=tmp_path))
 
 
+@pytest.mark.slow
 def test_no_verb_shows_a_secret(host: str, tmp_path: Path, calibrant: Run) -> None:
     logits = [[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]] * 30
     val, test, out = (f"memory://key:SECRET@made/{name}" for name in ("val.parquet", "test.parquet", "t.json"))

@@ -45,6 +45,17 @@ def blocks(n: int, width: int, *, size: int = BLOCK_ELEMENTS) -> Iterator[slice]
         yield slice(start, min(start + step, n))
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the CPU on a device. The host does not wait for the copy, except on MPS, where it might read others."""
+    return values.to(device, non_blocking=device.type != "mps")
+
+
+def count_keys(keys: Tensor, n_keys: int) -> Tensor:
+    """How often each integer below ``n_keys`` occurs, int64. torch.bincount reads the keys: the host waits for that."""
+    counts = torch.zeros(n_keys, dtype=torch.int64, device=keys.device)
+    return counts.index_add_(0, keys, counts.new_ones(1).expand(len(keys)))
+
+
 def sum_of(values: Tensor) -> float:
     """The sum of all values in float64, in an order that the number of threads does not change, as it does torch's."""
     return float(values.numpy().sum(dtype=np.float64))
@@ -272,11 +283,17 @@ def value_hashes(name: str, column: pa.ChunkedArray) -> Hashes:
     texts = texts.fill_null(b"nan" if binary else "nan")
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    characters = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint64) + np.uint64(1)
-    place = np.arange(len(characters)) - np.repeat(ends[:-1] - ends[0], np.diff(ends))
-    factors = _splitmix64(np.arange(1, int(place.max(initial=0)) + 2, dtype=np.uint64)) | np.uint64(1)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(characters * factors[place], dtype=np.uint64)])
-    return _splitmix64(np.diff(sums[ends - ends[0]]))
+    bytes_of_texts, lengths = np.frombuffer(data or b"", np.uint8), np.diff(ends)
+    factors = _splitmix64(np.arange(1, int(lengths.max(initial=0)) + 1, dtype=np.uint64)) | np.uint64(1)
+    totals = np.empty(len(texts), np.uint64)
+    for rows in blocks(len(texts), int(lengths.mean()) if len(texts) else 0, size=HASHED_WORDS):
+        first, last = ends[rows.start], ends[rows.stop]
+        characters = bytes_of_texts[first:last].astype(np.uint64) + np.uint64(1)
+        starts = ends[rows.start : rows.stop + 1] - first
+        place = np.arange(len(characters)) - np.repeat(starts[:-1], lengths[rows])
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(characters * factors[place], dtype=np.uint64)])
+        totals[rows] = np.diff(sums[starts])
+    return _splitmix64(totals)
 
 
 def check_distinct(source: str, name: str, column: pa.ChunkedArray) -> Hashes:

@@ -192,8 +192,14 @@ def check_confidence(argument: str, confidence: Tensor, first_row: int = 0) -> N
     if bad.any():
         value = confidence[first_true(bad)].item()
         rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
-        advice = ": divide percentages by 100" if 1 < value <= 100 else ""
-        raise InvalidInputError(f"{argument} must {rule}, got {value:g} at {first_position(bad, first_row)}{advice}")
+        advice = ": divide percentages by 100" if 1 + PRIOR_TOLERANCE < value <= 100 else ""
+        where = first_position(bad, first_row)
+        raise InvalidInputError(f"{argument} must {rule}, got {_beyond_one(value)} at {where}{advice}")
+
+
+def _beyond_one(value: float) -> str:
+    """A number that is no probability, with all digits where it is 1 but for rounding."""
+    return repr(value) if f"{value:g}" == "1" else f"{value:g}"
 
 
 def check_column_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -207,7 +213,9 @@ def check_column_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
 def check_dense(argument: str, values: Tensor) -> None:
     """Predictions of at least 2 classes, (n, k) or (n, k, d1, …)."""
     if values.ndim < 2 or values.shape[1] < 2:
-        raise InvalidInputError(f"{argument} must have shape (n, k) with k > 1, got {tuple(values.shape)}")
+        one = argument in ("logits", "probs") and tuple(values.shape[1:]) in ((), (1,))
+        advice = f": of class 1 of two, they are for from_positive_{argument}" if one else ""
+        raise InvalidInputError(f"{argument} must have shape (n, k) with k > 1, got {tuple(values.shape)}{advice}")
 
 
 def check_has_mass(argument: str, logits: Tensor, first_row: int = 0) -> None:
@@ -244,7 +252,7 @@ def check_probabilities(
         value = probs[row, label].item()
         where = f"row {first_row + row}" + (f", class {label}" if probs.shape[1] > 1 else "")
         rule = "not be NaN" if math.isnan(value) else "lie in [0, 1]"
-        raise InvalidInputError(f"{argument} must {rule}, got {value:g} at {where}")
+        raise InvalidInputError(f"{argument} must {rule}, got {_beyond_one(value)} at {where}")
     row = int(((sums < least) | (sums > most)).nonzero()[0][0])
     raise InvalidInputError(f"{argument} must sum to {total:g}, got {sums[row]:g} at row {first_row + row}")
 
@@ -350,7 +358,18 @@ def _check_column(name: str, values: Any, n: int) -> "pa.Array | pa.ChunkedArray
         raise InvalidInputError(f"columns must have values of one type, got others in {name!r}: {error}") from None
     if len(array) != n:
         raise InvalidInputError(f"columns must have {n} values, got {len(array)} in {name!r}")
-    return array
+    return plain_texts(array)
+
+
+def plain_texts(column: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+    """Texts as one type, whatever the writer: categories, large texts and views as strings."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    return column
 
 
 def check_features16(features: Tensor, n: int, extent: Sequence[int], first_row: int = 0) -> Tensor:

@@ -5,7 +5,6 @@ import io
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -14,11 +13,8 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 from zlib import crc32
 
-from filelock import FileLock, Timeout
-from fsspec.implementations.local import LocalFileSystem
-
 from calibrant._digests import SEALED_LINE, is_sealed
-from calibrant._paths import as_path, check_path, filesystem_of
+from calibrant._paths import LOCAL, as_path, check_path, filesystem_of
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, ResourceError
 
 ON_WINDOWS = os.name == "nt"
@@ -97,8 +93,10 @@ def check_output(url: str | os.PathLike[str], kind: str, inputs: Iterable[str] =
 def _is_same_file(first: str, second: str) -> bool:
     """Whether two paths or URLs name one file, also by links."""
     (filesystem, path), (other, other_path) = filesystem_of(first), filesystem_of(second)
-    if isinstance(filesystem, LocalFileSystem) and isinstance(other, LocalFileSystem):
+    if filesystem is LOCAL and other is LOCAL:
         return os.path.exists(path) and os.path.exists(other_path) and os.path.samefile(path, other_path)
+    if filesystem is LOCAL or other is LOCAL:
+        return False
     return bool(filesystem.unstrip_protocol(path) == other.unstrip_protocol(other_path))
 
 
@@ -141,7 +139,7 @@ def atomic_write(url: str | os.PathLike[str], kind: str | None = None) -> Iterat
         ResourceError: The file cannot be written.
     """
     filesystem, path = filesystem_of(check_path("path", url))
-    if not isinstance(filesystem, LocalFileSystem):
+    if filesystem is not LOCAL:
         if set(path) & set("*?[") and not path.startswith("http"):  # nothing can be written there
             raise InvalidInputError(f"{os.fspath(url)} cannot be written: *, ? and [ stand for other files there")
         _check_kind(os.fspath(url), filesystem.cat_file(path, 0, HEAD) if filesystem.isfile(path) else b"", kind)
@@ -267,6 +265,8 @@ def _lock(file: int, path: str) -> bool:
 @contextmanager
 def hold_lock(lock: Path, busy: str) -> Iterator[None]:
     """Hold a lock file, which a killed process releases; ``busy`` is the message where another process holds it."""
+    from filelock import FileLock, Timeout
+
     held = FileLock(lock, timeout=0)
     try:
         held.acquire()
@@ -303,7 +303,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     Raises: NoDataError, ResourceError.
     """
     filesystem, name = filesystem_of(os.fspath(path))
-    if not isinstance(filesystem, LocalFileSystem):
+    if filesystem is not LOCAL:
         return bytes(filesystem.cat_file(name))
     try:
         if not stat.S_ISREG(os.stat(name).st_mode) and not os.path.isdir(name):
@@ -344,6 +344,8 @@ def read_small(path: str | os.PathLike[str]) -> bytes:
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises: InvalidInputError, NoDataError, ResourceError, CorruptFileError."""
+    import tomllib
+
     content = read_small(path)
     is_sealed(content, path, len(SEALED_LINE))  # refuses a damaged copy of an experiment file
     try:

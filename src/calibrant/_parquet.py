@@ -1,17 +1,15 @@
-"""Parquet files as Arrow batches: found, read in bounded memory, and written atomically."""
+"""Parquet files as Arrow batches: read in bounded memory, and written atomically."""
 
-import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._block_sums import BlockWriter, with_block_sums
 from calibrant._files import atomic_write, read_error
-from calibrant._paths import check_path, filesystem_of, first_line
+from calibrant._paths import LOCAL, absolute_url, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 
 BATCH_ELEMENTS = 2**21  # numbers of the list column in one batch, by default: 8 MB of float32
@@ -43,10 +41,8 @@ def open_parquet(url: str, location: str) -> pq.ParquetFile:
     filesystem, path = filesystem_of(location)
     checked = None
     try:
-        if isinstance(filesystem, LocalFileSystem):
-            source = pa.memory_map(path)  # otherwise pyarrow reads the column of a row group at once
-        else:
-            source = pa.PythonFile(filesystem.open(path, "rb"), mode="r")
+        # without a map, pyarrow reads the column of a row group at once
+        source = pa.memory_map(path) if filesystem is LOCAL else pa.PythonFile(filesystem.open(path, "rb"), mode="r")
         checked = with_block_sums(source, url)
         # Without pre_buffer: threads that read a Python file may outlive the interpreter, which then aborts.
         return pq.ParquetFile(
@@ -119,46 +115,6 @@ def check_bytes(path: str | os.PathLike[str]) -> None:
         if error.errno is not None:
             raise read_error(name, error) from None
         raise CorruptFileError(f"{name} is damaged: {first_line(error)}") from None
-
-
-def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The Parquet files of paths, globs, folders and URLs, each once, in the given order. Raises: NoDataError."""
-    names = [check_path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    if not names:
-        raise InvalidInputError("paths must name at least one file")
-    found: dict[str, str] = {}  # by absolute URL
-    for name in names:
-        for url in _expand(name):
-            found.setdefault(absolute_url(url), url)
-    return list(found.values())
-
-
-def absolute_url(url: str) -> str:
-    """The absolute path, without links, or URL."""
-    filesystem, path = filesystem_of(url)
-    return os.path.realpath(path) if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
-
-
-def _expand(name: str) -> list[str]:
-    filesystem, path = filesystem_of(name)
-    if filesystem.isfile(path):  # also where its name has the characters of a glob
-        return [name]
-    folder = filesystem.isdir(path)
-    below = glob.escape(path.rstrip("/"))
-    for pattern in (
-        [f"{below}/**/*.parquet", f"{below}/part-*"] if folder else [path]
-    ):  # part-… of Spark, as CSV or JSON
-        if isinstance(filesystem, LocalFileSystem):
-            found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))
-        else:
-            found = sorted(filesystem.unstrip_protocol(f) for f in filesystem.glob(pattern) if filesystem.isfile(f))
-        if found:
-            return found
-    if folder:
-        raise NoDataError(f"there is no .parquet file in {name}, and no part-… of Spark; name the files, or a pattern")
-    if not isinstance(filesystem, LocalFileSystem):
-        filesystem.info(path)  # raises the answer of a server, which isfile takes for no
-    raise NoDataError(f"there is no file {name}")
 
 
 def read_table(url: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:

@@ -1,15 +1,12 @@
 """Paths and URLs: what may name a file, and the file system that has it."""
 
+import glob
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
-
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
 
 from calibrant.errors import InvalidInputError, NoDataError, ResourceError
 
@@ -43,15 +40,60 @@ def _encodes(path: str) -> bool:
         return False
 
 
+def check_source(path: str | Path) -> None:
+    """Raises: NoDataError where it is neither a folder nor a file."""
+    if not (os.path.isdir(path) or os.path.isfile(path)):
+        raise NoDataError(f"{path} is neither a folder nor a file")
+
+
+def check_exists(*paths: str | os.PathLike[str] | None) -> None:
+    """Check that local files exist, before the libraries that read them are imported. Raises: NoDataError."""
+    for path in paths:
+        name = "" if path is None else os.fspath(path)
+        try:
+            if name and not _is_url(name):
+                os.lstat(name)
+        except FileNotFoundError:
+            if not any(glob.iglob(name, recursive=True)):
+                raise NoDataError(f"there is no file {name}") from None
+        except (OSError, ValueError):
+            pass  # the message of who reads the file says more
+
+
+class LocalFiles:
+    """The methods of a file system of fsspec that are called for any; fsspec itself takes long to import."""
+
+    open = staticmethod(open)
+    isfile = staticmethod(os.path.isfile)
+    isdir = staticmethod(os.path.isdir)
+    size = staticmethod(os.path.getsize)
+    makedirs = staticmethod(os.makedirs)
+
+    @staticmethod
+    def cat_file(path: str, start: int, end: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
+
+LOCAL = LocalFiles()
+
+
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a path or URL, and the path in it; local paths stay as the user wrote them.
+    """The file system of a path or URL, and the path in it: LOCAL with the path as the user wrote it, or of fsspec.
 
     Raises: InvalidInputError, NoDataError, ResourceError; the file systems of URLs raise these at every use.
     """
     if url.startswith(("http://", "https://")) and re.search(r"\s", url):
         raise InvalidInputError("a URL must not have spaces: write %20")  # and is not shown: where does its secret end?
+    check_path("path", url)
+    if not _is_url(url):
+        return LOCAL, url
+    import fsspec
+    from fsspec.implementations.local import LocalFileSystem
+
     try:
-        filesystem, path = fsspec.core.url_to_fs(check_path("path", url), **_time_limits(url))
+        filesystem, path = fsspec.core.url_to_fs(url, **_time_limits(url))
     except (ValueError, ImportError) as error:
         raise InvalidInputError(f"{url} cannot be opened: {first_line(error)}") from None
     except (TypeError, AttributeError):  # it needs options that a URL cannot give, as dir:// and reference://
@@ -61,8 +103,13 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     if filesystem.protocol == "data":
         raise InvalidInputError(f"{url} cannot be opened: such a URL does not name a file")
     if isinstance(filesystem, LocalFileSystem):
-        return filesystem, path if "://" in url else url
+        return LOCAL, path if "://" in url else url
     return Remote(filesystem, url), path
+
+
+def _is_url(path: str) -> bool:
+    """Whether a path is one for fsspec; a chain has ::."""
+    return "://" in path or "::" in path or path.startswith("data:")
 
 
 class Remote:
@@ -89,8 +136,50 @@ class Remote:
         self.close()
 
 
+def find_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The files of paths, globs, folders and URLs, each once, in the given order. Raises: NoDataError."""
+    names = [check_path("paths", path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if not names:
+        raise InvalidInputError("paths must name at least one file")
+    found: dict[str, str] = {}  # by absolute URL
+    for name in names:
+        for url in _expand(name):
+            found.setdefault(absolute_url(url), url)
+    return list(found.values())
+
+
+def absolute_url(url: str) -> str:
+    """The absolute path, without links, or URL."""
+    filesystem, path = filesystem_of(url)
+    return os.path.realpath(path) if filesystem is LOCAL else str(filesystem.unstrip_protocol(path))
+
+
+def _expand(name: str) -> list[str]:
+    filesystem, path = filesystem_of(name)
+    if filesystem.isfile(path):  # also where its name has the characters of a glob
+        return [name]
+    folder = filesystem.isdir(path)
+    below = glob.escape(path.rstrip("/"))
+    for pattern in (
+        [f"{below}/**/*.parquet", f"{below}/part-*"] if folder else [path]
+    ):  # part-… of Spark, as CSV or JSON
+        if filesystem is LOCAL:
+            found = sorted(file for file in glob.glob(pattern, recursive=True) if os.path.isfile(file))
+        else:
+            found = sorted(filesystem.unstrip_protocol(f) for f in filesystem.glob(pattern) if filesystem.isfile(f))
+        if found:
+            return found
+    if folder:
+        raise NoDataError(f"there is no .parquet file in {name}, and no part-… of Spark; name the files, or a pattern")
+    if filesystem is not LOCAL:
+        filesystem.info(path)  # raises the answer of a server, which isfile takes for no
+    raise NoDataError(f"there is no file {name}")
+
+
 def remote_error(url: str, error: BaseException) -> NoDataError | ResourceError:
     """What a server, a network or an archive says, in one line."""
+    from http import HTTPStatus
+
     chain = [error]  # fsspec raises FileNotFoundError from the answer of a server, requests repeats its cause
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)

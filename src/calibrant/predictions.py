@@ -409,15 +409,17 @@ class Predictions:
             what = f"{chosen.dtype} of shape {tuple(chosen.shape)}"
             raise InvalidInputError(f"rows must be a slice, {len(self)} booleans or row numbers, got {what}")
         numbers = chosen.nonzero().squeeze(1) if chosen.dtype == torch.bool else chosen.long()
-        if len(numbers) and not (-len(self) <= int(numbers.min()) and int(numbers.max()) < len(self)):
+        low, high = map(int, numbers.aminmax()) if len(numbers) else (0, -1)
+        if low < -len(self) or high >= len(self):
             raise InvalidInputError(f"rows must lie in [0, {len(self) - 1}], got {int(numbers.abs().max())}")
-        numbers = torch.where(numbers < 0, numbers + len(self), numbers)
+        if low < 0:
+            numbers = torch.where(numbers < 0, numbers + len(self), numbers)
         return replace(
             self,
-            logits=self.logits[numbers],
-            labels=self.labels[numbers],
+            logits=self.logits.index_select(0, numbers),
+            labels=self.labels.index_select(0, numbers),
             columns=self.columns.take(pa.array(numbers.numpy())),
-            features=None if self.features is None else self.features[numbers],
+            features=None if self.features is None else self.features.index_select(0, numbers),
         )
 
     def column(self, name: str) -> pa.ChunkedArray:

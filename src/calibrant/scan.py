@@ -191,8 +191,12 @@ class Scan:
                 check_choice("column", name, source.column_names)
             yield from source.read_columns(names)
 
-    def read(self) -> Predictions:
+    @checked
+    def read(self, columns: Sequence[str] | None = None) -> Predictions:
         """Read all rows.
+
+        Args:
+            columns: Read only these of the user's columns, and no features.
 
         Returns:
             The rows in the order of the files.
@@ -200,7 +204,7 @@ class Scan:
         Raises:
             CorruptFileError: A file breaks the format, or the files have different columns.
         """
-        batches = list(self)
+        batches = list(self.batches(columns))
         if not batches:
             return self._empty()
         try:

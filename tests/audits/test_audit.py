@@ -50,6 +50,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     )
 
 
+@pytest.mark.slow
 def test_the_record_has_the_documented_schema(complete: Audit) -> None:
     record = complete.to_dict()
     record["decision"] = audit(make_groups(("a", 300, 1.0), ("b", 10, 1.0)), by="site").to_dict()["decision"]
@@ -96,6 +97,7 @@ def test_the_record_agrees_with_the_library(complete: Audit) -> None:
     assert record["errors"][0]["ids"]["case_id"].startswith("case ")
 
 
+@pytest.mark.slow
 def test_predictions_and_files_give_one_audit(tmp_path: Path) -> None:
     rows = make_rows(n=900)
     paths = save_parts(rows, tmp_path)
@@ -151,6 +153,7 @@ def copies(rows: Predictions, times: int) -> Predictions:
     return Predictions.from_logits(rows.logits[index], rows.labels[index], columns=columns)
 
 
+@pytest.mark.slow
 def test_clusters_of_equal_rows_count_once() -> None:
     """In all that an audit finds: the verdict, groups, classes, curves and the effect of a temperature."""
     rows = make_rows(n=60, n_classes=3, scale=2.0)
@@ -186,6 +189,7 @@ def test_one_cluster_gives_no_verdict() -> None:
     assert "effective sample size 1.0: rows of one patient are not independent" in advice_sentence(advice)
 
 
+@pytest.mark.slow
 def test_a_repeating_id_is_warned_of_unless_it_is_named() -> None:
     patients = {"patient_id": [i // 6 for i in range(300)], "model_id": ["m"] * 300}
     rows = make_rows(**patients)

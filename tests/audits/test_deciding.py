@@ -135,6 +135,7 @@ def test_weights_and_clusters_certify_nothing(options: dict[str, str], void: str
     assert (found.groups, found.overall.n_accepted) == ({}, 0)
 
 
+@pytest.mark.slow
 def test_the_promise_holds() -> None:
     """Of 300 draws at most 5 %, plus chance, accept rows of which more than 5 % are wrong."""
     draw, broken = np.random.default_rng(0), 0

@@ -53,6 +53,7 @@ def test_sizes_are_those_of_a_sort_within_a_bin(n_classes: int, scale: float) ->
         assert row.covered >= row.coverage
 
 
+@pytest.mark.slow
 def test_coverage_of_new_rows() -> None:
     """Conformal sets of 19 rows hold at least 90 % of the labels of new ones, on average over draws."""
     rows, held = make_rows(n=6000, scale=2.0), []

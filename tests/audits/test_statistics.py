@@ -114,6 +114,7 @@ def test_of_equally_confident_errors_the_first_are_kept(tmp_path: Path) -> None:
 # Parts, batches, workers
 
 
+@pytest.mark.slow
 @WEIGHTS
 @pytest.mark.usefixtures("small_sample")
 def test_batches_of_any_size_give_the_same_bits(tmp_path: Path, weights: str | None) -> None:

@@ -53,6 +53,7 @@ def test_improved_and_worsened_are_significant() -> None:
     assert not replace(effect, changes={"nll": better, "ece": worse}).helps
 
 
+@pytest.mark.slow
 def test_a_lower_level_changes_no_decision() -> None:
     """For calibrated rows: at a level of 50 % every other interval excludes 0."""
     seen = 0

@@ -110,6 +110,7 @@ def test_the_best_candidate_is_chosen_and_fitted_on_all_rows(score: str) -> None
     assert [row.score for row in moved] == pytest.approx(scores, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_simplest_calibrator_within_one_standard_error_of_the_best_is_chosen() -> None:
     """Of a calibrated model, another than the identity is often the best by chance."""
     names = ("vector", "temperature", "identity")

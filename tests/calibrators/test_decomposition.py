@@ -79,6 +79,7 @@ def test_probmetrics_splits_the_same_folds_alike() -> None:
         assert ours.refinement.value == pytest.approx(float(found[f"refinement_{name}_t_ours"]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_intervals_of_the_calibration_error_cover_it() -> None:
     """The true one: the NLL above that of the true probabilities, on many rows."""
     truth = rows_of(200_000, 1.6, seed=99)

@@ -82,6 +82,7 @@ def test_clip_is_clipping_before(name: str, forest: dict[int, Split], tmp_path: 
         torch.testing.assert_close(calibrator.module()(*calibrator._inputs(test)), found.logits, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_onnx_clips(forest: dict[int, Split], tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     validation, test = forest[10]

@@ -103,6 +103,7 @@ def simulated(runs: int, n: int, m: int, prior: Sequence[float], method: str, **
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "n", "m", "prior"),
     [

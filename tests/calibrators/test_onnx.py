@@ -28,6 +28,7 @@ def test_binary_search_is_searchsorted(knots: list[float], points: list[float], 
         assert torch.equal(both, torch.searchsorted(sorted_knots, x, right=equal).expand(2, -1))
 
 
+@pytest.mark.slow
 def test_a_file_has_the_same_bytes_again_and_names_no_folder(tmp_path: Path) -> None:
     calibrator, path = fitted("histogram"), tmp_path / "h.onnx"
     calibrator.to_onnx(path)
@@ -41,6 +42,7 @@ def test_a_file_has_the_same_bytes_again_and_names_no_folder(tmp_path: Path) -> 
     assert found == {"calibrator": "histogram", "fitted_on": calibrator.fitted.fingerprint}
 
 
+@pytest.mark.slow
 def test_a_score_from_a_column_is_an_input(tmp_path: Path) -> None:
     rows = scored_rows(300, seed=0, rising=True).predictions
     calibrator, path = cb.CALIBRATORS["conditional_temperature"].fit(rows, score="noise"), tmp_path / "c.onnx"
@@ -73,6 +75,7 @@ def test_what_has_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == [notes]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # what torch says of its own parts
 def test_a_model_and_its_calibrator_export_as_one_graph(tmp_path: Path) -> None:
     """By torch alone, with a step function, which needs searchsorted; dense logits too."""

@@ -221,6 +221,7 @@ def test_with_features_an_unseen_corruption_gets_its_temperature_and_clean_sets_
 # Fits that leave out a type
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", ["", "features", "reference"])
 @pytest.mark.parametrize("has_clean", [True, False])
 def test_fits_that_share_sums_of_sets_are_bit_for_bit_those_of_each_alone(

@@ -160,6 +160,7 @@ FITTED_NAMES = [name for name, cls in CALIBRATORS.items() if not cls.idempotent]
 REPORTS = {"interval", "influential_rows", "standard_error", "slope", "at_bound"}  # on the fit; they change no row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITTED_NAMES)
 def test_missing_and_other_parameters_are_refused(name: str, path: Path) -> None:
     fitted(name).save(path)

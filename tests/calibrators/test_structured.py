@@ -96,6 +96,7 @@ def test_probmetrics_has_the_same_likelihood(kind: str, n: int, k: int) -> None:
         assert mean_nll(cls.fit(validation)(test)) == pytest.approx(nll, rel=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k"), [(300, 10), (1000, 100), (5000, 10)])
 @pytest.mark.parametrize("kind", ["classes", "mixed", "temperature"])
 def test_few_rows_cost_little_and_help_where_classes_differ(kind: str, n: int, k: int) -> None:

@@ -17,6 +17,7 @@ from calibrant.calibrators.table import calibrator_class
 from calibrant.errors import CalibrantError, InvalidInputError
 from made.calibrator_check import ASPECTS, CALIBRATORS, NO_CERTAINTIES, PLAIN, assert_one_line, fit, validation_of
 from made.calibrator_data import bare, draw, draw32, like
+from made.marks import slow_where
 
 MAY_CHANGE_THE_CLASS = {
     *("svs", "vector", "sms", "matrix", "dirichlet", "platt", "beta"),
@@ -33,7 +34,7 @@ FOR_SHIFT = {
 }
 
 
-@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("aspect", slow_where(ASPECTS, ("onnx_file", "exported_module", "dense_module")))
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_contract(name: str, aspect: str) -> None:
     ASPECTS[aspect](name)

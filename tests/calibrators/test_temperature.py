@@ -104,6 +104,7 @@ def test_the_fit_is_exact_at_any_temperature_and_in_either_precision(temperature
     torch.testing.assert_close(found(other.predictions()).log_probs, wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.data())
 def test_the_fit_is_exact_on_coarse_grids_with_ties(data: st.DataObject) -> None:
@@ -207,6 +208,7 @@ def test_the_interval_covers_a_proportion_exactly_as_often_as_it_says(n: int) ->
     assert worst < 0.93  # of T ± 1.96 standard errors
 
 
+@pytest.mark.slow
 def test_the_interval_covers_where_a_few_rows_decide() -> None:
     """Confident rows, 1.5 % of labels at random: no temperature is true. At full size in benchmarks/."""
 

@@ -39,6 +39,7 @@ def refitted(odds: FloatArray, labels: FloatArray, new: FloatArray) -> FloatArra
     return np.array(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 7, 40])
 def test_intervals_are_refitted_isotonic_regressions(n: int, tied: bool) -> None:

@@ -88,6 +88,7 @@ def test_a_process_exits_3_if_a_gate_fails_and_does_not_import_altair(path: Path
     assert found.stderr == f"failed: ece > 0 (ece = {card.ece:.6g})\n"
 
 
+@pytest.mark.slow
 def test_json_is_the_record_of_the_audit_with_its_sentences(path: Path, other: Path, calibrant: Run) -> None:
     options = ("--level", 0.9, "--seed", 3, "--n-bins", 10, "--by", "site", "half", "--weights", "w")
     more = ("--compare", other, "--cluster", "site", "--metrics", "ece", "nll", "--fail-if", "brier > 99")
@@ -121,6 +122,7 @@ def test_text_has_the_verdict_the_advice_and_the_tables(path: Path, other: Path,
     assert first_words(metrics, list(cb.METRICS)) == ["nll", "brier"]
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_still_shows_the_numbers(path: Path, calibrant: Run) -> None:
     cards = cb.score(Predictions.load(path), by="site")
     low, high = cards.overall.interval("ece")

@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FILES = ("a.parquet", "b.parquet", "c.parquet")
 
 
+@pytest.mark.slow
 def test_an_average_as_a_file(calibrant: Run, folder: Path) -> None:
     out = calibrant("average", *FILES, "-o", "e.parquet").done()
     assert "e.parquet: 400 rows, the average of 3 members" in out

@@ -187,6 +187,7 @@ def test_features_come_from_a_file(files: Files, calibrant: Run) -> None:
     assert_same(Predictions.load(files.output), wanted(test.with_features(of_test)))
 
 
+@pytest.mark.slow
 def test_features_that_are_not_finite_are_refused_from_every_file(files: Files, calibrant: Run) -> None:
     val, test = Predictions.load(files.val), Predictions.load(files.test)
     val.with_features(features_of()).save(files.val)
@@ -215,6 +216,7 @@ def test_features_that_are_not_finite_are_refused_from_every_file(files: Files, 
     assert not files.output.exists()
 
 
+@pytest.mark.slow
 def test_classes_in_another_order_are_reordered_where_asked(files: Files, calibrant: Run) -> None:
     val, test = (replace(Predictions.load(path), class_names=("a", "b", "c")) for path in (files.val, files.test))
     val.save(files.val)
@@ -249,7 +251,7 @@ def test_a_failed_fit_leaves_the_old_file(files: Files, calibrant: Run) -> None:
         (("none.parquet",), "there is no file none.parquet"),
         (("bare.parquet",), "bare.parquet has no column label"),
         (("val.parquet", "--n-bins", "5"), "n_bins is no option of temperature"),
-        (("none.parquet", "--k", "3"), "k is no option of temperature"),
+        (("val.parquet", "--k", "3"), "k is no option of temperature"),
         (("val.parquet", "--calibrator", "histogram", "--n-bins", "many"), "n-bins"),
         (("val.parquet", "--calibrator", "transcal", "--target", "none.parquet"), "none.parquet"),
         (("val.parquet", "--calibrator", "density_aware", "--features", "text.npy"), "text.npy"),
@@ -387,6 +389,7 @@ def test_a_comparison_prints_that_of_the_library(files: Files, calibrant: Run) -
         assert all(f"{value:.4f}" in line for value in row.values.values())
 
 
+@pytest.mark.slow
 def test_a_comparison_says_its_sets_and_takes_a_reference(files: Files, calibrant: Run) -> None:
     val, test, known = (draw(n, seed=i).with_features(features_of(n, seed=i)) for i, n in enumerate((300, 200, 80)))
     for rows, path in ((val, files.val), (test, files.test), (known, "known.parquet")):

@@ -1,5 +1,6 @@
 """The command line as a whole: help, examples that parse, exit codes, one line for every error, completion."""
 
+import json
 import os
 import re
 import shlex
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import torch
 from cyclopts import App, Argument, CycloptsError
 
-from calibrant import cli
+from calibrant import Predictions, cli
 from calibrant.cli import app
 from calibrant.cli.examples import ALWAYS, EXAMPLES, EXITS, exit_codes
 from calibrant.cli.options import integer
@@ -51,6 +53,7 @@ def arguments(kinds: set[type]) -> Iterator[tuple[list[str], Argument]]:
 # Help
 
 
+@pytest.mark.slow
 def test_every_verb_has_examples_that_parse() -> None:
     assert sorted(EXAMPLES) == sorted(VERBS)
     assert set(EXITS) <= set(VERBS)
@@ -63,6 +66,7 @@ def test_every_verb_has_examples_that_parse() -> None:
             assert not ignored, command
 
 
+@pytest.mark.slow
 def test_help_has_all_parts(calibrant: Run) -> None:
     for verb in VERBS:
         out = calibrant(*verb.split(), "--help", width=80).done()
@@ -159,6 +163,79 @@ def test_a_wrong_call_of_every_verb_gives_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
+WITHOUT = """
+import json
+import sys
+
+refused, calls = map(json.loads, sys.argv[1:])
+from calibrant.cli import main
+
+for tokens in calls:
+    sys.argv[1:], code = tokens, 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code
+    imported = sorted(set(refused) & set(sys.modules))
+    assert not imported, (tokens, imported)
+    print(code)
+"""
+
+
+def codes_without(libraries: list[str], calls: list[list[str]], folder: Path) -> tuple[list[int], str]:
+    """The exit codes of calls in one process, none of which imports one of the libraries, and standard error."""
+    command = [sys.executable, "-c", WITHOUT, json.dumps(libraries), json.dumps(calls)]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MAX_SECONDS)
+    assert found.returncode == 0, found.stderr
+    return [int(line) for line in found.stdout.splitlines() if line.isdecimal()], found.stderr
+
+
+BAD_NAMES = (
+    "audit no.parquet --metrics ecee",
+    "audit no.parquet --fail-if 'ecee > 0.1'",
+    "average no.parquet no.parquet --compare-calibrator spine",
+    "certify no.parquet -o t.json --method sgrr",
+    "compare-calibrators no.parquet no.parquet --calibrators spine",
+    "corrupt photos fogg 3 -o x",
+    "corrupt photos fog 3 -o x",
+    "detect no.parquet no.parquet --method energyy",
+    "estimate no.parquet --reference no.parquet --method atc",
+    "predict no_run",
+    "predict no_module:model --data cifar11 -o x",
+    "run bad.toml",
+    "sets fit no.parquet -o x.json --method apss",
+    "solve --prior no.json",
+    "table runs --name 3",
+    "train bad.toml",
+    "train --loss focall",
+    "train --data cifar11",
+)
+
+
+def test_an_error_that_needs_no_tensors_imports_no_library(tmp_path: Path) -> None:
+    """Missing files, unknown flags and names, and bad TOML: a person waits for them."""
+    (tmp_path / "bad.toml").write_text("[")
+    calls = [[*verb.split(), *call.split()] for verb, (call, _) in WRONG.items()]
+    calls += [[*verb.split(), "--flga"] for verb in VERBS]
+    calls += map(shlex.split, BAD_NAMES)
+    codes, errors = codes_without(["torch", "numpy", "pyarrow", "scipy", "fsspec"], calls, tmp_path)
+    assert (codes, errors.count("\n")) == ([2] * len(calls), len(calls)), errors
+
+
+def test_commands_import_no_more_than_they_need(tmp_path: Path) -> None:
+    """Half a second: pandas, for which pyarrow looks, and the parts of scipy that a temperature does not need."""
+    draws = torch.Generator().manual_seed(0)
+    for name in ("val", "test"):
+        logits, noise = torch.randn(2, 300, 3, generator=draws)
+        Predictions.from_logits(logits, (logits + noise).argmax(1)).save(tmp_path / f"{name}.parquet")
+    calls = ["fit val.parquet -o t.json", "apply t.json test.parquet -o calibrated.parquet"]
+    libraries = ["pandas", "scipy.optimize", "scipy.interpolate", "sklearn"]
+    codes, _ = codes_without(libraries, [call.split() for call in calls], tmp_path)
+    assert codes == [0, 0]
+    light = [["schema"], ["data", "list"], ["data", "list", "--json"]]
+    assert codes_without(["torch", "numpy", "pyarrow", "pydantic"], light, tmp_path)[0] == [0, 0, 0]
+
+
 def test_every_error_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     codes = {InvalidInputError: 2, UnknownNameError: 2, NoDataError: 2, CorruptFileError: 2}
     for error, code in {**codes, FailedRunsError: 1, InterruptedRunError: 130}.items():
@@ -235,10 +312,13 @@ def test_unbuffered_output_stays_unbuffered() -> None:
     program = "import os; from calibrant.cli.output import prepare_streams; prepare_streams(); print('x'); os._exit(0)"
     for value, output in ("", b""), ("1", b"x"):
         environment = os.environ | {"PYTHONUNBUFFERED": value}
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, env=environment)
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, timeout=MAX_SECONDS, env=environment
+        )
         assert (found.stdout.strip(), found.stderr) == (output, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_exit_codes_do_not_depend_on_who_reads(tmp_path: Path) -> None:
     (tmp_path / "talk.py").write_text(TALK)

@@ -10,6 +10,7 @@ from made.calibrator_check import fitted
 from made.cli import Run
 
 
+@pytest.mark.slow
 def test_a_calibrator_is_exported(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fitted("isotonic").save("i.json")

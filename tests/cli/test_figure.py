@@ -45,6 +45,7 @@ def test_all_figures_and_the_reasons_for_the_others(calibrant: Run, folder: Path
     assert 'variant = "global"' in lacking["local_constraints"]
 
 
+@pytest.mark.slow
 def test_gibbs_needs_no_folder(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert calibrant("figure", "gibbs").done() == "gibbs.svg\n"

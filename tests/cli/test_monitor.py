@@ -74,6 +74,7 @@ app({command!r})
     assert [window["accuracy"] for window in resumed["windows"]] == [each["accuracy"] for each in at_once["windows"]]
 
 
+@pytest.mark.slow
 def test_watch_looks_again_until_a_condition_holds(calibrant: Run, folder: Path) -> None:
     command = ["--reference", "reference.parquet", "--every", "400", "--report", "monitor.html"]
     new, waits = folder / "new", []

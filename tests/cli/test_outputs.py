@@ -116,6 +116,7 @@ def contents(folder: Path) -> Iterator[tuple[str, str]]:
         yield str(path), hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
+@pytest.mark.slow
 def test_nothing_of_others_is_replaced(folder: Path, calibrant: Run) -> None:
     before = list(contents(folder))
     for line, message in REFUSED.items():
@@ -123,6 +124,7 @@ def test_nothing_of_others_is_replaced(folder: Path, calibrant: Run) -> None:
         assert list(contents(folder)) == before, line
 
 
+@pytest.mark.slow
 def test_what_the_same_verb_wrote_is_replaced(folder: Path, calibrant: Run) -> None:
     kinds = {
         "fit x.parquet -o t.json": "a calibrator",

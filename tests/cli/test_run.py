@@ -91,6 +91,7 @@ def test_bad_files_are_refused_before_anything_is_trained(calibrant: Run, file: 
 # Runs
 
 
+@pytest.mark.slow
 def test_a_sweep_from_its_plan_to_its_rows(calibrant: Run, file: Path, tmp_path: Path) -> None:
     """With two runs that fail for one reason: the exit code says so, once all others are done."""
     file.write_text(SWEEP + FAILS)

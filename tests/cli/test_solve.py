@@ -11,7 +11,7 @@ import pytest
 from calibrant import solve
 from calibrant.cli.solve import Form
 from calibrant.maxent import FORMS
-from made.cli import Run
+from made.cli import MAX_SECONDS, Run
 
 
 def test_choices_are_those_of_the_library() -> None:
@@ -61,12 +61,13 @@ def test_refusals(calibrant: Run, tmp_path: Path) -> None:
         calibrant("solve", "--prior", path, *arguments.split()).refused(message)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
 def test_small_files_may_be_pipes(tmp_path: Path, calibrant: Run) -> None:
     (tmp_path / "p.json").write_text("[0.5, 0.5]")
     command = f"{sys.executable} -m calibrant solve --json --prior"
     line = f"{command} <(cat p.json) && cat p.json | {command} /dev/stdin"
-    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS)
     assert found.stdout == 2 * calibrant("solve", "--json", "--prior", tmp_path / "p.json").done()
     os.mkfifo(tmp_path / "fifo")
     calibrant("solve", "--prior", tmp_path / "fifo").refused("is not a JSON file")  # and does not wait for a writer

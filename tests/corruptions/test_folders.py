@@ -187,6 +187,7 @@ def test_missing_files_are_written_and_others_kept(images: Path, tmp_path: Path)
     assert {file for file in before if after[file] != before[file]} == set(missing)
 
 
+@pytest.mark.slow
 def test_all_corruptions_at_all_severities(two: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     (two / "notes.txt").write_text("no image")
@@ -319,6 +320,7 @@ def test_a_folder_takes_no_other_data_and_no_other_settings(tmp_path: Path) -> N
 # The contact sheet
 
 
+@pytest.mark.slow
 def test_a_sheet_has_a_row_for_each_corruption(tmp_path: Path) -> None:
     for given in (crop(1).convert("L"), crop(2, 64, 128), crop(3, 130, 300)):
         sheet = contact_sheet(given)

@@ -63,6 +63,7 @@ def spectral_slope(windows: torch.Tensor) -> float:
     return float(np.polyfit(np.log(radii), np.log(mean[radii]), 1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", TARGETS)
 def test_an_image_has_the_statistics_of_its_photograph(number: int) -> None:
     mean, std, correlation, percentiles, within, slopes = TARGETS[number]
@@ -140,6 +141,7 @@ def test_windows_are_slices_of_the_scaled_images(height: int, width: int, scale:
         assert torch.equal(window, whole[number][:, top : top + height, left : left + width])
 
 
+@pytest.mark.slow
 def test_places_cover_what_the_original_covers() -> None:
     steps = torch.arange(4096, dtype=torch.float64) / 4096
     uniforms = torch.stack((steps, steps.flip(0)), dim=1)

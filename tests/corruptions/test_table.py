@@ -21,6 +21,7 @@ from made.corruption_check import (
     digest_of_frost,
     digests_elsewhere,
 )
+from made.marks import slow_where
 from made.slow_corruptions import SLOW, slow_corruption
 
 NAMES = [
@@ -30,7 +31,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("aspect", slow_where(ASPECTS, ("threads", "another_process", "parameters", "batches")))
 @pytest.mark.parametrize("name", cb.CORRUPTIONS)
 def test_contract(name: str, aspect: str) -> None:
     check_corruption(name, aspect)
@@ -134,6 +135,7 @@ def check_definition(name: str, images: Tensor, table: str, severity: int) -> No
     assert (gaps > 0).mean() <= MAY_DIFFER.get(name, 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", SLOW)
 def test_the_published_sizes(name: str, severity: int) -> None:

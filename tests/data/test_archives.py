@@ -129,6 +129,7 @@ READ_SAFELY = {
 }
 
 
+@pytest.mark.slow
 def test_hostile_archives_are_refused_or_unpacked_in_their_folder(tmp_path: Path) -> None:
     for number, (kind, build) in enumerate(ARCHIVES.items()):
         folder = tmp_path / str(number)

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrant._parquet import find_files
+from calibrant._paths import find_files
 from calibrant.data import DATASETS
 from calibrant.data.fetch import fetch
 from calibrant.data.sources import ARCHIVES, Download, ExpectedFile

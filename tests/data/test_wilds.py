@@ -7,7 +7,7 @@ import torch
 
 import calibrant as cb
 from calibrant.data import ImageFiles, Split, open_dataset
-from calibrant.data.wilds import FMOW_CLASSES
+from calibrant.data.layouts import FMOW_CLASSES
 from calibrant.errors import UnknownNameError
 from calibrant.training import Settings, train
 from made.datasets import (

@@ -66,6 +66,7 @@ def slow_scores(logits: list[float], u: float, score: ConformityScore) -> dict[i
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 @given(
     logits=st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=10, max_size=30),
@@ -116,6 +117,7 @@ def test_quantile_is_exact_and_needs_enough_rows() -> None:
 # Coverage: each run is a group, so that one fit and one call simulate them all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.9), (30, 0.8)])
 def test_coverage_over_draws_of_validation(name: str, n: int, coverage: float) -> None:

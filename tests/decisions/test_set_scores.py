@@ -35,6 +35,7 @@ def made_sets(n: int, seed: int, coverage: float = 0.9) -> cb.Predictions:
     return ConformalSets.fit(draw(500, 10), coverage=coverage)(draw(n, seed))
 
 
+@pytest.mark.slow
 @given(rows=st.lists(one_row, min_size=1, max_size=30))
 def test_scores_are_those_of_the_definition(rows: list[tuple[int, Any, Any]]) -> None:
     found = score_sets(with_sets(rows), by="site", level=0.9)

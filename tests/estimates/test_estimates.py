@@ -81,6 +81,7 @@ def test_set_temperature_is_right_on_an_unseen_shift_and_the_clean_temperature_i
     assert {test.name for test in found.tests} == {"confidence", "entropy", "class_mix"}
 
 
+@pytest.mark.slow
 def test_intervals_cover_unseen_types(known: cb.Predictions) -> None:
     """Of each method: 90 % on types left out, within chance of 36 sets."""
     for method in ("set_temperature", "confidence", "doc", "atc_confidence"):

@@ -27,6 +27,7 @@ def simulated(runs: int, n: int, m: int, **shift: float) -> list[tuple[ShiftTest
     return [shift_tests(rows(n, 2 * run, **shift), rows(m, 2 * run + 1)) for run in range(runs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m"), [(5, 8), (30, 120)])
 def test_size(n: int, m: int) -> None:
     """Where nothing differs, at most 5 % of the runs have a p-value below 0.05, and effects are the noise floor."""
@@ -39,6 +40,7 @@ def test_size(n: int, m: int) -> None:
         assert all(0 <= test.effect <= 1 for test in tests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shift", "seen", "unseen"),
     [

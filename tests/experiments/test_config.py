@@ -1,5 +1,6 @@
 """Experiment files: the runs that they name, and one line, with the file and the key, for what is wrong in them."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -17,6 +18,7 @@ from calibrant.errors import (
 )
 from calibrant.experiments import Experiment, read_experiment
 from calibrant.experiments.config import PAPER_METRICS
+from calibrant.experiments.files import packaged
 from calibrant.runs import RunKey
 from calibrant.training import Settings
 
@@ -203,6 +205,11 @@ def test_the_same_run_named_twice_is_one(tmp_path: Path) -> None:
 
 
 # For editors
+
+
+def test_the_schema_is_current() -> None:
+    """That of the package, which `calibrant schema` prints; python scripts/experiment_schema.py writes it."""
+    assert json.loads(packaged("schema.json").read_text()) == Experiment.model_json_schema()
 
 
 def test_the_schema_has_the_keys_of_the_demo() -> None:

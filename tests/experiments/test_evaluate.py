@@ -75,6 +75,7 @@ def calibrated(folder: Path, calibrator: str, test: str) -> Predictions:
 # Rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("calibrator", ["none", *FITTED])
 def test_values_are_those_of_the_files(folder: Path, rows: dict[Any, Any], calibrator: str, test: str) -> None:
@@ -180,6 +181,7 @@ def test_curves_are_those_of_the_rows(folder: Path, calibrator: str, test: str) 
 KEPT = (f"{RUN}/weights.safetensors", f"{RUN}/log.jsonl", f"{RUN}/predictions/*.parquet", f"{RUN}/DONE")
 
 
+@pytest.mark.slow
 def test_other_calibrators_are_measured_without_training(folder: Path, tmp_path: Path) -> None:
     """Corrupted validation images are predicted only when a calibrator needs them, and those alone."""
     plain = {**ASKED, "calibrators": ["temperature", "temperature_grid"]}

@@ -15,7 +15,7 @@ from calibrant._parquet import write_table
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError, UnknownNameError
 from calibrant.experiments import ExperimentFolder, RunKey
 from calibrant.experiments.folder import RunOutcome
-from calibrant.runs import CURVES, ROWS, run_keys
+from calibrant.run_tables import CURVES, ROWS, run_keys
 from made.sweeps import NAMES, SHORT, TWO, read_rows, sweep
 
 WITHOUT_LIBRARIES = """

@@ -467,6 +467,7 @@ def test_missing_weights_are_refused_before_any_run(tmp_path: Path) -> None:
 # Ensembles
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_the_mean_of_its_members(tmp_path: Path) -> None:
     grid, asked = {"loss": ["focal", "poly"], "seed": [3, 5]}, {"ensembles": True, "settings": SHORT}
     folder, names = tmp_path / "sweep", ("digits-mlp-focal-3", "digits-mlp-focal-5")

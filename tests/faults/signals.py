@@ -35,7 +35,7 @@ SLOW = True  # trials start processes
 TRIALS, SECONDS, SUITE = 120, 400, 2
 
 MAX_SECONDS = 120  # for a command to end
-ORPHAN_SECONDS = 10  # for the processes of a command to end after it
+ORPHAN_SECONDS = 60  # for the processes of a command to end after it
 MARK = "CALIBRANT_FAULT"  # a variable of the environment that all processes of a trial share
 KINDS: dict[str, tuple[signal.Signals, bool]] = {  # the signal, and whether it is sent to the process group
     "SIGINT": (signal.SIGINT, False),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from faults.running import Part, batteries, run
+from made.cli import MAX_SECONDS
 
 TESTS = Path(__file__).parents[1]
 MODULES = batteries()
@@ -35,9 +36,8 @@ def trials(n, seed):
 """
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * getattr(MODULES[name], "SLOW", False)) for name in MODULES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
 def test_held(name: str, tmp_path: Path) -> None:
     """In a process of its own: trials fork, and threads of other tests, as those that draw figures, would be lost."""
     module = MODULES[name]
@@ -62,7 +62,9 @@ def test_the_table_counts_what_did_not_hold(tmp_path: Path) -> None:
     def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "faults", "--jobs", "1", *arguments]
         environment = os.environ | {"TMPDIR": str(tmp_path)}
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=environment)
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment
+        )
 
     found = faults("--trials", "6")
     assert found.returncode == 1

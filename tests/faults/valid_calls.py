@@ -230,6 +230,7 @@ def _predictions() -> dict[str, ValidCall]:
         "scan.Scan.batches": ValidCall(
             lambda **options: list(scan.batches(**options)), {"columns": ["site"]}, ("progress",)
         ),
+        "scan.Scan.read": ValidCall(scan.read, {"columns": ["site"]}),
         "scan.Scan.read_columns": ValidCall(lambda names: list(scan.read_columns(names)), {"names": ["site"]}),
         "scan.Scan.match_names": ValidCall(named_scan.match_names, names, ordered=("class_names",)),
     }

@@ -53,6 +53,7 @@ def test_calibrates_an_overconfident_model(digits: tuple[np.ndarray, ...], calib
         assert (model.predict(new) == raw.predict(new)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 8),
     reason="scikit-learn has temperature scaling since 1.8",

@@ -72,6 +72,7 @@ def test_wandb(predictions: Predictions, monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(Path("wandb").glob("offline-run-*/files/media/html/audit_*.html"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard
 def test_tensorboard(predictions: Predictions) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")

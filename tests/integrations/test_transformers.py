@@ -100,6 +100,7 @@ def outputs(logits: Tensor) -> SimpleNamespace:
 # Training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sequence", "token"])
 def test_accumulated_steps_are_those_of_one_large_batch(kind: str, tmp_path: Path) -> None:
     data = items(kind)
@@ -116,6 +117,7 @@ def test_accumulated_steps_are_those_of_one_large_batch(kind: str, tmp_path: Pat
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
 def test_cross_entropy_trains_as_that_of_the_model(soft: bool, tmp_path: Path) -> None:
     found = []
@@ -261,6 +263,7 @@ def one_logit_items(n: int = 16) -> list[dict[str, Tensor]]:
     return [item | {"labels": (item["labels"][None] % 2).double()} for item in items("sequence", n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [None, CrossEntropyLoss()], ids=["the model's", "ours"])
 def test_one_logit_of_binary_cross_entropy(loss: Any, tmp_path: Path) -> None:
     data = one_logit_items()

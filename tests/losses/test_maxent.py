@@ -73,6 +73,7 @@ def test_maxent_options_follow_the_definition(form: str, options: dict[str, obje
 KEPT = [("mean_variance", "squared", "paper"), ("prior", "squared", "paper"), ("mean_variance", "signed", "normalized")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "penalty", "gibbs"), KEPT)
 def test_maxent_options_keep_the_contract(form: str, penalty: str, gibbs: str) -> None:
     name = f"maxent_{form}"

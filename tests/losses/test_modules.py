@@ -26,13 +26,14 @@ from made.loss_check import (
     value_and_gradient,
 )
 from made.loss_oracles import ORACLES, Oracle
+from made.marks import slow_where
 
 
 def test_every_loss_has_an_oracle() -> None:
     assert set(ORACLES) == set(LOSSES)
 
 
-@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("aspect", slow_where(ASPECTS, ("compiled", "second_gradient")))
 @pytest.mark.parametrize("name", LOSSES)
 def test_contract(name: str, aspect: str) -> None:
     check_loss(name, build_of(name), [aspect])
@@ -75,6 +76,7 @@ OPTIONS: list[tuple[str, dict[str, object], Oracle, bool]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "oracle", "singular"), OPTIONS, ids=[f"{o[0]}-{o[1]}" for o in OPTIONS])
 def test_options_follow_the_definition(name: str, options: dict[str, object], oracle: Oracle, singular: bool) -> None:
     oracle_at_random(name, build_of(name, **options), oracle)
@@ -128,6 +130,7 @@ def test_one_logit_is_two_classes(name: str) -> None:
     torch.testing.assert_close(dense, criterion(logits, labels))
 
 
+@pytest.mark.slow
 def test_one_logit_is_torchs_binary_cross_entropy() -> None:
     generator = torch.Generator().manual_seed(26)
     logits = 3 * torch.randn(20, 1, generator=generator, dtype=torch.float64)
@@ -327,6 +330,7 @@ def test_inductor_agrees_with_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_compiled(build_of("maxent_mean")(3), logits, labels, options={"compile_threads": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["maxent_mean_variance", "maxent_prior", "avuc", "mmce"])
 def test_compiled_options(name: str) -> None:
     """Smoothed soft labels, one value per sample, weights: nothing breaks the graph."""

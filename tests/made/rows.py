@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from calibrant.report.style import LOSS_ORDER
-from calibrant.runs import CURVES, ROWS, RunKey
+from calibrant.run_tables import CURVES, ROWS
+from calibrant.runs import RunKey
 
 NINE = LOSS_ORDER[:9]
 METRICS = ("accuracy", "ece", "kse", "confidence", "feature_norm")

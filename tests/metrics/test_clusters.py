@@ -84,6 +84,7 @@ def test_values_have_one_hash_in_any_type() -> None:
 # Values, intervals and noise floors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_classes", "weights"), [(2, "w"), (3, None)])
 def test_clusters_change_intervals_and_no_value(n_classes: int, weights: str | None) -> None:
     rows = make_rows(400, n_classes, patient=np.arange(400) // 10)

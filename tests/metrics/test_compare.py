@@ -2,13 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 import calibrant
 from calibrant.metrics import METRICS, Difference, compare
+from calibrant.metrics.compare import _joint_covariance
 from calibrant.metrics.exact import holm
+from calibrant.metrics.influence import BinnedResiduals
+from calibrant.metrics.intervals import ABSOLUTE_SUM
 from calibrant.predictions import Predictions
 
 PAIRED = [name for name, metric in METRICS.items() if not metric.binary]
@@ -172,6 +176,37 @@ def test_unequal_clusters_against_the_jackknife(name: str) -> None:
     assert row.standard_error == pytest.approx(jackknife, rel=0.06 if name == "ece" else 1e-3)
 
 
+@pytest.mark.parametrize("rows_of_a_cluster", [1, 3])
+def test_covariance_of_the_gaps_by_its_definition(rows_of_a_cluster: int) -> None:
+    """Rows that are clusters take another way than clusters of several rows."""
+    generator = torch.Generator().manual_seed(5)
+    n, n_bins = 60, (4, 7)
+    clusters = torch.randperm(n, generator=generator) // rows_of_a_cluster
+    share = torch.bincount(clusters, torch.rand(n, generator=generator, dtype=torch.float64) + 0.5)
+    share /= share.sum()
+    models = [
+        BinnedResiduals(
+            torch.randint(k, (n,), generator=generator),
+            torch.randn(n, generator=generator, dtype=torch.float64),
+            np.ones(k),
+            lambda gap: gap,
+            ABSOLUTE_SUM,
+        )
+        for k in n_bins
+    ]
+    deviations = np.zeros((len(share), sum(n_bins)))
+    for model, first_bin in zip(models, (0, n_bins[0]), strict=True):
+        for cluster, number, residual in zip(
+            clusters.tolist(), model.number.tolist(), model.residual.tolist(), strict=True
+        ):
+            deviations[cluster, first_bin + number] += residual
+    gap = deviations.sum(0)
+    deviations -= np.outer(share, gap)
+    deviations *= (np.sqrt((len(share) - 1) / len(share)) / (1 - share.numpy()))[:, None]
+    found = _joint_covariance(models[0], models[1], clusters, share)
+    assert found == pytest.approx(deviations.T @ deviations, rel=1e-6)  # the factor is float32
+
+
 def test_sites_that_agree_leave_no_doubt() -> None:
     """Copies of the same rows, from two to five at a site: a difference that all sites share is not their spread."""
     a, b = pair_of(300, 3, 110)
@@ -184,6 +219,7 @@ def test_sites_that_agree_leave_no_doubt() -> None:
         assert clustered[name].standard_error < 0.02 * single[name].standard_error, name
 
 
+@pytest.mark.slow
 def test_standard_errors_against_a_bootstrap() -> None:
     """The standard deviation of 300 resamples has an error of 4 %."""
     metrics = ["nll", "brier", "accuracy", "aurc", "ece", "cece", "adaece"]
@@ -251,6 +287,7 @@ def test_equally_good_models_differ_one_time_in_twenty(sharpness: float) -> None
         assert 4 <= count <= 18, f"{name} rejects {count} of {reps}"
 
 
+@pytest.mark.slow
 def test_equally_good_models_rarely_differ_in_a_debiased_error() -> None:
     """Of 100 tests at 5 %, more than 11 have a chance of half a percent; that of the plain norm rejects 17."""
     rejected = 0

@@ -84,6 +84,7 @@ def test_coverage(kind: str, reps: int, n_classes: int, n: int, sharpness: float
     assert not failed, failed
 
 
+@pytest.mark.slow
 def test_coverage_of_an_accurate_overconfident_model() -> None:
     """300 rows, 99 % of them correct: intervals from the observed errors alone miss the truth on the dangerous side."""
     names = ["nll", "brier", "ece", "adaece", "cece", "ece_positive", "kse_positive", "smece_positive"]
@@ -112,6 +113,7 @@ def test_coverage_of_an_accurate_overconfident_model() -> None:
 # Noise floors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_floor_is_the_mean_of_a_calibrated_model(n_classes: int) -> None:
     """Within 4 standard errors of the simulated mean, which include the floor's draws (1000, or 100 of smece)."""
@@ -143,6 +145,7 @@ def test_floor_of_evenly_spread_confidences(n: int) -> None:
 # Properties of an interval
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_seeds(n_classes: int) -> None:
     first, second = (calibrant.score(draw(300, n_classes, 0.6, 73)) for _ in range(2))
@@ -151,6 +154,7 @@ def test_seeds(n_classes: int) -> None:
     assert first.interval("ece", seed=5) != first.interval("ece", seed=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("sharpness", [1.0, 0.3])
 def test_wider_at_a_higher_level_and_around_the_value(n_classes: int, sharpness: float) -> None:
@@ -171,6 +175,7 @@ def weighted(rows: Predictions, weights: Tensor, metrics: list[str] | None = Non
     return card
 
 
+@pytest.mark.slow
 def test_more_rows_have_narrower_intervals_and_uneven_weights_count_as_fewer() -> None:
     rows = draw(8000, 4, 0.6, 75)
     weights = torch.ones(8000, dtype=torch.float64)
@@ -272,6 +277,7 @@ def test_one_row(n_classes: int) -> None:
     assert card.interval("nll") == (0.0, math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("weight", [2.0, 0.25])
 def test_a_constant_weight_changes_no_interval(n_classes: int, weight: float) -> None:
@@ -286,6 +292,7 @@ def test_a_constant_weight_changes_no_interval(n_classes: int, weight: float) ->
             assert heavy.noise_floor(name) == pytest.approx(unweighted.noise_floor(name), abs=1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "confidence", "accuracy"), [(50, 1.0, 0.98), (50, 0.8, 0.99), (50, 0.999, 0.99), (300, 1.0, 0.98)]
 )

@@ -99,6 +99,7 @@ def test_precision() -> None:
 # Intervals
 
 
+@pytest.mark.slow
 def test_pooled_intervals_and_floors_count_rows() -> None:
     """Three copies of a class have the interval of one, up to the 1/n of AURC and of the debiased error."""
     overall = score_multilabel(*draw(150, 6, 304)).overall

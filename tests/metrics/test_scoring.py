@@ -127,6 +127,7 @@ def test_worst_group() -> None:
 # Streams and sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 37, 100])
 def test_streamed_groups(size: int) -> None:
     column = [None if i % 11 == 0 else site for i, site in enumerate(sites(150))]

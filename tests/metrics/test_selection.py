@@ -64,6 +64,7 @@ def broken(kind: str, n: int, choose: Callable[[Counts, Counts], int], max_error
     return float(np.mean([above[choose(r, e)] > max_error + 1e-12 for r, e in zip(rows, errors, strict=True)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SELECTORS)
 @pytest.mark.parametrize("n", [100, 1_000, 10_000])
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,6 +82,7 @@ def test_it_is_no_empty_promise() -> None:
         assert np.mean(share[np.array(accepted) - 1]) > least * best
 
 
+@pytest.mark.slow
 def test_the_default_accepts_more_than_sgr() -> None:
     """On average over populations, sample sizes and largest errors, which is why it is the default."""
     shares: dict[str, list[float]] = {method: [] for method in SELECTORS}
@@ -109,12 +111,14 @@ def uncorrected(rows: Counts, errors: Counts) -> int:
     return int(good[-1]) + 1 if len(good) else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choose", [naive, uncorrected])
 @pytest.mark.parametrize("n", [100, 1_000, 10_000])
 def test_naive_thresholds_break_the_same_promise(n: int, choose: Callable[[Counts, Counts], int]) -> None:
     assert broken("flat", n, choose) > 1.5 * MAX_BROKEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [100, 1_000, 10_000])
 def test_the_bound_of_the_cost_holds(kind: str, n: int) -> None:
@@ -172,6 +176,7 @@ def slow_sequence(scores: list[int], wrong: list[bool], max_error: float, chance
     return accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [1, 7, 90])
 @pytest.mark.parametrize("n", [50, 60, 100, 237, 900, 3000])
 def test_the_fixed_sequence_is_what_it_says(n: int, tied: int) -> None:

@@ -121,6 +121,7 @@ def test_noise_floor_and_intervals_hold(n_annotators: int) -> None:
     assert covered >= 35  # of 40: fewer has a probability of 0.3 %
 
 
+@pytest.mark.slow
 def test_in_files_in_batches_by_group_and_with_clusters(tmp_path: Path) -> None:
     predictions = rows(
         columns={"site": ["A", "B", "B"] * 100, "patient": np.arange(300) // 3}, class_names=list("abcd")

@@ -56,6 +56,7 @@ def test_the_small_ones_are_small() -> None:
     assert n_parameters(build_model("small_convnet", 10, image_size=28, channels=1)) == by_hand
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image_size", "channels"), [(8, 1), (9, 3), (28, 1), (32, 3), (64, 1), (96, 3), (120, 1)], ids=str
 )
@@ -84,6 +85,7 @@ def test_stems_leave_the_stages_the_same_sizes(name: str, image_size: int) -> No
     assert seen[0][2:] == (LAST_SIDE[name][image_size],) * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_those_of_the_seed_and_a_step_changes_each(name: str) -> None:
     models = []

@@ -68,6 +68,7 @@ def follow(tmp_path: Path, days: list[Predictions]) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Predictions]) -> None:
     record = follow("day*.parquet", gates=["alarms > 1", "accuracy < 0.1"])
     assert [window["window"] for window in record["windows"]] == [f"2026-03-0{number + 1}" for number in range(6)]
@@ -108,6 +109,7 @@ def test_windows_hold_what_scores_of_their_rows_say(follow: Any, days: list[Pred
     )
 
 
+@pytest.mark.slow
 def test_a_state_makes_many_runs_one(follow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, state = known(follow("day*.parquet")), tmp_path / "monitor.json"
     follow("day0.parquet", state=state)
@@ -143,6 +145,7 @@ def test_rows_of_an_open_window_come_in_several_runs(follow: Any, tmp_path: Path
     assert known(follow("noon.parquet", state=state)) == known(follow("day0.parquet"))
 
 
+@pytest.mark.slow
 def test_late_labels_count_each_row_once(follow: Any, tmp_path: Path, days: list[Predictions]) -> None:
     labelled, state = follow("day*.parquet"), tmp_path / "monitor.json"
     late = {"id": "row", "state": state}
@@ -170,6 +173,7 @@ def test_late_labels_count_each_row_once(follow: Any, tmp_path: Path, days: list
     )
 
 
+@pytest.mark.slow
 def test_rows_of_a_cluster_count_as_one(tmp_path: Path) -> None:
     """Rows that stand five times in a file are evidence once, and their intervals are those of one."""
     five = np.repeat(np.arange(N), 5)

@@ -1,14 +1,17 @@
 """Labels of any type: an oracle that reads one value at a time, and refusals with the row."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.errors import InvalidInputError
+import calibrant as cb
+from calibrant.errors import CorruptFileError, InvalidInputError
 from calibrant.reading.labels import LabelReader
 
 NAMES = ("cat", "dog", "fish")
@@ -81,3 +84,38 @@ def test_refusals(values: Any, names: tuple[str, ...] | None, message: str) -> N
 def test_columns_that_are_not_numbered_from_0_have_no_numbers() -> None:
     with pytest.raises(InvalidInputError, match="y must be class names, got 1 at row 100"):
         read([1], numbered=False)
+
+
+def test_labels_that_are_lists_are_soft_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    probs = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    soft = np.random.default_rng(1).multinomial(4, probs) / 4
+    soft[0] = 1, 0, 0
+    np.savez("a.npz", probs=probs, labels=soft)
+    np.savez("b.npz", probs=probs, label_probs=soft)
+    np.save("probs.npy", probs)
+    np.save("votes.npy", soft)
+    frame = pd.DataFrame({"probs": list(probs), "y": list(soft), "id": range(60)})
+    frame.to_parquet("d.parquet")
+    frame["y"] = [[1, 0, 0], *soft[1:].tolist()]  # integers first
+    frame.to_json("e.jsonl", orient="records", lines=True, double_precision=15)
+    wanted = cb.score(cb.Predictions.from_probs(probs, soft)).values()
+    for path in ("a.npz", "b.npz", "probs.npy", "d.parquet", "e.jsonl"):
+        scan = cb.Predictions.scan(path, label="votes.npy" if path == "probs.npy" else None)
+        assert "soft labels from" in scan.found[0]
+        assert cb.score(scan).values() == pytest.approx(wanted, abs=1e-12)
+    assert cb.read("e.jsonl").columns.column_names == ["id", "label_probs"]
+    np.savez("f.npz", probs=probs, labels=soft, label_probs=soft)
+    with pytest.raises(
+        InvalidInputError, match=r"f\.npz has soft labels in labels and label_probs: rename one of them"
+    ):
+        cb.read("f.npz")
+    for votes, message in (
+        (soft[:, :2], "h.npz: y must have 3 numbers"),
+        (soft * 4, r"y must lie in \[0, 1\], got 4 at"),
+    ):
+        np.savez("h.npz", probs=probs, y=votes)
+        with pytest.raises(CorruptFileError, match=message):
+            cb.read("h.npz")
+    np.savez("g.npz", probs=probs, y=np.eye(3, dtype=int)[probs.argmax(1)])  # one-hot
+    assert cb.score(cb.read("g.npz")).accuracy == 1

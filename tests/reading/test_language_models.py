@@ -130,6 +130,7 @@ def test_targets() -> None:
 GOOD = sample(0, [-1, -2], 0, acc=1.0)
 BAD: dict[str, tuple[Any, str]] = {
     "generated text": ({**GOOD, "filtered_resps": ["four"]}, "only tasks of multiple choice have"),
+    "a generated number": ({**GOOD, "filtered_resps": ["42"]}, "only tasks of multiple choice have"),
     "one option": (sample(1, [-1], 0), "≤ 0 of at least two options, got -1 at row 1"),
     "a perplexity": ({**GOOD, "filtered_resps": [-3.0]}, "only tasks of multiple choice have"),
     "a probability": (sample(1, [0.5, -1], 0), "≤ 0 .* got 0.5, -1 at row 1"),

@@ -24,7 +24,24 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "a header alone": ("a.csv", HEAD, "a.csv has no rows"),
     "names twice": ("a.csv", "p_0,p_0,y\n1,0,0\n", "more than one column 'p_0'"),
     "ragged": ("a.csv", HEAD + "1,0,cat\n1,0\n", "3 columns in every row, got 2 at row 1"),
-    "Latin-1": ("a.csv", (HEAD + "1,0,caf\xe9\n").encode("latin1"), "column 'y' is not UTF-8: save it as"),
+    "a header without its end": ("a.csv", HEAD.strip(), "a.csv has no rows"),
+    "a comment": ("a.csv", "# mine\n" + HEAD + "1,0,cat\n", "got 3 at row 0: its first line, '# mine', must hold"),
+    "old ends of lines": ("a.csv", (HEAD + "1,0,cat\n").replace("\n", "\r"), r"its lines end with \\r alone"),
+    "nothing packed": ("a.csv.gz", gzip.compress(b""), "a.csv.gz is empty"),
+    "Latin-1": ("a.csv", (HEAD + "1,0,caf\xe9\n").encode("latin1"), "column 'y' is not UTF-8 at row 0: save it as"),
+    "a quote that stays open": ("a.csv", HEAD + '1,0,"cat\n' + "1,0,cat\n" * 999, r"… \(7,996 characters\) at row 0"),
+    "spaces in names": ("a.csv", "p_cat, p_dog\n1, 0\n", r"spaces in ' p_dog': write none beside commas"),
+    "a beginning of names": ("a.csv", "s_cat,s_dog,n\n0.5,0.5,1\n", r"for example --probs 's_\*'$"),
+    "an end of names": ("a.csv", "P(cat),P(dog),n\n0.5,0.5,1\n", r"for example --probs 'P\(\*\)'$"),
+    "names that share nothing": ("a.csv", "alto,alpha,n\n0.5,0.5,1\n", "for example --probs alto alpha$"),
+    "confidences beyond 1": ("a.csv", "confidence,correct\n1.0000001,1\n", r"got 1.0000001 at row 0$"),
+    "Latin-1 beside": ("a.csv", b"p_0,p_1,t\n1,0,a\n1,0,\xe9\n", "column 't' is not UTF-8 at row 1: save it as"),
+    "Latin-1 in JSON": (
+        "a.jsonl",
+        JSON.encode() + JSON.encode().replace(b'cat"}', b'\xe9"}'),
+        "column 'y' is not UTF-8 at row 1",
+    ),
+    "Latin-1 in objects": ("a.jsonl", b'{"p_0":1,"p_1":0,"a":{"b":["\xe9"]}}', "column 'a' is not UTF-8: save it as"),
     "Latin-1 names": ("a.csv", b"p_caf\xe9,p_b\n1,0\n", "first line is not UTF-8"),
     "semicolons": ("a.csv", "p_0;p_1\n0,5;0,5\n", "R: write.csv, not write.csv2"),
     "tabs": ("a.csv", "p_0\tp_1\n1\t0\n", "name it .tsv"),
@@ -69,6 +86,13 @@ def test_bad_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         cb.read(path)
     assert len(str(caught.value).splitlines()) == 1
     assert str(caught.value).count(path) == 1
+
+
+def test_a_pattern_is_said_where_labels_are_what_stands_behind_the_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("s_cat,s_dog,y\n1,0,cat\n")
+    with pytest.raises(CalibrantError, match=r"got 'cat' at row 0: type 's_\*' for the columns"):
+        cb.read(tmp_path / "a.csv", probs=["s_cat", "s_dog"])
+    assert cb.read(tmp_path / "a.csv", probs="s_*").labels.tolist() == [0]
 
 
 @pytest.mark.parametrize("path", ["a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "a.arrow", "a.npz", "a.npy"])
@@ -201,3 +225,45 @@ def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
     frame = pd.DataFrame({"p_0": [1.0], "p_1": [0.0], "meta": [{"site": "A"}], "meta.site": ["B"]})
     frame.to_parquet(tmp_path / "b.parquet")  # a column has the name of a field: nothing is flattened
     assert cb.read(tmp_path / "b.parquet").column("meta.site").to_pylist() == ["B"]
+
+
+def test_texts_with_newlines_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [f'line\n0.5,0.5,"cat"\nof {row}' * (row % 7) for row in range(300)]
+    frame = pd.DataFrame({"note": notes, "p_cat": 0.25, "p_dog": 0.75, "y": "dog"})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 999)
+    rows = cb.read(tmp_path / "a.csv")
+    assert rows.columns["note"].to_pylist() == notes
+    assert rows.labels.tolist() == [1] * 300
+    frame.assign(note="x" * 2000).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(CalibrantError, match="has a row of more than 999 bytes: leave out long texts"):
+        cb.read(tmp_path / "a.csv")
+
+
+def test_numbers_that_would_not_give_back_their_text_are_texts(tmp_path: Path) -> None:
+    ids = ["007", "010"], ["12345678901234567890", "2"], ["1234567890123456789", "0"], ["0.5", "0.25"]
+    columns = dict(zip(("zeros", "beyond", "whole", "number"), ids, strict=True))
+    pd.DataFrame({"p_0": [1, 0], "p_1": [0, 1], **columns}).to_csv(tmp_path / "a.csv", index=False)
+    found = cb.read(tmp_path / "a.csv").columns.to_pydict()
+    assert found == columns | {"whole": [1234567890123456789, 0], "number": [0.5, 0.25]}
+
+
+def test_a_column_has_one_type_in_all_text_files(tmp_path: Path) -> None:
+    for name, row in {"0.csv": "007,1,a", "1.csv": "107,1.5,2"}.items():
+        (tmp_path / name).write_text(f"p_0,p_1,id,number,text\n1,0,{row}\n")
+    found = cb.read([tmp_path / "1.csv", tmp_path / "0.csv"]).columns.to_pydict()
+    assert found == {"id": ["107", "007"], "number": [1.5, 1.0], "text": ["2", "a"]}
+
+
+def test_probabilities_that_rounding_takes_beyond_1(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("p_0,p_1\n0,1.0000000000000002\n")
+    assert cb.read(tmp_path / "a.csv").probs.tolist() == [[0, 1]]
+
+
+def test_decimals_of_databases_are_numbers() -> None:
+    kind = pa.decimal128(5, 3)
+    texts = pa.array(["0.25", "0.75"])
+    wide = pa.table({"p_0": texts.take([0]).cast(kind), "p_1": texts.take([1]).cast(kind)})
+    lists = pa.table({"probs": pa.array([["0.25", "0.75"]]).cast(pa.list_(kind))})
+    wanted = Predictions.from_probs([[0.25, 0.75]]).probs.tolist()
+    assert [Predictions.from_frame(table).probs.tolist() for table in (wide, lists)] == [wanted, wanted]

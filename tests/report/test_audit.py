@@ -95,6 +95,7 @@ def test_all_sections(tmp_path: Path) -> None:
         assert text in lead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "options"),
     [
@@ -118,6 +119,7 @@ def test_edge_cases(tmp_path: Path, rows: Predictions, options: dict[str, Any]) 
     assert re.findall(r"\bnan\b|\bNone\b(?! of)|\{\{|Infinity", prose) == []
 
 
+@pytest.mark.slow
 def test_what_can_be_decided(tmp_path: Path) -> None:
     rows = make_rows(n=2000, n_classes=3, scale=1.0)
     logits = 6 * rows.logits
@@ -185,6 +187,7 @@ def test_a_thousand_classes_and_two_hundred_groups_stay_small(tmp_path: Path, mo
     assert page.values("data-filter-of") == ["groups-1", "classes-table"]
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     paths = save_parts(make_rows(n=230), tmp_path, n_files=23)
     pages = []
@@ -197,6 +200,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         assert text in pages[0]
 
 
+@pytest.mark.slow
 def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     make_rows(n=150).save(tmp_path / "a.parquet")
     url = "s3://KEY:sec/ret@bucket/a.parquet?sig=it's"

@@ -71,6 +71,7 @@ def seen(text: str) -> str:
     return text.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(whole: tuple[Page, str]) -> None:
     page, text = whole
     assert len(page.all("script")) == 1
@@ -160,6 +161,7 @@ def test_files_are_deterministic(tmp_path: Path) -> None:
     assert not list(folder.path.rglob(".*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_running_page_reloads_and_notes_broken_logs(tmp_path: Path) -> None:
     folder = small(tmp_path)
     write_lines(folder.run("digits-mlp-focal-0").log, ['{"epoch": 1', *epoch_records("focal", 0)])

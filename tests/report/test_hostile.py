@@ -10,6 +10,7 @@ from made.hostile import N_SCRIPTS, PAYLOADS, WRITERS, script_problem, write_aud
 from made.page import Page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRITERS)
 def test_every_string_stays_text(kind: str, tmp_path: Path) -> None:
     for path in WRITERS[kind](tmp_path, "".join(PAYLOADS)):

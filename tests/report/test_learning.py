@@ -62,6 +62,7 @@ def test_learning_curves_against_slow_means(made: tuple[ExperimentFolder, dict[s
     assert (last["mean"], last["global"], last["local"]) == pytest.approx((np.mean(values), 4.5, 4.25))
 
 
+@pytest.mark.slow
 def test_charts_have_descriptions(made: tuple[ExperimentFolder, dict[str, RunKey]]) -> None:
     found, lines, notes = draw_learning_curves(*made)
     assert (lines, notes) == (["CE", "Focal", "MaxEnt M"], [])

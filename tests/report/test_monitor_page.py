@@ -90,6 +90,7 @@ def test_page_of_a_monitor_with_an_alarm(tmp_path: Path) -> None:
     assert "2026-05-01 00:00 UTC" in page.text
 
 
+@pytest.mark.slow
 def test_pages_where_little_is_known(tmp_path: Path) -> None:
     reference, bare, shifted = rows(300, 2), rows(300, 2, labels=False), shifted_sets()
     far = Predictions.from_logits(99 * rows(300).logits, class_names=NAMES)
@@ -137,6 +138,7 @@ def test_a_long_stream_shows_its_newest_windows(tmp_path: Path, monkeypatch: pyt
     assert measured == ["row 200", "row 300", "row 400", "row 500"] * 2
 
 
+@pytest.mark.slow
 def test_points_are_where_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[dict[str, Any]] = []
     monkeypatch.setattr(monitor_charts, "to_svg", lambda chart: drawn.append(chart.to_dict(validate=True)) or "<svg/>")
@@ -180,6 +182,7 @@ def test_page_of_an_estimate(tmp_path: Path) -> None:
     assert not alone.all("section", id="groups")
 
 
+@pytest.mark.slow
 def test_the_verbs_write_pages(calibrant: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows(300).save("a.parquet")

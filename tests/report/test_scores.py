@@ -62,6 +62,7 @@ def test_means_are_over_tests_and_then_over_seeds() -> None:
     assert mean_band([1.0, 2.0, 6.0])["high"] == pytest.approx(3 + np.std([1, 2, 6], ddof=1) / math.sqrt(3))
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.integers(0, 9), st.lists(st.integers(0, 8).map(lambda n: n / 8), min_size=3, max_size=3), min_size=1

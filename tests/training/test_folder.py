@@ -79,6 +79,7 @@ def test_lost_metrics_are_made_again(run: Path, plain: Path) -> None:
     assert results_of(run) == results_of(plain)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_held_against_what_it_recorded(run: Path, plain: Path) -> None:
     """What is missing is made again; what is damaged is one line, and removing it makes it again."""
     whole = results_of(plain)
@@ -186,6 +187,7 @@ def test_dropout_of_images_goes_on_within_an_epoch(
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
 
+@pytest.mark.slow
 def test_batch_normalisation_goes_on_within_an_epoch(tmp_path: Path) -> None:
     settings = quick(model="small_resnet", epochs=1, batch_size=128, checkpoint_minutes=0.0, ema=0.9)
     whole = train(settings, tmp_path / "whole")
@@ -194,6 +196,7 @@ def test_batch_normalisation_goes_on_within_an_epoch(tmp_path: Path) -> None:
     assert results_of(train(settings, tmp_path / "run")) == results_of(whole)
 
 
+@pytest.mark.slow
 def test_image_files_elsewhere_are_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         write_images(tmp_path / name, "train")

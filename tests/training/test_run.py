@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import calibrant as cb
 from calibrant import metrics
 from calibrant.data import open_dataset
-from calibrant.errors import CalibrantError, InvalidInputError
+from calibrant.errors import CalibrantError, InvalidInputError, NotConvergedError
 from calibrant.losses import LOSSES
 from calibrant.models import build_model
 from calibrant.runs import RunFolder
@@ -484,3 +484,9 @@ def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "mkdir", refuse)  # the superuser may write into any folder
     check_refused(tmp_path / "run", r"run.*Permission denied")
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_run_that_diverges_is_refused_in_one_line(tmp_path: Path, clip: float | None) -> None:
+    with pytest.raises(NotConvergedError, match=r"^the loss is .* in epoch 1, step 2: try a smaller lr$"):
+        train(quick(lr=1e30, clip=clip, device="cpu"), tmp_path / "run")

@@ -36,7 +36,7 @@ from calibrant.metrics.compare import Difference, compare
 from calibrant.metrics.scorecard import Scorecard
 from calibrant.metrics.table import METRICS, check_metrics, metric_names
 from calibrant.parallel import BytesDone, one_thread
-from calibrant.predictions import Paths, Predictions
+from calibrant.predictions import LABEL_PROBS, Paths, Predictions
 from calibrant.scan import Scan
 
 __all__ = [
@@ -357,6 +357,13 @@ def _file_names(source: Predictions | Scan | None) -> tuple[str, ...]:
     return tuple(map(without_secrets, source.files)) if isinstance(source, Scan) else ()
 
 
+def _needed_rows(source: Predictions | Scan, columns: Sequence[str]) -> Predictions:
+    """The rows with these columns, and soft labels."""
+    soft = [LABEL_PROBS] if LABEL_PROBS in column_names(source) else []
+    wanted = list(dict.fromkeys([*columns, *soft]))
+    return source.read(wanted) if isinstance(source, Scan) else source.select(wanted)
+
+
 def _compare_models(
     first: Predictions | Scan,
     second: Predictions | Scan,
@@ -367,5 +374,6 @@ def _compare_models(
     names = None if metrics is None else tuple(name for name in metrics if not METRICS[name].binary)
     if names == ():
         raise InvalidInputError("metrics of P(y = 1) are not compared: a comparison is of the top label only")
-    a, b = (source.read() if isinstance(source, Scan) else source for source in (first, second))
+    needed = [*columns, *(name for name in (options["weights"], options["cluster"]) if name is not None)]
+    a, b = _needed_rows(first, needed), _needed_rows(second, [])
     return {column: compare(a, b, metrics=names, by=column, **options) for column in columns or (None,)}

@@ -1,13 +1,12 @@
 """Gates: conditions on metrics under which an audit fails, as in ``--fail-if``."""
 
-import math
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import ClassVar, Self
 
 from calibrant._checks import check_number
+from calibrant._conditions import parse_condition
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, UndefinedMetricError
@@ -59,14 +58,7 @@ class Gate:
         >>> Gate.parse("ece > 0.05")
         Gate(metric='ece', operator='>', limit=0.05)
         """
-        match = isinstance(text, str) and re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
-        try:
-            limit = float(match[3]) if match else math.nan
-        except ValueError:
-            limit = math.nan
-        if not match or not math.isfinite(limit):
-            raise InvalidInputError(f'a gate (--fail-if) must be a condition such as "ece > 0.05", got {text!r}')
-        return cls(match[1], match[2], limit)
+        return cls(*parse_condition(text, cls.names))
 
     @checked
     def fails(self, card: Scorecard) -> bool:

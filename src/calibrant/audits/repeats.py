@@ -1,6 +1,7 @@
 """How often the values of a column repeat, from one pass in bounded memory."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -11,7 +12,13 @@ from calibrant._arrays import value_hashes
 
 MAX_COUNTED_VALUES = 4096
 MIN_REPEATED_SHARE = 0.05  # of the rows that share their value with another one; with fewer, no warning
-_NO_VALUE = value_hashes("", pa.chunked_array([pa.array([None], pa.string())]))[0]
+
+
+@cache
+def _no_value() -> np.uint64:
+    """The hash of a null."""
+    (value,) = value_hashes("", pa.chunked_array([pa.nulls(1, pa.string())])).tolist()
+    return np.uint64(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +35,7 @@ class ValueCounts:
     @classmethod
     def of(cls, name: str, column: pa.ChunkedArray) -> Self:
         hashes = value_hashes(name, column)
-        hashes, counts = np.unique(hashes[hashes != _NO_VALUE], return_counts=True)
+        hashes, counts = np.unique(hashes[hashes != _no_value()], return_counts=True)
         return cls(hashes[:MAX_COUNTED_VALUES], counts[:MAX_COUNTED_VALUES], int(counts.sum()))
 
     def __add__(self, other: Self) -> Self:

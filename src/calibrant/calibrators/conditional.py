@@ -7,7 +7,6 @@ from typing import ClassVar, Self, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
@@ -217,6 +216,8 @@ def fit_monotone_scales(rows: Likelihood, hats: Tensor, start: float, sign: int)
         penalty = 0.5 * precision * deviation.square().sum()
         return float(value.mean() + penalty), (slope @ basis / n + precision * deviation @ from_step_functions).numpy()
 
+    from scipy.optimize import minimize
+
     constant = np.eye(m)[0]
     bounds = [(1 / MAX_SCALE_RATIO, MAX_SCALE_RATIO)] + [(0.0, MAX_SCALE_RATIO)] * (m - 1)
     result = minimize(objective, constant, jac=True, method="L-BFGS-B", bounds=bounds, options=LBFGS_OPTIONS)
@@ -233,6 +234,8 @@ def fit_distance_weights(rows: Likelihood, distances: Tensor, temperature: float
         scale = 1 / (basis @ torch.from_numpy(x))
         value, slope, _ = rows.terms(scale)
         return float(value.mean()), (-slope * scale.square() @ basis / len(distances)).numpy()
+
+    from scipy.optimize import minimize
 
     starts = [np.array(start) for start in ((1.0, 0.0), (0.5, 0.5), (0.05, 0.95))]
     bounds = [(1 / MAX_SCALE_RATIO, None), (0.0, None)]

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import brentq, nnls
 from scipy.special import chdtrc, ndtri
 
 from calibrant._checks import check_all_classes, check_instance, check_level, check_same_class_names
@@ -125,6 +124,8 @@ class LabelShiftProblem:
         confusion = self.class_means(known)
         inverse, mean = self._inverse(confusion), new.mean(0)
         free = inverse @ mean
+        from scipy.optimize import nnls
+
         proportions, _ = nnls(confusion, mean)
         of_validation = -self.class_residuals(known, confusion, free) @ inverse.T
         return _Estimate(proportions / proportions.sum(), free, (new - mean) @ inverse.T, of_validation)
@@ -296,6 +297,7 @@ def _softmax(shifted: FloatArray) -> FloatArray:
 
 def _upper_limit(s: FloatArray, z: float) -> float:
     """The share t of a class at which the likelihood of (1 − t) q + t e_c is z²/2 less than that of q; at most 1."""
+    from scipy.optimize import brentq
 
     def excess(t: float) -> float:
         return 2 * float(np.log1p(t * (s - 1)).sum()) + z * z

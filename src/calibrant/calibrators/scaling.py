@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self, final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor, nn
 
 from calibrant._arrays import blocks
@@ -22,6 +21,9 @@ from calibrant.calibrators.modules import AffineModule
 from calibrant.errors import NotConvergedError
 from calibrant.parallel import one_thread
 from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 AFFINE_BLOCK = 2**17  # logits computed at once
 MAX_LBFGS_STEPS = 5000
@@ -143,9 +145,11 @@ def fit_affine(inputs: Tensor, labels: Tensor, identity: Tensor, precision: Tens
     Convex. L-BFGS runs in coordinates in which the Hessian at the identity is about the identity: half the squared
     gradient approximates the excess over the minimum.
     """
+    from scipy.optimize import minimize
+
     problem = AffineProblem(inputs, labels, identity, precision)
 
-    def stop(intermediate_result: OptimizeResult) -> None:
+    def stop(intermediate_result: "OptimizeResult") -> None:
         if problem.decrement <= MAX_EXCESS * (1 + intermediate_result.fun):
             raise StopIteration
 

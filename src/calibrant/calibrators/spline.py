@@ -5,7 +5,6 @@ from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
-from scipy.interpolate import CubicSpline
 from torch import Tensor, nn
 
 from calibrant._checks import check_positive
@@ -79,6 +78,8 @@ class SplineCalibration(Calibrator):
 
 def fit_spline(confidence: FloatVector, correct: FloatVector, n_knots: int) -> tuple[FloatVector, FloatVector]:
     """Confidences, and the accuracy at each, strictly within (0, 1), from sorted rows."""
+    from scipy.interpolate import CubicSpline
+
     n = len(confidence)
     knots = np.linspace(0.0, 1.0, n_knots)
     basis = CubicSpline(knots, np.eye(n_knots), bc_type="natural")  # column j: the spline that is 1 at knot j

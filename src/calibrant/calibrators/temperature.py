@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from calibrant._checks import check_number, check_positive
@@ -247,6 +246,8 @@ def mixture_weights(components: Tensor) -> Tensor:
 
     At the optimum the mean of component / mixture is at most 1 for every component, and 1 where its weight is not 0.
     """
+    from scipy.optimize import minimize
+
     c = components.numpy()
     m = c.shape[1]
 

@@ -2,8 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
@@ -52,18 +50,7 @@ The same command resumes a run that was stopped. Start it with torchrun for many
 """
 
 
-class Program(App):
-    """The app; only the list of all commands imports all of them."""
-
-    def help_print(self, tokens: str | Iterable[str] | None = None, *, console: Any = None) -> None:
-        _, (*_, last), _ = self.parse_commands(tokens)
-        if last is self:
-            for name in (*COMMANDS, *GROUPS):
-                self[name]  # shows the first line of its function
-        super().help_print(tokens, console=console)
-
-
-app = Program(
+app = App(
     name="calibrant",
     help="Train, measure and calibrate classifiers, also under distribution shift.",
     help_epilogue=epilogue(""),
@@ -83,6 +70,7 @@ app.command(
     help="Install tab completion for your shell.",
     help_epilogue=epilogue("--install-completion"),
 )
+LISTING = ([], *([flag] for flag in app.help_flags))  # the first argument of a call that lists the commands
 
 
 def main() -> None:
@@ -90,6 +78,8 @@ def main() -> None:
     prepare_streams()
     try:
         check_working_directory()
+        if sys.argv[1:2] in LISTING:
+            import_commands()
         try:
             app(print_error=False, exit_on_error=False)
         finally:
@@ -111,6 +101,12 @@ def main() -> None:
         sys.exit(
             exit_code() if isinstance(error, InterruptedRunError) else 1 if isinstance(error, FailedRunsError) else 2
         )
+
+
+def import_commands(of: App = app) -> None:
+    """Import every command but `train`: the list of them shows the first line of each."""
+    for name in (*COMMANDS, *GROUPS):
+        of[name]
 
 
 def check_working_directory() -> None:

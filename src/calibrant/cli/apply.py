@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Output, Switch, Words
 from calibrant.cli.output import progress_bar
 from calibrant.errors import InvalidInputError, printable
@@ -45,6 +46,7 @@ def apply(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    check_exists(calibrator, *paths, features)
     from calibrant._files import check_output
     from calibrant._names import check_choice
     from calibrant.calibrators import SetTemperature, apply_calibrator, load_calibrator

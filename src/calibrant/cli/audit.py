@@ -3,6 +3,9 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
+from calibrant._conditions import parse_condition
+from calibrant._names import METRICS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import print_json, progress_bar
 from calibrant.errors import InvalidInputError, printable
@@ -75,19 +78,20 @@ def audit(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    for text in fail_if:
+        parse_condition(text, METRICS)
+    for name in metrics:
+        check_choice("metric", name, METRICS)
+    check_exists(*paths, *compare, columns.columns)
     from rich.console import Console
 
     from calibrant import audits
-    from calibrant._names import check_choice
     from calibrant.audits.unlabelled import audit_unlabelled
-    from calibrant.metrics.table import METRICS
     from calibrant.report.audit_tables import audit_text, unlabelled_text
     from calibrant.report.audit_words import advice_command, advice_sentence, summary
     from calibrant.report.page import check_report
 
     gates = [audits.Gate.parse(text) for text in fail_if]
-    for name in metrics:
-        check_choice("metric", name, METRICS)
     if report is not None:
         check_report(report)
     inputs = [paths, compare] if compare else [paths]

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from calibrant._names import CALIBRATORS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Output, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, status
 from calibrant.errors import InvalidInputError, printable
@@ -57,6 +59,9 @@ def average(
         raise InvalidInputError("give either --output, to average, or --compare-calibrator")
     if compare_calibrator is not None and (calibrators or allow_same_rows):
         raise InvalidInputError("--calibrators and --allow-same-rows are for --output")
+    if compare_calibrator is not None:
+        check_choice("calibrator", compare_calibrator, CALIBRATORS)
+    check_exists(*paths, *calibrators, columns.columns)
     from calibrant._files import check_output
     from calibrant.calibrators import load_calibrator
     from calibrant.ensembles import compare_orders, save_average

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from calibrant._names import SELECTORS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch
 from calibrant.cli.output import print_json, print_tables, progress_bar, status
@@ -99,6 +101,9 @@ def certify(
     mode = _mode(given)
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    if method is not None:
+        check_choice("method", method, SELECTORS)
+    check_exists(*paths, *reference, check, apply, adapt, calibrator, columns.columns)
     scan, *known = columns.scans(*([paths, reference] if reference else [paths]), match_names=match_names)
     labelled = known[0] if known else None
     if mode == "make":

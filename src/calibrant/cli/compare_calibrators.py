@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from calibrant._names import CALIBRATORS, METRICS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.report.numbers import MISSING, interval_text, metric_text
@@ -62,6 +64,11 @@ def compare_calibrators(
     as_json
         Print JSON, with full precision, instead of a table.
     """
+    for name in calibrators:
+        check_choice("calibrator", name, CALIBRATORS)
+    for name in metrics:
+        check_choice("metric", name, METRICS)
+    check_exists(validation, test, *reference, columns.columns)
     from calibrant._checks import check_level
     from calibrant.calibrators import compare_calibrators as compare
     from calibrant.calibrators.comparison import default_metrics, default_sets
@@ -94,7 +101,7 @@ def compare_calibrators(
     if as_json:
         print_json([row.to_dict() for row in found])
         return
-    from calibrant.metrics.table import METRICS
+    from calibrant.metrics.table import METRICS as TABLE
 
     notes = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
     overall = [row for row in found if row.overall and row.failure is None]
@@ -107,7 +114,7 @@ def compare_calibrators(
     if groups:
         order = list(dict.fromkeys(row.group for row in groups))
         groups.sort(key=lambda row: order.index(row.group))
-        with_interval = {name: METRICS[name].floor is not None for name in metrics}  # all would be too wide to read
+        with_interval = {name: TABLE[name].floor is not None for name in metrics}  # all would be too wide to read
         tables.append(Table(f"by {by}", *comparison_table(groups, by, with_interval, level)))
     print_tables(*tables)
 

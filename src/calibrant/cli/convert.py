@@ -1,5 +1,6 @@
 """`calibrant convert`: predictions of any files as one Parquet file."""
 
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Output, Switch
 from calibrant.cli.output import status
 from calibrant.errors import InvalidInputError, printable
@@ -28,6 +29,7 @@ def convert(
     """
     if not paths:
         raise InvalidInputError("give at least one file or glob of predictions")
+    check_exists(*paths, columns.columns)
     from calibrant import reading
 
     def say(line: str) -> None:

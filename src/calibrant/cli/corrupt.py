@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+from calibrant._names import CORRUPTIONS, check_choice
+from calibrant._paths import check_source
 from calibrant.cli.options import File, Integer, Output, Switch
 from calibrant.cli.output import counting_bar, status
 from calibrant.errors import InvalidInputError, printable
@@ -62,6 +64,10 @@ def corrupt(
     sheet
         An image to draw the contact sheet of.
     """
+    if name is not None:
+        check_choice("corruption", name, CORRUPTIONS)
+    if source is not None and layout == "folder":
+        check_source(source)
     import torch
 
     torch.set_num_threads(1)  # the threads of --jobs divide the images

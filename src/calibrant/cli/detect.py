@@ -1,5 +1,7 @@
 """`calibrant detect`: how well scores of predictions tell rows of other data from those of known data."""
 
+from calibrant._names import OOD_SCORES, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
 from calibrant.errors import printable
@@ -45,6 +47,9 @@ def detect(
     as_json
         Print JSON with full precision instead of a table.
     """
+    for name in method:
+        check_choice("OOD score", name, OOD_SCORES)
+    check_exists(inside, outside, *reference, columns.columns)
     from calibrant.ood import compare_ood_scores
     from calibrant.ood.results import check_scores_output
     from calibrant.report.detections import detection_table

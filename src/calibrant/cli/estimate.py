@@ -2,6 +2,9 @@
 
 import sys
 
+from calibrant._conditions import parse_condition
+from calibrant._names import ESTIMATED, ESTIMATORS, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
@@ -56,6 +59,11 @@ def estimate(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    for text in fail_if:
+        parse_condition(text, ESTIMATED)
+    if method is not None:
+        check_choice("estimator", method, ESTIMATORS)
+    check_exists(*reference, *paths, calibrator, columns.columns)
     from rich.console import Console
 
     from calibrant import estimates
@@ -63,8 +71,6 @@ def estimate(
     from calibrant.report.estimates import summary, tables
     from calibrant.report.page import check_report
 
-    for text in fail_if:
-        estimates.EstimateGate.parse(text)
     if report is not None:
         check_report(report)
     labelled, scan = columns.scans(reference, paths, match_names=match_names)

@@ -1,5 +1,6 @@
 """`calibrant export`: a calibrator as an ONNX file, for a runtime without torch."""
 
+from calibrant._paths import check_exists
 from calibrant.cli.options import File, Output
 from calibrant.cli.output import status
 from calibrant.errors import printable
@@ -18,6 +19,7 @@ def export(calibrator: File, *, output: Output) -> None:
     output
         The ONNX file to write.
     """
+    check_exists(calibrator)
     from calibrant.calibrators import load_calibrator
 
     fitted = load_calibrator(calibrator)

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrant._names import FIGURES, check_choice
 from calibrant.cli.options import File, Integer, Output, Words
 from calibrant.cli.output import status
 from calibrant.errors import InvalidInputError, printable
+from calibrant.experiments.files import check_has_run
 
 if TYPE_CHECKING:
     from calibrant.report.figures import ImageSource
@@ -46,6 +48,9 @@ def figure(
     root
         The folder of the data sets, for samples; by default the environment variable CALIBRANT_DATA, or data.
     """
+    check_choice("figure", name, (*FIGURES, "all"))
+    if folder is not None and name != "gibbs":
+        check_has_run(Path(folder))
     from calibrant._files import check_output, make_folder
     from calibrant.report import figures
     from calibrant.report.render import FIGURE_KINDS, check_suffix, save

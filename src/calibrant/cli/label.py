@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Output
 from calibrant.cli.output import status
 from calibrant.errors import printable
@@ -24,6 +25,7 @@ def label(predictions: File, labels: File, *, id: str, output: Output, columns: 
     output
         The Parquet file to write.
     """
+    check_exists(predictions, labels, columns.columns)
     from calibrant import reading
 
     (scan,) = replace(columns, label=None).scans(predictions, id=id)

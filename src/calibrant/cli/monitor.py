@@ -5,6 +5,7 @@ import time as clock
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from calibrant._paths import check_exists
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import Notes, counting_bar, print_json
@@ -81,6 +82,7 @@ def monitor(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
+    check_exists(*reference, *paths, *labels, calibrator, columns.columns)
     from calibrant import monitors
     from calibrant._checks import check_integer
     from calibrant._files import atomic_write, check_output

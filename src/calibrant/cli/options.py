@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter, Token
 
+from calibrant.cli.arrow import import_pyarrow
 from calibrant.cli.output import Notes
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class ColumnFlags:
     nan_is_unknown
         A label NaN is not known yet; otherwise it is an error.
     text
-        Columns of a text file that are texts, whatever they look like, such as ids with leading zeros.
+        Columns of a text file that are texts, whatever they look like, such as ids made of digits.
     columns
         A TOML file whose table [columns] has any of these options.
     """
@@ -137,6 +138,7 @@ class ColumnFlags:
         say: Callable[[str], None] | None = None,
     ) -> "list[Scan]":
         """The same for all inputs of a command; a column of ids is read as text."""
+        import_pyarrow()
         from calibrant.reading.opening import open_scans
 
         ids = () if id is None else (id,)

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from calibrant._names import DATASETS, check_choice
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import counting_bar, print_json
 from calibrant.errors import InvalidInputError, printable
+from calibrant.runs import RunFolder
 
 
 def predict(
@@ -48,13 +50,20 @@ def predict(
     as_json
         Print JSON instead of the names of the files.
     """
+    is_own = ":" in source and not Path(source).exists()
+    if is_own and (data is None or output is None):
+        raise InvalidInputError("your own model needs --data and --output")
+    if not is_own and (data is not None or image_size is not None):
+        raise InvalidInputError(f"--data and --image-size are for your own models; {source} has its config.json")
     with needs_extras("predicting", "train"):
+        if not is_own:
+            RunFolder(Path(source)).check_config()
+        elif data is not None:
+            check_choice("data", data, DATASETS)
         from calibrant.training.predicting import predict_model, predict_run
 
     names = tuple(name for word in views for name in word.split(","))
-    if ":" not in source or Path(source).exists():
-        if data is not None or image_size is not None:
-            raise InvalidInputError(f"--data and --image-size are for your own models; {source} has its config.json")
+    if not is_own:
         files = predict_run(
             source,
             splits,
@@ -65,9 +74,9 @@ def predict(
             device=device,
             bar=counting_bar,
         )
-    elif data is None or output is None:
-        raise InvalidInputError("your own model needs --data and --output")
     else:
+        assert data is not None
+        assert output is not None
         files = predict_model(
             source,
             data,

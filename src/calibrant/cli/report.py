@@ -6,6 +6,7 @@ from calibrant.cli.figure import images_from
 from calibrant.cli.options import File
 from calibrant.cli.output import status
 from calibrant.errors import printable
+from calibrant.experiments.files import check_has_run
 
 
 def report(folder: File, /, *, root: File | None = None) -> None:
@@ -21,6 +22,8 @@ def report(folder: File, /, *, root: File | None = None) -> None:
     root
         The folder of the data sets, for sample images; by default that of the experiment, CALIBRANT_DATA or data.
     """
+    if not Path(folder).is_dir():
+        check_has_run(Path(folder))
     print(printable(f"open {write_page(Path(folder), root=root)}"))
 
 

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant._files import read_toml
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Integer, Output, Switch
 from calibrant.cli.output import print_tables, safe_text, status
@@ -53,6 +54,8 @@ def run(
         Check weights, checkpoints and predictions, and make damaged ones again.
     """
     with needs_extras("running an experiment", "report", "train"):
+        if file is not None:
+            read_toml(file)  # refuses it before the libraries are imported
         from calibrant.experiments.run import choose_backend, demo_file, plan_experiment, run_plan
         from calibrant.report.experiment import live_page
     from rich.console import Console

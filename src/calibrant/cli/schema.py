@@ -1,9 +1,8 @@
 """`calibrant schema`: the JSON schema of experiment files, for editors that complete and check them."""
 
-import json
-
-from calibrant.cli.extras import needs_extras
+from calibrant._files import atomic_write
 from calibrant.cli.options import Output
+from calibrant.experiments.files import packaged
 
 
 def schema(*, output: Output | None = None) -> None:
@@ -17,14 +16,9 @@ def schema(*, output: Output | None = None) -> None:
     output
         A file to write it to.
     """
-    with needs_extras("reading experiment files", "train"):
-        from calibrant.experiments.config import Experiment
-
-    text = json.dumps(Experiment.model_json_schema(), indent=2) + "\n"
+    text = packaged("schema.json").read_text(encoding="utf-8")
     if output is None:
         print(text, end="")
         return
-    from calibrant._files import atomic_write
-
     with atomic_write(output, "a JSON schema") as file:
         file.write(text.encode())

@@ -5,6 +5,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from calibrant._conditions import parse_condition
+from calibrant._names import SET_METHODS, SET_SCORES, check_choice
+from calibrant._paths import check_exists
 from calibrant.cli.audit import GATE_FAILED
 from calibrant.cli.examples import epilogue
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
@@ -69,6 +72,8 @@ def fit(
     """
     if not paths:
         raise InvalidInputError(NO_FILES)
+    check_choice("method", method, SET_METHODS)
+    check_exists(*paths, *target, columns.columns)
     from calibrant._files import check_output
     from calibrant.decisions import ConformalSets
     from calibrant.report.prediction_sets import fit_table
@@ -126,6 +131,7 @@ def apply(
     """
     if not paths:
         raise InvalidInputError(NO_FILES)
+    check_exists(fitted, *paths, columns.columns)
     from calibrant._files import check_output
     from calibrant.decisions import ConformalSets
     from calibrant.decisions.prediction_sets import write_sets
@@ -172,11 +178,12 @@ def check(
     """
     if not paths:
         raise InvalidInputError(NO_FILES)
-    from calibrant.decisions import SetGate, score_sets
+    for text in fail_if:
+        parse_condition(text, SET_SCORES)
+    check_exists(*paths, columns.columns)
+    from calibrant.decisions import score_sets
     from calibrant.report.prediction_sets import summary, tables
 
-    for text in fail_if:
-        SetGate.parse(text)
     scan = columns.scan(paths, match_names=match_names)
     with status("checking"):
         found = score_sets(scan, by=by, column=column, level=level)

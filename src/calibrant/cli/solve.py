@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from calibrant._paths import check_exists
 from calibrant.cli.options import Json, SmallFile
 from calibrant.cli.output import print_json, print_tables
 from calibrant.errors import InvalidInputError
@@ -50,6 +51,7 @@ def solve(
     path = prior or counts
     if path is None or None not in (prior, counts):
         raise InvalidInputError("give either --prior or --counts, a JSON file with one number per class")
+    check_exists(path)
     from calibrant.maxent import read_prior
     from calibrant.maxent import solve as solved
     from calibrant.maxent.solver import choose_gibbs

@@ -2,10 +2,13 @@
 
 from pathlib import Path, PurePath
 
+from calibrant._names import TABLES, check_choice
 from calibrant.cli.options import File, Output, Switch, Words
 from calibrant.errors import InvalidInputError, printable
+from calibrant.experiments.files import check_has_run
 
 TABLE_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+OTHER_TABLES = ("claims", "combinations")
 WIDTH = 100  # characters of text that is not printed to a terminal
 
 
@@ -47,27 +50,31 @@ def table(
     output
         The file to write instead of standard output.
     """
-    from rich.console import Console
-
-    from calibrant._names import check_choice
-    from calibrant.experiments.folder import ExperimentFolder
-    from calibrant.report.claims import make_claims
-    from calibrant.report.combinations import make_combinations
-    from calibrant.report.formats import render
-    from calibrant.report.paper import TABLES, make_table
-
     if format is None:
         format = TABLE_SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
-    others = {"claims": make_claims, "combinations": make_combinations}
-    check_choice("table", name, [*TABLES, *others])
-    if name in others and (with_paper or all_losses or relative):
+    check_choice("table", name, [*TABLES, *OTHER_TABLES])
+    if name in OTHER_TABLES and (with_paper or all_losses or relative):
         raise InvalidInputError(
             f"with_paper, all_losses and relative belong to tables {', '.join(TABLES)}, got table {name}"
         )
+    check_has_run(Path(folder))
+    from rich.console import Console
+
+    from calibrant.experiments.folder import ExperimentFolder
+    from calibrant.report.formats import render
+
     rows = ExperimentFolder(Path(folder)).read_rows()
-    if name in others:
-        made = others[name](rows, data=data)
+    if name == "claims":
+        from calibrant.report.claims import make_claims
+
+        made = make_claims(rows, data=data)
+    elif name == "combinations":
+        from calibrant.report.combinations import make_combinations
+
+        made = make_combinations(rows, data=data)
     else:
+        from calibrant.report.paper import make_table
+
         made = make_table(rows, name, with_paper=with_paper, data=data, all_losses=all_losses, relative=relative)
     console = Console()
     text = render(made, format, width=WIDTH if output or not console.is_terminal else console.width)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant._arrays import to_device
 from calibrant.corruptions.noise import to_bytes
 
 UNIT_WEIGHT = 2**22  # weights as integers; 255 of these fit into 32 bits
@@ -169,7 +170,7 @@ def _glass_sources(offsets: Tensor, reach: int, height: int, width: int) -> Tens
 
 
 def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """The weighted sum along a line that leaves each pixel at its image's angle (degrees); the edge is repeated.
+    """The weighted sum along a line that leaves each pixel at its image's angle (degrees, on the CPU); edges repeat.
 
     One side of a Gaussian, at integer offsets (⌈i cos t - ½⌉, ⌈i sin t - ½⌉). Images are sorted by angle: neighbours
     that share an offset are added at once. Half a level of 16 bits is added before flooring, because the published sets
@@ -180,11 +181,12 @@ def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> 
     weights = np.rint(shares / shares.sum() * UNIT_WEIGHT).astype(np.int64)
     weights[0] += UNIT_WEIGHT - weights.sum()
     order = angles.argsort(stable=True)
-    directions = torch.deg2rad(angles[order]).cpu().numpy()[:, None]
+    directions = torch.deg2rad(angles[order]).numpy()[:, None]
     across = np.ceil(steps * np.cos(directions) - 0.5).astype(np.int64)
     down = np.ceil(steps * np.sin(directions) - 0.5).astype(np.int64)
     left, right, above, below = -across.min(), across.max(), -down.min(), down.max()
-    planes = F.pad(images.index_select(0, order).float(), (left, right, above, below), mode="replicate").to(torch.int32)
+    by_angle = images.index_select(0, to_device(order, images.device))
+    planes = F.pad(by_angle.float(), (left, right, above, below), mode="replicate").to(torch.int32)
     height, width = images.shape[2:]
     total = torch.full(images.shape, UNIT_WEIGHT // 514, dtype=torch.int32, device=images.device)
     for step, weight in enumerate(weights.tolist()):
@@ -193,7 +195,8 @@ def motion_blur(images: Tensor, radius: float, sigma: float, angles: Tensor) -> 
         for start, end in zip(starts, np.r_[starts[1:], len(offsets)], strict=True):
             y, x = offsets[start]
             total[start:end].add_(planes[start:end, :, y : y + height, x : x + width], alpha=weight)
-    return total.bitwise_right_shift_(22).to(torch.uint8).index_select(0, order.argsort())
+    blurred = total.bitwise_right_shift_(22).to(torch.uint8)
+    return blurred.index_select(0, to_device(order.argsort(), images.device))
 
 
 def zoom_blur(images: Tensor, factors: Sequence[float]) -> Tensor:

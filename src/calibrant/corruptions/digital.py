@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from calibrant._arrays import to_device
 from calibrant.corruptions.blur import UNIT_WEIGHT
 
 MIN_VALUES_PER_THREAD = 2**14  # of an image; for smaller ones Pillow holds the interpreter lock most of the time
@@ -64,7 +65,7 @@ def jpeg_compression(images: Tensor, quality: int) -> Tensor:
     else:
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(through, pixels, decoded.numpy()))
-    return decoded.to(images.device)
+    return to_device(decoded, images.device)
 
 
 def _through_jpeg(pixels: np.ndarray, planes: np.ndarray, quality: int) -> None:

@@ -11,6 +11,8 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from calibrant._arrays import to_device
+
 GOLDEN = -0x61C88647  # 2^32 / golden ratio, odd: neighbouring counters fall far apart
 MIXERS = (0x21F0AAAD, -0x2CA5D269)  # multipliers of a 32-bit finaliser with full avalanche
 MAX_CACHED_SIZE = 2**20  # numbers of an image; larger counters are not cached
@@ -50,6 +52,14 @@ class Draws:
     def __getitem__(self, rows: slice) -> "Draws":
         return Draws(self.states[rows], self.device)
 
+    def on_cpu(self) -> "Draws":
+        """The streams of these images, for numbers that the host needs.
+
+        Returns:
+            The same numbers, on the CPU.
+        """
+        return Draws(self.states, torch.device("cpu"))
+
     def words(self, purpose: str, *shape: int) -> Tensor:
         """Random words, int32 (n, *shape): w encodes the uniform number (w + 2³¹ + ½) / 2³².
 
@@ -61,7 +71,8 @@ class Draws:
             The words.
         """
         seeds = _mix(self.states + np.uint64(_digest(purpose)))
-        first, second = torch.from_numpy(seeds.view(np.int32).reshape(-1, 2).copy()).to(self.device).unbind(1)
+        pairs = torch.from_numpy(seeds.view(np.int32).reshape(-1, 2).copy())
+        first, second = to_device(pairs, self.device).unbind(1)
         size = prod(shape)
         counters = _counters if size < MAX_CACHED_SIZE else _counters.__wrapped__
         words = first[:, None] + counters(size, self.device)

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calibrant._arrays import count_keys
+
 MAX_DISTANCE = 20  # pixels
 
 # The steps of a 5x5 chamfer distance, to the next pixel, the diagonal one and a knight's move away, in 1/10000 pixel.
@@ -133,7 +135,7 @@ def equalise(levels: Tensor, n_levels: int) -> Tensor:
     """
     height, width, n = levels.shape
     index = (levels + torch.arange(n, device=levels.device, dtype=torch.int32) * n_levels).flatten()
-    up_to = torch.bincount(index, minlength=n * n_levels).view(n, n_levels).cumsum(1)
+    up_to = count_keys(index, n * n_levels).view(n, n_levels).cumsum(1)
     lowest = up_to.where(up_to > 0, height * width).amin(1, keepdim=True)
     rest = (height * width - lowest).float()
     # a number divided by a tensor would be its rounded reciprocal times the number

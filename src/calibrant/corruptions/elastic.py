@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._arrays import to_device
 from calibrant.corruptions.noise import to_bytes
 
 FIELD_UNIT, TAP_UNIT = 2.0**23, 2.0**28  # products of such integers sum exactly in float64, in any order
@@ -15,12 +16,12 @@ def elastic_transform(images: Tensor, alpha: float, sigma: float, corners: Tenso
     """An affine map that moves three points by corners, then a displacement by alpha · smooth fields.
 
     Both steps interpolate linearly; the first mirrors the border without its edge, the second with it. corners
-    (n, 3, 2) and the displacement are in pixels; fields (n, 2, h, w) are uniform in (-1, 1), x first.
+    (n, 3, 2), on the CPU, and the displacement are in pixels; fields (n, 2, h, w) are uniform in (-1, 1), x first.
     """
     height, width = images.shape[2:]
     lines = (torch.arange(size, dtype=torch.float64, device=images.device) for size in (height, width))
     y, x = torch.meshgrid(*lines, indexing="ij")
-    maps = torch.from_numpy(_sources(corners.double().cpu().numpy(), height, width)).to(images.device)
+    maps = to_device(torch.from_numpy(_sources(corners.double().numpy(), height, width)), images.device)
     across, down = ((x * a).add_(y * b).add_(c) for a, b, c in maps[..., None, None].transpose(1, 2))
     values = _sample(images.float(), across, down, repeats_edge=False)
     if alpha:

@@ -18,7 +18,7 @@ from calibrant._checks import MAX_JOBS, check_integer
 from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, check_folder, make_folder, read_error
 from calibrant._images import IMAGE_FORMATS, UNREADABLE, open_image
-from calibrant._paths import as_path
+from calibrant._paths import as_path, check_source
 from calibrant._progress import Advance, ProgressBar, no_bar
 from calibrant._signatures import checked
 from calibrant.corruptions.checks import check_images
@@ -125,10 +125,9 @@ def claim_folder(target: Path, origin: dict[str, Any], options: Corrupt) -> None
 
 def find_images(source: Path) -> dict[str, Path]:
     """The files of a folder except hidden ones, or one file, by key: the path below the folder."""
+    check_source(source)
     if source.is_file():
         return {source.name: source}
-    if not source.is_dir():
-        raise NoDataError(f"{source} is neither a folder nor a file")
     found = {}
     for folder, folders, names in os.walk(source):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -33,6 +33,13 @@ def read_frost(folder: str | None = None) -> tuple[Tensor, Tensor]:
     return torch.cat(planes), torch.tensor([image.shape[:2] for image in images], device="cpu")
 
 
+@lru_cache(maxsize=4)
+def frost_on(device: torch.device, folder: str | None = None) -> tuple[Tensor, Tensor]:
+    """The same on a device."""
+    pixels, sizes = read_frost(folder)
+    return pixels.to(device), sizes.to(device)
+
+
 def _read_photograph(folder: str, name: str) -> np.ndarray:
     try:
         with open_image(Path(folder) / name) as image:
@@ -50,8 +57,7 @@ def window_positions(
     uniforms (n, 2) in (0, 1) choose the position. A frost image that is too small for the window and one more pixel is
     enlarged to that size. As in the original, the last row and the last column of windows are never drawn.
     """
-    sizes = sizes.to(numbers.device)
-    window = torch.tensor([height, width], device=numbers.device)
+    window = torch.tensor([height, width], device="cpu")
     scales = ((window + 1) / sizes.double()).amax(1).clamp_(min=scale)
     room = (sizes * scales[:, None]).round_().sub_(window).clamp_(min=1)[numbers]
     tops, lefts = (uniforms * room).floor_().minimum(room - 1).long().unbind(1)
@@ -66,7 +72,7 @@ def crop_windows(
     OpenCV resizes this way, as did the published sets. Only the pixels of a window are scaled.
     """
     scales, tops, lefts = positions
-    pixels, sizes = (values.to(numbers.device) for values in frost)
+    pixels, sizes = frost
     areas = sizes.prod(1)
     planes = torch.arange(3, device=numbers.device)
     starts = (3 * (areas.cumsum(0) - areas))[numbers, None] + planes * areas[numbers, None]

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant._arrays import to_device
 from calibrant.corruptions.blur import gaussian_smooth
 from calibrant.corruptions.colour import match_channels
 from calibrant.corruptions.edges import MAX_DISTANCE, STRAIGHT, box_sum, distances, edges, emboss, equalise
@@ -72,4 +73,4 @@ def _relief(levels: Tensor) -> Tensor:
 
 
 def _colour(levels: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor([level / 255 for level in levels], dtype=dtype, device=device).view(3, 1, 1)
+    return to_device(torch.tensor([level / 255 for level in levels], dtype=dtype, device="cpu"), device).view(3, 1, 1)

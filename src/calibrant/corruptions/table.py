@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from calibrant._arrays import to_device
 from calibrant.corruptions import blur, colour, digital, elastic, frost, noise, weather
 from calibrant.corruptions.draws import Draws
 from calibrant.corruptions.severities import PARAMETERS, SIZES, Px, Severities
@@ -64,7 +65,7 @@ def _words(draws: Draws, images: Tensor) -> Tensor:
 
 
 def _angles(draws: Draws, _images: Tensor) -> Tensor:
-    return draws.uniforms("angle").mul_(90).sub_(45)
+    return draws.on_cpu().uniforms("angle").mul_(90).sub_(45)
 
 
 def _fog_noise(draws: Draws, images: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def _drops(draws: Draws, images: Tensor) -> Tensor:
 
 
 def _snow(images: Tensor, draws: Draws, *parameters: Any) -> Tensor:
-    flakes, angles = draws.normals("flakes", *images.shape[2:]), draws.uniforms("angle").mul_(90).sub_(135)
+    flakes, angles = draws.normals("flakes", *images.shape[2:]), draws.on_cpu().uniforms("angle").mul_(90).sub_(135)
     return weather.snow(images, *(*parameters, flakes, angles))
 
 
@@ -92,16 +93,18 @@ def _frost(
     images: Tensor, draws: Draws, weight: float, share: float, scale: float, folder: str | None = None
 ) -> Tensor:
     height, width = images.shape[2:]
-    pixels, sizes = frost.read_frost(folder)
-    numbers, uniforms = draws.integers("window", 0, len(sizes)), draws.uniforms("place", 2)
+    frozen = frost.frost_on(images.device, folder)
+    sizes, on_cpu = frost.read_frost(folder)[1], draws.on_cpu()
+    numbers, uniforms = on_cpu.integers("window", 0, len(sizes)), on_cpu.uniforms("place", 2)
     positions = frost.window_positions(sizes, numbers, uniforms, scale=scale, height=height, width=width)
-    crops = frost.crop_windows((pixels, sizes), numbers, positions, height=height, width=width)
+    numbers, scales, tops, lefts = (to_device(values, images.device) for values in (numbers, *positions))
+    crops = frost.crop_windows(frozen, numbers, (scales, tops, lefts), height=height, width=width)
     return weather.frost(images, weight, share, crops)
 
 
 def _elastic_transform(images: Tensor, draws: Draws, alpha: float, sigma: float, jitter: float) -> Tensor:
     side = min(images.shape[2:])
-    corners = draws.uniforms("corners", 3, 2).mul_(2).sub_(1).mul_(jitter * side)
+    corners = draws.on_cpu().uniforms("corners", 3, 2).mul_(2).sub_(1).mul_(jitter * side)
     fields = draws.uniforms("fields", 2, *images.shape[2:]).mul_(2).sub_(1)
     return elastic.elastic_transform(images, alpha * side, sigma * side, corners, fields)
 

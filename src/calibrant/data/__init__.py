@@ -1,17 +1,21 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
-from calibrant.data.arrays import ArrayData
-from calibrant.data.base import DataSet, Split, corruption_shifts
-from calibrant.data.cifar import read_cifar
-from calibrant.data.embedded import read_fashion_mnist_mini
-from calibrant.data.folder import ImageFolder
-from calibrant.data.idx import read_idx, read_mnist_files
-from calibrant.data.image_files import ImageFiles, read_image
-from calibrant.data.sources import DatasetInfo
-from calibrant.data.splits import class_prior, validation_rows
-from calibrant.data.table import DATASETS, open_dataset
-from calibrant.data.tiny_imagenet import TinyImageNet
-from calibrant.data.wilds import WildsData
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant.data.arrays import ArrayData
+    from calibrant.data.base import DataSet, Split, corruption_shifts
+    from calibrant.data.cifar import read_cifar
+    from calibrant.data.embedded import read_fashion_mnist_mini
+    from calibrant.data.folder import ImageFolder
+    from calibrant.data.idx import read_idx, read_mnist_files
+    from calibrant.data.image_files import ImageFiles, read_image
+    from calibrant.data.sources import DatasetInfo
+    from calibrant.data.splits import class_prior, validation_rows
+    from calibrant.data.table import DATASETS, open_dataset
+    from calibrant.data.tiny_imagenet import TinyImageNet
+    from calibrant.data.wilds import WildsData
 
 __all__ = [
     "DATASETS",
@@ -33,3 +37,31 @@ __all__ = [
     "read_mnist_files",
     "validation_rows",
 ]
+
+_HOMES = {
+    "ArrayData": "arrays",
+    "DATASETS": "table",
+    "DataSet": "base",
+    "DatasetInfo": "sources",
+    "ImageFiles": "image_files",
+    "ImageFolder": "folder",
+    "Split": "base",
+    "TinyImageNet": "tiny_imagenet",
+    "WildsData": "wilds",
+    "class_prior": "splits",
+    "corruption_shifts": "base",
+    "open_dataset": "table",
+    "read_cifar": "cifar",
+    "read_fashion_mnist_mini": "embedded",
+    "read_idx": "idx",
+    "read_image": "image_files",
+    "read_mnist_files": "idx",
+    "validation_rows": "splits",
+}
+
+
+def __getattr__(name: str) -> object:
+    # on first use: the list of data sets must not wait for torch
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

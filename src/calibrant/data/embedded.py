@@ -12,10 +12,6 @@ from calibrant._signatures import checked
 from calibrant.data.splits import validation_rows
 
 EMBEDDED = Path(__file__).parent / "files" / "fashion_mnist_mini.npz"
-FASHION_CLASSES = (
-    *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
-    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
-)
 N_TEST_DIGITS = 600
 
 

@@ -13,12 +13,11 @@ from calibrant._files import read_error
 from calibrant._names import check_choice
 from calibrant._paths import as_path
 from calibrant._signatures import checked
+from calibrant.data.layouts import IDX_KINDS
 from calibrant.errors import CorruptFileError, NoDataError
 
 UNSIGNED_BYTES = 0x08
 MAX_VALUES = 2**31  # in a file: those of MNIST have 47 million
-IDX_KINDS = ("images-idx3", "labels-idx1")
-MNIST_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in IDX_KINDS)
 
 
 @checked

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from calibrant.corruptions.severities import PARAMETERS
-from calibrant.data.base import DataSet
+from calibrant._names import CORRUPTIONS
+
+if TYPE_CHECKING:
+    from calibrant.data.base import DataSet
 
 ARCHIVES = "archives"  # the folder below the root that archives are downloaded to
 MD5SUMS = Path(__file__).parent / "files" / "MD5SUMS"  # in the format of md5sum; paths below the root
@@ -56,7 +59,7 @@ class DatasetInfo:
     licence: str
     n_classes: int | None
     image_size: int | None
-    opens: Callable[..., DataSet]
+    opens: "Callable[..., DataSet]"
     splits: Mapping[str, int] = field(default_factory=dict)
     shifts: Mapping[str, int] = field(default_factory=dict)
     downloads: tuple[Download, ...] = ()
@@ -110,5 +113,5 @@ def zenodo(record: int, file: str, folder: str, files: Mapping[str, int | None])
 
 def cifar_c(record: int, folder: str) -> tuple[Download, ...]:
     """CIFAR-10-C or CIFAR-100-C: an array of 50,000 images for each corruption, behind a header of 128 bytes."""
-    sizes: dict[str, int | None] = {f"{name}.npy": 128 + 50_000 * 32 * 32 * 3 for name in PARAMETERS}
+    sizes: dict[str, int | None] = {f"{name}.npy": 128 + 50_000 * 32 * 32 * 3 for name in CORRUPTIONS}
     return (zenodo(record, f"{folder}.tar", folder, {**sizes, "labels.npy": 128 + 50_000}),)

@@ -1,35 +1,50 @@
 """The table `DATASETS`, with an entry for each data set; `open_dataset` opens one."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant._names import check_choice
+from calibrant._names import CORRUPTIONS, check_choice
 from calibrant._signatures import checked
-from calibrant.corruptions.severities import PARAMETERS
-from calibrant.data import cifar, tiny_imagenet, wilds
-from calibrant.data.arrays import ArrayData
-from calibrant.data.base import DataSet
-from calibrant.data.embedded import FASHION_CLASSES, read_digits, read_fashion_mnist_mini
-from calibrant.data.extended import ExtendedData
-from calibrant.data.folder import ImageFolder
-from calibrant.data.idx import MNIST_FILES, read_mnist_files
+from calibrant.data.layouts import (
+    CAMELYON17_CLASSES,
+    CIFAR10_CLASSES,
+    CIFAR100_CLASSES,
+    FASHION_CLASSES,
+    FMOW_CLASSES,
+    LAYOUTS,
+    MNIST_FILES,
+    TINY_CORRUPTED_FOLDER,
+    TINY_FOLDER,
+    TINY_SIZE,
+)
 from calibrant.data.sources import DatasetInfo, Download, archive, cifar_c, plain_files, zenodo
-from calibrant.data.tiny_imagenet import TinyImageNet
-from calibrant.data.wilds import WildsData
+
+if TYPE_CHECKING:
+    from calibrant.data.base import DataSet
 
 RESEARCH = "research only (ImageNet)"
 DIGIT_NAMES = tuple(str(digit) for digit in range(10))
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # a second archive of Tiny-ImageNet-C
 
 
+def _imported(module: str, name: str) -> Callable[..., Any]:
+    """A function or class of this package, imported when it is called: the list of data sets needs no torch."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(f"calibrant.data.{module}"), name)(*args, **options)
+
+    return call
+
+
 def _in_memory(
     name: str, licence: str, rows: tuple[int, int, int], downloads: tuple[Download, ...] = (), **options: Any
 ) -> DatasetInfo:
     """A data set of `ArrayData`; rows: of training, validation and test; options: those of `ArrayData`."""
-    opens = partial(ArrayData, name, n_validation=rows[1], **options)
+    opens = partial(_imported("arrays", "ArrayData"), name, n_validation=rows[1], **options)
     splits = dict(zip(("train", "val", "test"), rows, strict=True))
     return DatasetInfo(licence, len(options["class_names"]), options["native_size"], opens, splits, downloads=downloads)
 
@@ -44,12 +59,12 @@ def _mnist(name: str, licence: str, class_names: tuple[str, ...], folder: str, u
         class_names=class_names,
         native_size=28,
         channels=1,
-        read=lambda root, part: read_mnist_files(root / folder, part),
+        read=lambda root, part: _imported("idx", "read_mnist_files")(root / folder, part),
     )
 
 
 def _cifar(name: str, class_names: tuple[str, ...], published: str) -> DatasetInfo:
-    layout = cifar.LAYOUTS[name]
+    layout = LAYOUTS[name]
     url = f"https://www.cs.toronto.edu/~kriz/{layout.archive}"
     return _in_memory(
         name,
@@ -58,7 +73,7 @@ def _cifar(name: str, class_names: tuple[str, ...], published: str) -> DatasetIn
         (archive(url, layout.archive, layout.folder, layout.sizes(50_000, 10_000)),),
         class_names=class_names,
         native_size=32,
-        read=partial(cifar.read_cifar, name=name),
+        read=partial(_imported("cifar", "read_cifar"), name=name),
         published=published,
     )
 
@@ -78,7 +93,7 @@ def _wilds(
 ) -> DatasetInfo:
     """A data set of `WildsData`; images: the folder of its images; options: those of `WildsData`."""
     url = f"https://worksheets.codalab.org/rest/bundles/{bundle}/contents/blob/"
-    opens = partial(WildsData, name, folder=folder, splits=tuple(splits), **options)
+    opens = partial(_imported("wilds", "WildsData"), name, folder=folder, splits=tuple(splits), **options)
     files = dict.fromkeys([*options["files"], images])
     download = archive(url, f"{folder}.tar.gz", folder, files, approximate_bytes)
     return DatasetInfo(
@@ -101,10 +116,16 @@ DATASETS: dict[str, DatasetInfo] = {
         class_names=FASHION_CLASSES,
         native_size=28,
         channels=1,
-        read=lambda _root, part: read_fashion_mnist_mini(part),
+        read=lambda _root, part: _imported("embedded", "read_fashion_mnist_mini")(part),
     ),
     "digits": _in_memory(
-        "digits", "CC BY 4.0", (997, 200, 600), class_names=DIGIT_NAMES, native_size=8, channels=1, read=read_digits
+        "digits",
+        "CC BY 4.0",
+        (997, 200, 600),
+        class_names=DIGIT_NAMES,
+        native_size=8,
+        channels=1,
+        read=_imported("embedded", "read_digits"),
     ),
     "fashion_mnist": _mnist(
         "fashion_mnist",
@@ -114,19 +135,19 @@ DATASETS: dict[str, DatasetInfo] = {
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     ),
     "mnist": _mnist("mnist", "CC BY-SA 3.0", DIGIT_NAMES, "mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
-    "cifar10": _cifar("cifar10", cifar.CIFAR10_CLASSES, "CIFAR-10-C"),
-    "cifar100": _cifar("cifar100", cifar.CIFAR100_CLASSES, "CIFAR-100-C"),
+    "cifar10": _cifar("cifar10", CIFAR10_CLASSES, "CIFAR-10-C"),
+    "cifar100": _cifar("cifar100", CIFAR100_CLASSES, "CIFAR-100-C"),
     "tiny_imagenet": DatasetInfo(
         RESEARCH,
         200,
-        tiny_imagenet.NATIVE_SIZE,
-        TinyImageNet,
+        TINY_SIZE,
+        _imported("tiny_imagenet", "TinyImageNet"),
         {"train": 95_000, "val": 5_000, "test": 10_000},
         downloads=(
             archive(
                 "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
                 "tiny-imagenet-200.zip",
-                tiny_imagenet.FOLDER,
+                TINY_FOLDER,
                 dict.fromkeys(("wnids.txt", "words.txt", "train", "val/images", "val/val_annotations.txt")),
             ),
         ),
@@ -134,7 +155,7 @@ DATASETS: dict[str, DatasetInfo] = {
     "camelyon17": _wilds(
         "camelyon17",
         "CC0",
-        len(wilds.CAMELYON17_CLASSES),
+        len(CAMELYON17_CLASSES),
         folder="camelyon17_v1.0",
         native_size=96,
         bundle="0xe45e15f39fb54e9d9e919556af67aabe",
@@ -143,8 +164,8 @@ DATASETS: dict[str, DatasetInfo] = {
         files=("metadata.csv",),
         splits={"train": 302_436, "id_val": 33_560},
         shifts={"val": 34_904, "test": 85_054},
-        class_names=wilds.CAMELYON17_CLASSES,
-        read=wilds.read_camelyon17,
+        class_names=CAMELYON17_CLASSES,
+        read=_imported("wilds", "read_camelyon17"),
     ),
     "iwildcam": _wilds(
         "iwildcam",
@@ -158,13 +179,13 @@ DATASETS: dict[str, DatasetInfo] = {
         files=("metadata.csv", "categories.csv"),
         splits={"train": 129_809, "id_val": 7_314, "id_test": 8_154},
         shifts={"val": 14_961, "test": 42_791},
-        class_names=wilds.read_iwildcam_classes,
-        read=wilds.read_iwildcam,
+        class_names=_imported("wilds", "read_iwildcam_classes"),
+        read=_imported("wilds", "read_iwildcam"),
     ),
     "fmow": _wilds(
         "fmow",
         "fMoW Challenge Public License",
-        len(wilds.FMOW_CLASSES),
+        len(FMOW_CLASSES),
         folder="fmow_v1.1",
         native_size=224,
         bundle="0xaec91eb7c9d548ebb15e1b5e60f966ab",
@@ -173,10 +194,10 @@ DATASETS: dict[str, DatasetInfo] = {
         files=("rgb_metadata.csv", "country_code_mapping.csv"),
         splits={"train": 76_863, "id_val": 11_483, "id_test": 11_327},
         shifts={"val": 19_915, "test": 22_108},
-        class_names=wilds.FMOW_CLASSES,
-        read=wilds.read_fmow,
+        class_names=FMOW_CLASSES,
+        read=_imported("wilds", "read_fmow"),
     ),
-    "image_folder": DatasetInfo("yours", None, None, ImageFolder),
+    "image_folder": DatasetInfo("yours", None, None, _imported("folder", "ImageFolder")),
 }
 # Published tests, which are fetched separately; the data set of the same name without _c reads them.
 CORRUPTED_TESTS: dict[str, DatasetInfo] = {
@@ -188,9 +209,9 @@ CORRUPTED_TESTS: dict[str, DatasetInfo] = {
         DATASETS["tiny_imagenet"],
         splits={},
         downloads=tuple(
-            zenodo(8206060, f"{file}.tar", tiny_imagenet.CORRUPTED_FOLDER, dict.fromkeys(names))
+            zenodo(8206060, f"{file}.tar", TINY_CORRUPTED_FOLDER, dict.fromkeys(names))
             for file, names in {
-                "Tiny-ImageNet-C": [name for name in PARAMETERS if name not in EXTRA_CORRUPTIONS],
+                "Tiny-ImageNet-C": [name for name in CORRUPTIONS if name not in EXTRA_CORRUPTIONS],
                 "Tiny-ImageNet-C-extra": EXTRA_CORRUPTIONS,
             }.items()
         ),
@@ -222,7 +243,7 @@ def open_dataset(
     image_size: int | None = None,
     hold_out: Literal["train", "test"] = "train",
     test_folders: Sequence[str] = (),
-) -> DataSet:
+) -> "DataSet":
     """Open a data set; nothing is read before a split is.
 
     Args:
@@ -244,6 +265,10 @@ def open_dataset(
     >>> digits.n_classes, len(digits.split("test")), digits.split("fog-3").images.shape
     (10, 600, torch.Size([600, 1, 8, 8]))
     """
-    base = DATASETS[check_choice("data", name, DATASETS)].opens(root, image_size=image_size)
+    base: DataSet = DATASETS[check_choice("data", name, DATASETS)].opens(root, image_size=image_size)
     halve_test = check_choice("hold_out", hold_out, ("train", "test")) == "test"
-    return ExtendedData(base, test_folders, halve_test=halve_test) if halve_test or test_folders else base
+    if not (halve_test or test_folders):
+        return base
+    from calibrant.data.extended import ExtendedData
+
+    return ExtendedData(base, test_folders, halve_test=halve_test)

@@ -13,13 +13,12 @@ from calibrant._files import read_error
 from calibrant._signatures import checked
 from calibrant.data.base import DataSet, Split
 from calibrant.data.image_files import ImageFiles, images_by_class, visible_folders
+from calibrant.data.layouts import TINY_CORRUPTED_FOLDER, TINY_FOLDER, TINY_SIZE
 from calibrant.data.splits import validation_rows
 from calibrant.errors import CorruptFileError, NoDataError
 from calibrant.shifts import Shift
 
-FOLDER, CORRUPTED_FOLDER = "tiny-imagenet-200", "Tiny-ImageNet-C"
 CORRECTED = "Zenodo 8206060"  # the first edition's frost has the 1,000 classes of ImageNet
-NATIVE_SIZE = 64
 TINY_VALIDATION_SHARE = 0.05  # 5,000 of the 100,000 training images
 WNID = re.compile(r"n\d{8}")
 ANNOTATION = re.compile(r"(val_(\d+)\.JPEG)\t(n\d{8})(\t.*)?")  # then the corners of a box
@@ -39,8 +38,8 @@ class TinyImageNet(DataSet):
 
     @checked
     def __init__(self, root: str | os.PathLike[str] | None = None, *, image_size: int | None = None) -> None:
-        super().__init__("tiny_imagenet", root, image_size=NATIVE_SIZE if image_size is None else image_size)
-        self.folder = self.root / FOLDER
+        super().__init__("tiny_imagenet", root, image_size=TINY_SIZE if image_size is None else image_size)
+        self.folder = self.root / TINY_FOLDER
 
     @cached_property
     def wnids(self) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ class TinyImageNet(DataSet):
     @cached_property
     def _training_part(self) -> tuple[Split, Tensor]:
         """The official training images, and the mask of those held out."""
-        everything = self._images_in(self.folder / "train", FOLDER)
+        everything = self._images_in(self.folder / "train", TINY_FOLDER)
         return everything, validation_rows(everything.labels, max(1, round(TINY_VALIDATION_SHARE * len(everything))))
 
     @cached_property
@@ -85,21 +84,21 @@ class TinyImageNet(DataSet):
             if match is None or match[3] not in label_of:
                 rule = "must be val_<number>.JPEG, a tab and one of wnids.txt"
                 raise CorruptFileError(f"{self.folder / file}: line {number} {rule}, got {line[:80]!r}")
-            rows.append((int(match[2]), f"{FOLDER}/val/images/{match[1]}", label_of[match[3]]))
+            rows.append((int(match[2]), f"{TINY_FOLDER}/val/images/{match[1]}", label_of[match[3]]))
         if not rows:
             raise CorruptFileError(f"{self.folder / file} is empty")
         _, names, labels = zip(*sorted(rows), strict=True)
         return Split(ImageFiles.of(self.root, names, self.image_size), torch.tensor(labels))
 
     def _shifted(self, shift: Shift) -> Split:
-        folder = self.root / CORRUPTED_FOLDER / shift.corruption / str(shift.severity)
+        folder = self.root / TINY_CORRUPTED_FOLDER / shift.corruption / str(shift.severity)
         if not folder.is_dir():
             return self._test_part.under(shift)
         foreign = sorted(set(visible_folders(folder)) - set(self.wnids))
         if foreign:
             what = f"{len(foreign)} classes that are not in Tiny-ImageNet, such as {foreign[0]}"
             raise CorruptFileError(f"{folder} has {what}: put the corrected copy there, {CORRECTED}")
-        return self._images_in(folder, CORRUPTED_FOLDER).with_shift(shift, "published")
+        return self._images_in(folder, TINY_CORRUPTED_FOLDER).with_shift(shift, "published")
 
     def _images_in(self, folder: Path, archive: str) -> Split:
         folders = [folder / wnid for wnid in self.wnids]
@@ -111,7 +110,7 @@ class TinyImageNet(DataSet):
         try:
             return path.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
-            what = f"unpack {FOLDER}.zip in {self.root}"
+            what = f"unpack {TINY_FOLDER}.zip in {self.root}"
             raise NoDataError(f"no {file} of {self.name} in {self.folder}: {what}") from None
         except OSError as error:
             raise read_error(path, error) from None

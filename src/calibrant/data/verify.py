@@ -7,19 +7,20 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant._files import data_folder
+from calibrant._names import CORRUPTIONS
 from calibrant._paths import first_line
 from calibrant._progress import ProgressBar, no_bar
 from calibrant._signatures import checked
-from calibrant.corruptions.severities import PARAMETERS
-from calibrant.data.base import DataSet
-from calibrant.data.image_files import ImageFiles, read_image
 from calibrant.data.sources import DatasetInfo, ExpectedFile
 from calibrant.data.table import DATASETS, all_infos, find_info, open_dataset
 from calibrant.errors import CalibrantError, CorruptFileError, NoDataError
 from calibrant.shifts import SEVERITIES
+
+if TYPE_CHECKING:
+    from calibrant.data.base import DataSet
 
 OTHER_BYTES = "not the published bytes: rows in another order make other splits"
 LISTED_FACTS = ("n_classes", "image_size", "splits", "shifts", "corrupted", "licence")
@@ -122,7 +123,7 @@ def check_data(
             findings += _check_splits(open_dataset(name, root), info, deep, bar)
         if info.n_per_shift is not None:
             tests = folder / str(info.downloads[0].folder)
-            findings += [_check_corruption(tests / corruption, info, deep, bar) for corruption in PARAMETERS]
+            findings += [_check_corruption(tests / corruption, info, deep, bar) for corruption in CORRUPTIONS]
     return findings
 
 
@@ -176,7 +177,9 @@ def _describe_file(n_bytes: int | None, md5: str | None) -> str:
     return ", ".join(parts if md5 is None else [*parts, f"MD5 {md5}"]) or "there"
 
 
-def _check_splits(data: DataSet, info: DatasetInfo, deep: bool, bar: ProgressBar) -> Iterator[Finding]:
+def _check_splits(data: "DataSet", info: DatasetInfo, deep: bool, bar: ProgressBar) -> Iterator[Finding]:
+    from calibrant.data.image_files import ImageFiles
+
     official = {**info.splits, **info.shifts}
     try:
         names = list(official) or data.clean
@@ -214,6 +217,8 @@ def _count_images(
     what: str, paths: Iterable[Path], total: int, decoded: tuple[int, int] | None, bar: ProgressBar
 ) -> tuple[int, str]:
     """The number of images that are present, or can be decoded to a size and channels, and the first problem."""
+    from calibrant.data.image_files import read_image
+
     good, first = 0, ""
     with bar(what, total) as advance:
         for path in paths:

@@ -13,6 +13,7 @@ from scipy.special import bdtr, betaincinv
 
 from calibrant._arrays import UNKNOWN, first_null
 from calibrant._checks import check_all_classes, check_all_labelled, check_level
+from calibrant._names import SET_SCORES
 from calibrant._signatures import checked
 from calibrant.audits.gates import Gate
 from calibrant.decisions.prediction_sets import COLUMN, KEY
@@ -24,7 +25,6 @@ from calibrant.metrics.scoring import batches_of
 from calibrant.predictions import Predictions
 from calibrant.scan import Scan
 
-GATED = ("coverage", "mean_size", "empty", "single", "worst_class", "worst_group")
 N_LIKELY = 2000  # coverages of equal probability, in place of an integral over their distribution
 Counts: TypeAlias = NDArray[np.int64]
 K = TypeVar("K")
@@ -33,7 +33,7 @@ K = TypeVar("K")
 class SetGate(Gate):
     """A condition such as ``coverage < 0.88`` on scores of prediction sets."""
 
-    names: ClassVar[Collection[str]] = GATED
+    names: ClassVar[Collection[str]] = SET_SCORES
 
 
 class Promise(NamedTuple):
@@ -160,7 +160,7 @@ class SetScores:
         """The values that a gate may be about."""
         group = self.worst_group
         values = (self.coverage.value, self.mean_size, self.empty, self.single, self.worst_class[1].value)
-        return dict(zip(GATED, (*values, group and group[1].value), strict=True))
+        return dict(zip(SET_SCORES, (*values, group and group[1].value), strict=True))
 
     @checked
     def failed(self, gates: Sequence[str]) -> list[str]:

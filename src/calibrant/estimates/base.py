@@ -15,6 +15,7 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, blocks
 from calibrant._checks import check_all_classes, check_class_names, check_integer, check_level, in_order
+from calibrant._names import ESTIMATED
 from calibrant._paths import first_line
 from calibrant._signatures import checked
 from calibrant.audits.gates import Gate
@@ -33,13 +34,12 @@ from calibrant.predictions import Predictions
 KIND = "estimator"  # of the JSON file
 SETS = ("corruption", "severity")  # columns: the type of shift, "none" if there is none, and its strength
 ShiftedSets: TypeAlias = list[tuple[str, Predictions]]  # the type of shift of each
-GATED = ("accuracy", "confidence", "gap", "ece", "ece_after", "temperature")
 
 
 class EstimateGate(Gate):
     """A condition such as ``accuracy < 0.8`` on an estimate."""
 
-    names: ClassVar[Collection[str]] = GATED
+    names: ClassVar[Collection[str]] = ESTIMATED
 
 
 class Quantity(NamedTuple):

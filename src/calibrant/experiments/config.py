@@ -13,7 +13,7 @@ from calibrant._files import read_toml
 from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, NoDataError, UnknownNameError
-from calibrant.experiments.folder import EXPERIMENT
+from calibrant.experiments.files import EXPERIMENT
 from calibrant.runs import RunKey, ensemble_variant
 from calibrant.training.settings import Settings, check_settings, run_key, validate_settings
 from calibrant.training.toml import as_calibrant_error

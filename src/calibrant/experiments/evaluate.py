@@ -20,7 +20,8 @@ from calibrant.experiments.config import Experiment
 from calibrant.metrics.bins import reliability_bins
 from calibrant.metrics.ranking import risk_coverage_curve
 from calibrant.predictions import Predictions
-from calibrant.runs import CURVES, RAW, ROWS, RunFolder, RunKey
+from calibrant.run_tables import CURVES, ROWS
+from calibrant.runs import RAW, RunFolder, RunKey
 from calibrant.shifts import Shift
 from calibrant.training.predicting import Predictor, select_shifts
 from calibrant.training.results import score_rows, split_columns, write_rows

@@ -12,22 +12,11 @@ from calibrant._files import atomic_write, read_toml
 from calibrant._parquet import read_table, write_table
 from calibrant._paths import as_path
 from calibrant.errors import CorruptFileError, InvalidInputError, MissingExtraError, NoDataError
-from calibrant.runs import (
-    CURVES,
-    RAW,
-    ROWS,
-    UNSHIFTED,
-    RunFolder,
-    RunKey,
-    append_json_line,
-    read_json_lines,
-    remedy,
-    run_keys,
-)
+from calibrant.experiments.files import EXPERIMENT, ROWS_FILE, check_has_run
+from calibrant.run_tables import CURVES, ROWS, run_keys
+from calibrant.runs import RAW, UNSHIFTED, RunFolder, RunKey, append_json_line, read_json_lines, remedy
 
 __all__ = ["RAW", "UNSHIFTED", "ExperimentFolder", "RunFolder", "RunKey", "RunOutcome", "run_keys"]
-
-EXPERIMENT = "experiment.toml"  # the copy of the experiment file
 
 
 @dataclass(frozen=True)
@@ -64,7 +53,7 @@ class ExperimentFolder:
     @property
     def rows_file(self) -> Path:
         """The rows of all finished runs, in the columns of `ROWS`."""
-        return self.path / "rows.parquet"
+        return self.path / ROWS_FILE
 
     @property
     def curves_file(self) -> Path:
@@ -134,10 +123,7 @@ class ExperimentFolder:
         return self._read(self.curves_file, CURVES)
 
     def _read(self, path: Path, schema: pa.Schema) -> pa.Table:
-        if not path.is_file():
-            raise NoDataError(
-                f"{self.path} has no {path.name}: it is not the folder of an experiment that has been run"
-            )
+        check_has_run(self.path, path.name)
         with remedy("calibrant run makes it again, without training"):
             return read_table(path, schema)
 

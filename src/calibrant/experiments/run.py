@@ -19,10 +19,12 @@ from calibrant._signatures import checked
 from calibrant.errors import CorruptFileError, InterruptedRunError, InvalidInputError, NoDataError
 from calibrant.experiments.config import AXES, Experiment, read_experiment
 from calibrant.experiments.evaluate import EvaluationConfig, is_evaluated
+from calibrant.experiments.files import packaged
 from calibrant.experiments.folder import ExperimentFolder, RunOutcome
 from calibrant.experiments.tasks import Backend, RunProgress, RunTask, in_this_process
 from calibrant.metrics.table import check_metrics
-from calibrant.runs import CURVES, ROWS, RunFolder, RunKey, remedy, split_variant
+from calibrant.run_tables import CURVES, ROWS
+from calibrant.runs import RunFolder, RunKey, remedy, split_variant
 from calibrant.training.folder import check_files, check_same_settings
 from calibrant.training.predicting import select_shifts
 from calibrant.training.settings import Settings, open_data
@@ -129,8 +131,7 @@ def run_experiment(
 
 def demo_file() -> Path:
     """The demo experiment, in the installed package or in the repository."""
-    packaged = Path(__file__).with_name("demo.toml")
-    return packaged if packaged.is_file() else Path(__file__).parents[3] / "experiments" / "demo.toml"
+    return packaged("demo.toml")
 
 
 def plan_experiment(

@@ -15,7 +15,7 @@ from calibrant._names import check_choice
 from calibrant._signatures import checked
 from calibrant.data import Split, open_dataset
 from calibrant.errors import NoDataError
-from calibrant.runs import check_rows
+from calibrant.run_tables import check_rows
 from calibrant.shifts import Shift
 
 SampleImages = dict[str, dict[str, npt.NDArray[np.uint8]]]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from calibrant._arrays import to_device
 from calibrant._checks import MAX_CLASSES, check_integer, check_n_bins
 from calibrant._names import check_choice
 from calibrant.errors import InvalidInputError, MissingExtraError
@@ -121,11 +122,11 @@ class CalibrationScore(Metric):
         for part, sums in card.sums.items():
             tensors, bins = _tensors(sums)
             for name, tensor in tensors.items():
-                state, addend = getattr(self, f"{part}_{name}"), tensor.to(self.n_rows.device)
+                state, addend = getattr(self, f"{part}_{name}"), to_device(tensor, self.n_rows.device)
                 if bins is None:
                     state += addend
                 else:
-                    state.index_add_(0, bins.to(state.device), addend)
+                    state.index_add_(0, to_device(bins, state.device), addend)
 
     def scorecard(self) -> Scorecard:
         """The scorecard of all rows of this process, with intervals and noise floors.

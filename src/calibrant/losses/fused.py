@@ -20,7 +20,7 @@ MIN_SOFTMAX_CLASSES = 32  # torch's softmax of fewer is slower than exponentials
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
     """Autocast switched off, where it is on: products of matrices would otherwise run in half precision."""
-    if device_type != "meta" and torch.is_autocast_enabled(device_type):  # there is no autocast on meta
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 

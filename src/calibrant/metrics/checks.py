@@ -136,5 +136,6 @@ def check_multilabel(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = labels.long()  # the losses of multi-label models take floats
     labels = check_integer_labels("labels", labels, tuple(logits.shape))
     check_label_range(labels, 2, None)
+    logits = _at_least_float32(logits)
     check_values("logits", "be finite", logits, logits.isfinite(), "at row", "class")
-    return _at_least_float32(logits), labels
+    return logits, labels

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
 import torch
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
@@ -35,7 +34,7 @@ from calibrant.metrics.checks import check_nonzero_weights, check_same_rows, che
 from calibrant.metrics.exact import holm
 from calibrant.metrics.influence import BinnedResiduals, ScoredPredictions
 from calibrant.metrics.sample_scores import score_rows
-from calibrant.metrics.scorecard import Scorecard, row_weights
+from calibrant.metrics.scorecard import Scorecard, needed_parts, row_weights
 from calibrant.metrics.scoring import no_labels
 from calibrant.metrics.soft_labels import expand_soft_labels
 from calibrant.metrics.table import METRICS, Metric, check_metrics
@@ -144,25 +143,26 @@ def compare(
         counts = check_nonzero_weights(row_weights(a, weights))
         a, b = a[counts], b[counts]
         b = replace(b, columns=pa.table({weights: a.column(weights)}))
-    models = [_score_rows(predictions, weights) for predictions in (a, b)]
+    ones = torch.ones(len(a), dtype=torch.float64)
+    w = None if weights is None else row_weights(a, weights)
+    class_bins = n_bins if "classes" in needed_parts(names, clustered=False) else None
+    scored = [score_rows(predictions, n_bins=class_bins, weights=w) for predictions in (a, b)]
+    models = [ScoredPredictions(p, found[0], ones if w is None else w) for p, found in zip((a, b), scored, strict=True)]
     clusters = torch.arange(len(a)) if cluster is None else torch.from_numpy(a.groups(cluster)[0])
     found = []
     for overall, group, index in _groups(a, by):
-        pair = [model[index] for model in models]
-        _, cluster_numbers = clusters[index].unique(return_inverse=True)
-        cards = [Scorecard.of(model.predictions, metrics=names, n_bins=n_bins, weights=weights) for model in pair]
+        pair = models if overall else [model[index] for model in models]
+        cluster_numbers = clusters[index].unique(return_inverse=True)[1]
+        cards = [
+            Scorecard.of(model.predictions, metrics=names, n_bins=n_bins, weights=weights, scored=known_scores)
+            for model, known_scores in zip(pair, scored if overall else (None, None), strict=True)
+        ]
         for name in names:
             if any(card.get(name) is None for card in cards):
                 continue  # undefined in this group
             difference = _difference(METRICS[name], pair, cards, cluster_numbers, level=level, seed=seed)
             found.append(replace(difference, overall=overall, group=group))
     return [row for name in names for row in _holm([row for row in found if row.metric == name])]
-
-
-def _score_rows(predictions: Predictions, weights: str | None) -> ScoredPredictions:
-    scores, _ = score_rows(predictions)
-    ones = torch.ones(len(predictions), dtype=torch.float64)
-    return ScoredPredictions(predictions, scores, ones if weights is None else row_weights(predictions, weights))
 
 
 def _groups(predictions: Predictions, by: str | None) -> Iterator[tuple[bool, object, Tensor]]:
@@ -290,25 +290,41 @@ def _joint_covariance(first: BinnedResiduals, second: BinnedResiduals, clusters:
 
     A gap is a mean over all rows: the deviation of a cluster is the sum of its residuals minus its share of the gap.
     """
-    rows = clusters.repeat(2).numpy()
-    bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
-    residual = np.concatenate([first.residual.numpy(), second.residual.numpy()])
-    factor = _leave_out(share).numpy()
-    sums = scipy.sparse.csr_array(
-        (residual * factor[rows], (rows, bins)), shape=(len(share), first.n_bins + second.n_bins)
-    )
-    scaled = share.numpy() * factor
+    factor = _leave_out(share)
+    scaled, of_rows = share * factor, factor[clusters]
+    a, b = (model.residual * of_rows for model in (first, second))
+    if len(share) == len(clusters):  # every row is a cluster
+        squares = _pair_sums(first, second, a, b)
+        total = np.concatenate(
+            [
+                torch.bincount(model.number, values * scaled[clusters], model.n_bins).numpy()
+                for model, values in ((first, a), (second, b))
+            ]
+        )
+    else:
+        from scipy.sparse import csr_array
+
+        bins = torch.cat([first.number, second.number + first.n_bins]).numpy()
+        shape = (len(share), first.n_bins + second.n_bins)
+        sums = csr_array((torch.cat([a, b]).numpy(), (clusters.repeat(2).numpy(), bins)), shape=shape)
+        squares, total = (sums.T @ sums).toarray(), sums.T @ scaled.numpy()
     gap = np.concatenate([first.gap, second.gap])
-    both = np.outer(sums.T @ scaled, gap)
-    return np.asarray((sums.T @ sums).toarray() - both - both.T + scaled @ scaled * np.outer(gap, gap))
+    both, square = np.outer(total, gap), scaled.numpy() @ scaled.numpy()
+    return np.asarray(squares - both - both.T + square * np.outer(gap, gap))
+
+
+def _pair_sums(first: BinnedResiduals, second: BinnedResiduals, a: Tensor, b: Tensor) -> Float64Array:
+    """For each two bins of both models, the sum of the products of a number that each row has in each model."""
+    n, m = first.n_bins, second.n_bins
+    between = torch.bincount(first.number * m + second.number, a * b, n * m).view(n, m).numpy()
+    of_first, of_second = torch.bincount(first.number, a * a, n), torch.bincount(second.number, b * b, m)
+    return np.block([[np.diag(of_first.numpy()), between], [between.T, np.diag(of_second.numpy())]])
 
 
 def _unseen_outcome(first: BinnedResiduals, second: BinnedResiduals, share: float) -> Float64Array:
     """The covariance of one outcome more than was seen: of a random row, in the bin that it has in each model."""
-    n, shape = len(first.number), (len(first.number), first.n_bins + second.n_bins)
-    bins = np.concatenate([first.number.numpy(), second.number.numpy() + first.n_bins])
-    members = scipy.sparse.csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), bins)), shape=shape)
-    return np.asarray((members.T @ members).toarray() * (share**2 / n))
+    ones = torch.ones(len(first.number), dtype=torch.float64)
+    return np.asarray(_pair_sums(first, second, ones, ones) * (share**2 / len(ones)))
 
 
 def _error_of_squares(first: BinnedResiduals, second: BinnedResiduals, covariance: Float64Array) -> float:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import bdtrik, betaincinv, expit, gammaln, log_expit, ndtr, ndtri, stdtr, stdtrit, xlog1py, xlogy
 
 from calibrant._arrays import sum_of
@@ -164,7 +163,7 @@ def _upper_tail(log_odds: Float64Array, rows: Float64Array, unit: Float64Array, 
     def excess(s: float) -> float:
         return float(size @ expit(log_odds + s * unit)) - point
 
-    saddle = brentq(excess, *_bracket(excess))
+    saddle = _root(excess)
     chance = expit(log_odds + saddle * unit)
     spread = size * unit * chance * expit(-log_odds - saddle * unit)
     variance, third = float(spread.sum()), float((spread * unit * (1 - 2 * chance)).sum())
@@ -190,6 +189,13 @@ def _shift(tail: Tail, probability: float, sign: int) -> float:
 
     def excess(shift: float) -> float:
         return sign * (tail(shift) - probability)
+
+    return _root(excess)
+
+
+def _root(excess: Callable[[float], float]) -> float:
+    """The root of an increasing function."""
+    from scipy.optimize import brentq
 
     return float(brentq(excess, *_bracket(excess)))
 

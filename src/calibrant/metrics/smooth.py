@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import scipy.fft
-import scipy.optimize
 import torch
 from torch import Tensor
 
@@ -78,7 +77,9 @@ def fixed_point(transform: Float64Array) -> float:
         return 0.0
     if excess(largest) >= -1e-12:  # residuals of one sign: smoothing cancels nothing
         return largest
-    return float(scipy.optimize.brentq(excess, 0.0, largest, xtol=1e-9))
+    from scipy.optimize import brentq
+
+    return float(brentq(excess, 0.0, largest, xtol=1e-9))
 
 
 def smooth_bound(histogram: FineHistogram, _n_bins: int) -> float:

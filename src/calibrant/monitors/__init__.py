@@ -13,8 +13,7 @@ from typing import Any
 from calibrant._checks import check_all_classes, check_integer, check_number, check_same_class_names
 from calibrant._files import check_output, hold_lock
 from calibrant._names import check_choice
-from calibrant._parquet import find_files
-from calibrant._paths import check_path, filesystem_of
+from calibrant._paths import check_path, filesystem_of, find_files
 from calibrant._signatures import checked
 from calibrant.audits import SHIFT_COLUMN
 from calibrant.calibrators import Calibrator, load_calibrator

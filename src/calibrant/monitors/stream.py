@@ -13,8 +13,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from calibrant._arrays import UNKNOWN, check_distinct, id_text
 from calibrant._checks import check_all_classes, check_same_class_names
-from calibrant._parquet import absolute_url
-from calibrant._paths import filesystem_of
+from calibrant._paths import absolute_url, filesystem_of
 from calibrant._signatures import checked
 from calibrant.calibrators import Calibrator
 from calibrant.errors import InvalidInputError, without_secrets

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from calibrant._checks import check_class_names, check_column_names, check_flag, check_instance, in_order, repeated_name
 from calibrant._files import read_toml
-from calibrant._names import check_choice, suggestion
+from calibrant._names import check_choice, common_start, suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
-from calibrant.predictions import POSITIVE_COLUMNS, PREDICTION_COLUMNS, RESERVED
+from calibrant.predictions import LABEL_PROBS, POSITIVE_COLUMNS, PREDICTION_COLUMNS, RESERVED
 
 WORDS = {
     "logits": "logits",
@@ -141,6 +141,7 @@ class Layout:
     left_out: tuple[str, ...]
     request: Request
     prediction: str | None = None  # of a confidence, which the label is compared with; then the label is no truth
+    soft_labels: str | None = None  # the column of distributions of labels, in place of labels
 
     @property
     def top_label(self) -> bool:
@@ -149,6 +150,8 @@ class Layout:
 
     @property
     def _label_text(self) -> str:
+        if self.soft_labels is not None:
+            return f"soft labels from {self.soft_labels}"
         if self.label is None:
             return "not whether it is correct" if self.top_label else "no labels"
         if self.prediction is not None:
@@ -209,7 +212,14 @@ def find_layout(
         _check_column(source, "--text", name, schema.names)
     left_out = tuple(name for name in rest if (name in RESERVED and name != "features") or not name)
     kept = tuple(name for name in rest if name not in left_out)
-    return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request, prediction)
+    soft = None
+    if kind != "confidence" and label is not None and is_list(schema, label):
+        soft, label = label, None
+        if LABEL_PROBS in kept:
+            raise InvalidInputError(f"{source} has soft labels in {soft} and {LABEL_PROBS}: rename one of them")
+    elif label is None and LABEL_PROBS in kept and is_list(schema, LABEL_PROBS):
+        soft = LABEL_PROBS
+    return Layout(kind, columns, lists, names, numbered, label, kept, left_out, request, prediction, soft)
 
 
 def is_list(schema: pa.Schema, name: str) -> bool:
@@ -251,17 +261,28 @@ def _find_predictions(source: str, schema: pa.Schema, request: Request) -> tuple
 
 
 def _example(source: str, schema: pa.Schema) -> str:
-    """What one might type: with the names of a file of options that lies there, or of columns of fractions."""
+    """What one might type, with the names of columns of fractions, or of a file of options that lies there."""
     if any(re.fullmatch(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", name, re.IGNORECASE) for name in schema.names):
         return " (the first line must hold names)"
+    if (spaced := next((name for name in schema.names if name != name.strip()), None)) is not None:
+        return f" (there are spaces in {spaced!r}: write none beside commas)"
     beside = os.path.join(os.path.dirname(source), "columns.toml")
-    if os.path.isfile(beside):
-        return f"; or type --columns {beside}"
+    other = f"; or type --columns {beside}" if os.path.isfile(beside) else ""
     names = [c.name for c in schema if pa.types.is_floating(c.type) and c.name.lower() not in LABELS]
     if not names:
-        return ""
+        return other
     flag = "--probs" if len(names) > 1 else "--positive-probs"
-    return f"; for example {flag} {' '.join(map(_quoted, names[:MAX_SHOWN]))}{' …' * (len(names) > MAX_SHOWN)}"
+    listed = f"{' '.join(map(_quoted, names[:MAX_SHOWN]))}{' …' * (len(names) > MAX_SHOWN)}"
+    return f"; for example {flag} {_pattern(names, schema.names) or listed}{other}"
+
+
+def _pattern(names: Sequence[str], every: Sequence[str]) -> str:
+    """The pattern of several names and no other: what they share, up to the sign before and behind the class."""
+    start = re.sub(r"[^\W_]*$", "", common_start(names))
+    rest = [name.removeprefix(start) for name in names]
+    end = re.sub(r"^[^\W_]*", "", common_start([name[::-1] for name in rest])[::-1])
+    fits = [name for name in every if name.startswith(start) and name.removeprefix(start).endswith(end)]
+    return f"'{start}*{end}'" if start + end and len(names) > 1 and fits == list(names) else ""
 
 
 def _quoted(name: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._arrays import UNKNOWN, as_tensor
 from calibrant._checks import check_boolean_labels
-from calibrant._names import suggestion
+from calibrant._names import brief, common_start, suggestion
 from calibrant._paths import first_line
 from calibrant.errors import InvalidInputError
 
@@ -78,7 +78,7 @@ class LabelReader:
             raise InvalidInputError(f"{self.column} must not be NaN, got NaN")
         if not _is_whole(value):
             rule = "be a class" if self.classes else f"be whole numbers from 0 to {self.n_classes - 1}"
-            raise InvalidInputError(f"{self.column} must {rule}, got {value!r}")
+            raise InvalidInputError(f"{self.column} must {rule}, got {brief(value)}")
         return self._numbered_class(int(float(value)))
 
     def _numbered_class(self, number: int) -> int:
@@ -99,6 +99,8 @@ class LabelReader:
         if (isinstance(value, float) and math.isnan(value)) or value in NAN:
             return ": type --nan-is-unknown if it is not known yet"
         if isinstance(value, str) and not _is_whole(value):
+            if (start := self._start(value)) is not None:
+                return f": type '{start}*' for the columns if the classes are what stands behind {start}"
             if self.classes:
                 return f"; {suggestion(value, self.classes)}"
             return f": type --class-names with the names of the {self.n_classes} classes in the order of the columns"
@@ -106,6 +108,11 @@ class LabelReader:
             names = [str(number + 1) for number in range(self.n_classes)]
             return f": type --class-names {' '.join(names[:8])}{' …' * (len(names) > 8)} if labels count from 1"
         return f"; {suggestion(str(value), self.classes)}" if self.by_name else ""
+
+    def _start(self, value: str) -> str | None:
+        """What all class names begin with, if the label is what follows it in one of them."""
+        start = common_start(self.classes)
+        return start if start and start + value in self.classes else None
 
 
 def _is_whole(value: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from calibrant._checks import PRIOR_TOLERANCE
 from calibrant._names import suggestion
-from calibrant._parquet import absolute_url
+from calibrant._paths import absolute_url
 from calibrant.errors import CorruptFileError, InvalidInputError, UnknownNameError
 from calibrant.predictions import RESERVED
 from calibrant.reading.columns import LABELS, SINGLE, WORDS, Request, shown
@@ -92,7 +92,8 @@ def _likelihoods(path: str, row: int, sample: Mapping[str, Any]) -> list[tuple[f
     arguments = sample["arguments"]
     requests = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _items(arguments)]
     try:
-        values = [float(value) for value, _ in sample["filtered_resps"]]
+        pairs = [each if isinstance(each, list) else [] for each in sample["filtered_resps"]]  # else a generated text
+        values = [float(value) for value, _ in pairs]
         found = [(value, (str(ask[0]), str(ask[1]))) for value, ask in zip(values, requests, strict=True)]
     except (TypeError, ValueError, IndexError):
         rule = "only tasks of multiple choice have the log-likelihoods of options"

@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
+import pyarrow as pa
+
 from calibrant._checks import in_order
 from calibrant._files import check_output
-from calibrant._parquet import find_files
+from calibrant._paths import find_files
 from calibrant._progress import Say, silent
 from calibrant._signatures import checked
 from calibrant.errors import InvalidInputError, without_secrets
@@ -112,6 +114,7 @@ def open_scans(
     tables = [
         [options_of.get(url) or flattened(open_table(url, _npy_label(url, request))) for url in each] for each in urls
     ]
+    tables = _of_one_type(tables)
     every = [table for each in tables for table in each]
     # A column of labels that only one file has, or that a file of options names, is of labels that have not come yet.
     given = options.get("label")
@@ -121,6 +124,20 @@ def open_scans(
     for line in found_lines([source for each in sources for source in each]):
         say(line)
     return scans
+
+
+def _of_one_type(tables: Sequence[Sequence[TableSource]]) -> list[list[TableSource]]:
+    """The same, with one type for each column of text files: texts, if one of them has texts, else floats."""
+    kinds: dict[str, set[pa.DataType]] = {}
+    for column in (column for each in tables for table in each if table.is_text for column in table.schema):
+        kinds.setdefault(column.name, set()).add(column.type)
+    mixed = {name: types for name, types in kinds.items() if len(types) > 1}
+    types = {name: pa.float64() if each == {pa.int64(), pa.float64()} else pa.string() for name, each in mixed.items()}
+
+    def typed(table: TableSource) -> TableSource:
+        return replace(table, schema=pa.schema([(c.name, types.get(c.name, c.type)) for c in table.schema]))
+
+    return [[typed(table) if table.is_text and types else table for table in each] for each in tables]
 
 
 def _npy_label(url: str, request: Request) -> str | None:

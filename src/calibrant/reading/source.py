@@ -3,27 +3,30 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from calibrant._arrays import UNKNOWN, as_logits, first_null, floats, list_matrix, two_classes
+from calibrant._arrays import UNKNOWN, as_lists, as_logits, first_null, floats, list_matrix, two_classes
 from calibrant._checks import (
+    PRIOR_TOLERANCE,
     check_class_names,
     check_columns,
     check_confidence,
     check_dense,
+    check_distributions,
     check_features16,
     check_probabilities,
+    plain_texts,
 )
 from calibrant._names import check_choice
 from calibrant._parquet import BATCH_ELEMENTS, FilePart
 from calibrant._progress import Say, silent
 from calibrant.errors import CorruptFileError, InvalidInputError
-from calibrant.predictions import METADATA_KEY, TOP_LABEL_COLUMNS, Predictions
+from calibrant.predictions import LABEL_PROBS, METADATA_KEY, TOP_LABEL_COLUMNS, Predictions
 from calibrant.reading.columns import OF_ONE_COLUMN, Layout, Request, find_layout, with_class_names
 from calibrant.reading.labels import LabelReader
 from calibrant.reading.nested import flattened
@@ -131,7 +134,7 @@ class PredictionSource:
     def read_columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """These of the user's columns, read without the predictions."""
         for batch in self.table.read(Wanted(names, self._types(names))):
-            yield pa.table({name: _plain(batch.column(name)) for name in names})
+            yield pa.table({name: plain_texts(batch.column(name)) for name in names})
 
     @property
     def _outcome(self) -> list[str]:
@@ -158,6 +161,8 @@ class PredictionSource:
         types = {column.name: column.type for column in self.table.schema}
         for name in layout.columns:
             types[name] = pa.list_(pa.float64()) if layout.lists else pa.float64()
+        if layout.soft_labels is not None:
+            types[LABEL_PROBS] = pa.list_(pa.float64())
         if self.table.is_text:
             types |= dict.fromkeys(self._outcome, pa.dictionary(pa.int32(), pa.string()))
         types |= dict.fromkeys(layout.request.text, pa.string())
@@ -183,7 +188,9 @@ class PredictionSource:
         else:
             logits = as_logits(layout.kind.removeprefix("positive_"), values, self._argument, first_row)
         present = batch.schema.names
-        columns = {name: _plain(batch.column(name)) for name in self.column_names if name in present}
+        columns = {name: plain_texts(batch.column(name)) for name in self.column_names if name in present}
+        if layout.soft_labels is not None and LABEL_PROBS in columns:
+            columns[LABEL_PROBS] = _soft_labels(columns[LABEL_PROBS], layout.soft_labels, first_row, n_classes)
         features = None
         if "features" in layout.others and "features" in present:
             matrix = list_matrix(batch.column("features"), "features", first_row, None)
@@ -208,6 +215,15 @@ def _labels(
     return reader.read(column, first_row)
 
 
+def _soft_labels(column: pa.Array, name: str, first_row: int, n_classes: int) -> pa.Array:
+    """Distributions of labels, as lists of floats."""
+    soft = list_matrix(_float_lists(column), name, first_row, n_classes)
+    if soft.shape[1] != n_classes:
+        raise InvalidInputError(f"{name} must have {n_classes} numbers in every row, got {soft.shape[1]}")
+    check_distributions(name, soft, first_row)
+    return as_lists(soft)  # as they are: rows divide by their sums once, when they are asked for
+
+
 def _joined(batches: Batches, n_rows: int) -> Batches:
     """The same with small batches joined, up to so many rows: whoever adds them up has less to do."""
     held: list[pa.RecordBatch] = []
@@ -228,8 +244,11 @@ def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def check_in_range(layout: Layout, probs: Tensor, first_row: int) -> None:
-    """Raise where a probability is not in [0, 1], with its column and row, and what it may be instead."""
-    if bool(((probs >= 0) & (probs <= 1)).all()):
+    """Raise where a probability is not in [0, 1], with its column and row, and what it may be instead.
+
+    One that is larger than 1 by rounding is for the sum of its row to judge, as in memory.
+    """
+    if bool(((probs >= 0) & (probs <= 1 + PRIOR_TOLERANCE)).all()):
         return
     try:
         if layout.lists:
@@ -275,7 +294,7 @@ def _values(batch: pa.RecordBatch, layout: Layout, first_row: int, n_classes: in
 
 
 def _numbers(column: pa.Array, name: str, first_row: int) -> Tensor:
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
         raise InvalidInputError(f"{name} must be numbers, got {column.type}")
     if column.null_count:
         raise InvalidInputError(f"{name} must not be null, got null at row {first_row + first_null(column)}")
@@ -283,18 +302,10 @@ def _numbers(column: pa.Array, name: str, first_row: int) -> Tensor:
 
 
 def _float_lists(column: pa.Array) -> pa.Array:
-    """Lists of integers, as of one-hot probabilities, as lists of floats."""
-    if pa.types.is_nested(column.type) and pa.types.is_integer(column.type.value_type):
+    """Lists of integers, as of one-hot probabilities, and of decimals, as of databases, as lists of floats."""
+    value = column.type.value_type if pa.types.is_nested(column.type) else column.type
+    if pa.types.is_integer(value) or pa.types.is_decimal(value):
         return column.cast(pa.list_(pa.float64()))
-    return column
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Texts as one type, whatever the writer: categories and large texts as strings."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
     return column
 
 
@@ -305,7 +316,26 @@ def open_table_source(table: TableSource, request: Request) -> PredictionSource:
     if table.options is not None:
         request = table.options.request(request)
     layout = find_layout(table.name, table.schema, request, is_text=table.is_text, is_own=own)
+    if layout.soft_labels is not None and layout.soft_labels not in layout.others:
+        table = _renamed(table, layout.soft_labels, LABEL_PROBS)
+        layout = replace(layout, others=(*layout.others, LABEL_PROBS))
     return PredictionSource(table, with_class_names(layout, names), metadata, own)
+
+
+def _renamed(table: TableSource, name: str, other: str) -> TableSource:
+    """The table with another name for one of its columns."""
+    schema = pa.schema([column.with_name(other) if column.name == name else column for column in table.schema])
+    reader = partial(_read_renamed, table.reader, name, other)
+    return replace(table, schema=schema.with_metadata(table.schema.metadata), reader=reader)
+
+
+def _read_renamed(
+    reader: Callable[[FilePart, Wanted], Batches], name: str, other: str, part: FilePart, wanted: Wanted
+) -> Batches:
+    columns = wanted.columns and [name if each == other else each for each in wanted.columns]
+    types = {name if each == other else each: kind for each, kind in wanted.types.items()}
+    for batch, n_bytes in reader(part, replace(wanted, columns=columns, types=types)):
+        yield batch.rename_columns([other if each == name else each for each in batch.schema.names]), n_bytes
 
 
 def is_own(table: TableSource) -> bool:

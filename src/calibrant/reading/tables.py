@@ -13,15 +13,16 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-from fsspec.implementations.local import LocalFileSystem
 
 from calibrant._arrays import blocks
 from calibrant._checks import repeated_name
 from calibrant._files import read_error
-from calibrant._parquet import FilePart, absolute_url, read_footer, read_part
-from calibrant._paths import check_path, filesystem_of, first_line
+from calibrant._names import brief
+from calibrant._parquet import FilePart, read_footer, read_part
+from calibrant._paths import LOCAL, absolute_url, check_path, filesystem_of, first_line
 from calibrant.errors import CalibrantError, CorruptFileError, InvalidInputError, NoDataError
 from calibrant.reading.json_documents import read_document
 from calibrant.reading.numpy_files import Arrays, read_npy, read_npz
@@ -31,6 +32,7 @@ BLOCK_BYTES = 2**23  # of text that is parsed at a time
 MAX_HEADER = 2**24  # bytes of the first line
 PEEK_ROWS = 1  # that tell the types of a table in Arrow
 CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*?(?:invalid value '(.*)'|(UTF8))", re.DOTALL)
+ZEROS, DIGITS = "^[+-]?0[0-9]+$", "^[+-]?[0-9]+$"  # of ids, which integers and floats would not give back
 ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 Batches = Iterator[tuple[pa.RecordBatch, float]]  # each with the bytes that were read for it
@@ -165,8 +167,23 @@ def _json_reader(stream: Any, wanted: Wanted) -> Any:
 
 
 def _read_json(part: FilePart, wanted: Wanted) -> Batches:
+    n_rows = 0
     with _stream(part.url, "JSON lines", location=part.location) as (stream, file):
-        yield from _naming_rows(part.url, _json_reader(stream, wanted), file)
+        for batch, n_bytes in _naming_rows(part.url, _json_reader(stream, wanted), file):
+            _check_utf8(part.url, batch, n_rows)
+            n_rows += batch.num_rows
+            yield batch, n_bytes
+
+
+def _check_utf8(path: str, batch: pa.RecordBatch, first_row: int) -> None:
+    """What pyarrow checks in CSV, and not in JSON. Raises: CorruptFileError with the column and the row."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            found = re.search(r"string index (\d+)", str(error))
+            where = f" at row {first_row + int(found[1])}" if found and pa.types.is_string(column.type) else ""
+            raise CorruptFileError(f"{path}: column {name!r} is not UTF-8{where}: {UTF8}") from None
 
 
 def _without_nulls(schema: pa.Schema) -> pa.Schema:
@@ -177,19 +194,38 @@ def _without_nulls(schema: pa.Schema) -> pa.Schema:
 def _open_csv(path: str, delimiter: str = ",") -> TableSource:
     names = _header(path, delimiter)
     with _stream(path, "CSV", names) as (stream, _):
-        schema = _csv_reader(stream, delimiter, Wanted()).schema
-    for column in schema:
-        if pa.types.is_binary(column.type):
-            raise CorruptFileError(f"{path}: column {column.name!r} is not UTF-8: {UTF8}")
-    reader = partial(_read_csv, delimiter, names)
-    return TableSource(path, _without_nulls(schema), _whole(path), reader, typed=False, is_text=True)
+        reader = _csv_reader(stream, delimiter, Wanted())
+        schema, ids = reader.schema, _may_be_ids(next(reader, None))
+    if ids:
+        with _stream(path, "CSV", names) as (stream, _):
+            texts = next(_csv_reader(stream, delimiter, Wanted(list(ids), dict.fromkeys(ids, pa.string()))))
+        ids = {name: form for name, form in ids.items() if _any_match(texts.column(name), form)}
+    schema = pa.schema([(c.name, pa.string() if c.name in ids or _is_bare(c) else c.type) for c in schema])
+    return TableSource(path, schema, _whole(path), partial(_read_csv, delimiter, names), typed=False, is_text=True)
+
+
+def _may_be_ids(batch: pa.RecordBatch | None) -> dict[str, str]:
+    """The columns of numbers that would not give back their texts, if one of these has a certain form."""
+    columns = [] if batch is None else list(zip(batch.schema, batch.columns, strict=True))
+    whole = {c.name: ZEROS for c, _ in columns if pa.types.is_integer(c.type)}
+    floats = [(c.name, values) for c, values in columns if pa.types.is_floating(c.type)]
+    return whole | {name: DIGITS for name, values in floats if pc.any(pc.greater(pc.abs(values), 2.0**53)).as_py()}
+
+
+def _any_match(texts: pa.Array, form: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, form)).as_py())
+
+
+def _is_bare(column: pa.Field) -> bool:
+    """Whether a column is empty, or bytes, which are refused with their row when they are read as text."""
+    return bool(pa.types.is_null(column.type) or pa.types.is_binary(column.type))
 
 
 def _csv_reader(stream: Any, delimiter: str, wanted: Wanted) -> Any:
     return pa_csv.open_csv(
         stream,
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # else without rows in errors
-        parse_options=pa_csv.ParseOptions(delimiter=delimiter),
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pa_csv.ConvertOptions(column_types=dict(wanted.types), include_columns=wanted.columns),
     )
 
@@ -219,7 +255,10 @@ def _header(path: str, delimiter: str) -> list[str]:
     except UnicodeDecodeError:
         raise CorruptFileError(f"{path}: its first line is not UTF-8: {UTF8}") from None
     except csv.Error as error:
-        raise CorruptFileError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+        why = r"its lines end with \r alone: save it with \n" if "\r" in text else first_line(error)
+        raise CorruptFileError(f"{path} cannot be read as CSV: {why}") from None
+    if not text:
+        raise NoDataError(f"{path} is empty")
     if not text.strip():
         raise CorruptFileError(f"{path} has an empty first line, which must hold the names of the columns")
     if all(map(_is_number, names)):
@@ -296,11 +335,16 @@ def _parse_error(path: str, error: Exception, names: Sequence[str], n_rows: int 
         advice = " (numbers have a point: R: write.csv, not write.csv2)" if "," in value else ""
         advice += " (write 0.9, not 90%)" if value.endswith("%") else ""
         advice += f"; if it holds texts and no predictions, type --text {column}"
-        return CorruptFileError(f"{path}: column {column!r} holds {value!r}{where}, which is no number{advice}")
+        return CorruptFileError(f"{path}: column {column!r} holds {brief(value)}{where}, which is no number{advice}")
     if (ragged := ROW.search(text)) is not None:  # counted from 1, the header included
+        advice = f": its first line, {names[0]!r}, must hold the names of the columns" if ragged[2] == "1" else ""
+        row = int(ragged[1]) - 2
         return CorruptFileError(
-            f"{path} must have {ragged[2]} columns in every row, got {ragged[3]} at row {int(ragged[1]) - 2}"
+            f"{path} must have {ragged[2]} columns in every row, got {ragged[3]} at row {row}{advice}"
         )
+    if "straddl" in text:
+        what = f"a row{after} of more than {BLOCK_BYTES:,} bytes"
+        return CorruptFileError(f"{path} has {what}: leave out long texts, or close a quote that stays open")
     return CorruptFileError(f"{path} cannot be read{after}: {first_line(error)}")
 
 
@@ -316,7 +360,7 @@ def _stream(
     filesystem, inner = filesystem_of(location or path)
     packed = _file_name(path).endswith(".gz")
     try:
-        if isinstance(filesystem, LocalFileSystem):
+        if filesystem is LOCAL:
             if os.path.isdir(inner):
                 raise IsADirectoryError(21, "it is a folder", inner)
             file = pa.memory_map(inner) if what == "an Arrow file" else pa.OSFile(inner)  # mapped pages are memory too
@@ -333,7 +377,7 @@ def _stream(
         raise
     except pa.ArrowInvalid as error:
         if "Empty" in str(error):
-            raise NoDataError(f"{path} is empty") from None
+            raise NoDataError(f"{path} {'has no rows' if names else 'is empty'}") from None
         raise (_parse_error(path, error, names) if what != "an Arrow file" else _not(path, what, error)) from None
     except OSError as error:
         if error.errno is not None:

@@ -28,7 +28,8 @@ from calibrant.report.scores import (
 )
 from calibrant.report.style import loss_label, loss_sort_key, quantity_of
 from calibrant.report.table import BEST, Cell, Column, Table
-from calibrant.runs import check_rows, split_variant
+from calibrant.run_tables import check_rows
+from calibrant.runs import split_variant
 
 TABLES = {  # title and metrics
     "1": ("Table 1: test scores (%) under shift", ("accuracy", "ece", "cece", "kse")),

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from calibrant._arrays import count_keys, to_device
 from calibrant.corruptions import Draws
 from calibrant.losses.fused import full_precision
 
@@ -48,11 +49,13 @@ def augmix_view(images: Tensor, draws: Draws, name: str) -> Tensor:
         for number, operate in enumerate(OPERATIONS.values()):
             rows = (operation == number).nonzero()[:, 0]
             if len(rows):
-                here = rows.to(device)
-                chains.index_copy_(0, here, operate(chains.index_select(0, here), level[rows].to(device)))
+                here = to_device(rows, device)
+                changed = operate(chains.index_select(0, here), to_device(level[rows], device))
+                chains.index_copy_(0, here, changed)
     shares = -draws.uniforms(f"{name} weights", N_CHAINS).log()  # exponential numbers, divided by their sum: Dirichlet
     mixed = draws.uniforms(f"{name} mixed", 1)
-    weights = torch.cat([1 - mixed, mixed * shares / shares.sum(1, keepdim=True)], dim=1).float().to(device)
+    weights = torch.cat([1 - mixed, mixed * shares / shares.sum(1, keepdim=True)], dim=1)
+    weights = to_device(weights.float(), device)
     view = torch.zeros(images.shape, device=device, dtype=torch.float32)
     for weight, part in zip(weights.unbind(1), (images, *chains.chunk(N_CHAINS)), strict=True):
         view += _per_image(weight) * part
@@ -70,7 +73,8 @@ def mixup(images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor]
     Returns:
         Images, uint8 (n, c, h, w), and labels, float32 (n, k), with λ from Beta(1, 1).
     """
-    share = draws[: len(images) // 2].uniforms("share").float().to(images.device)
+    share = draws[: len(images) // 2].uniforms("share")
+    share = to_device(share.float(), images.device)
     weight = _per_image(share)
     own, other = images.chunk(2)
     return (weight * own + (1 - weight) * other).round_().to(torch.uint8), _mixed_labels(labels, share)
@@ -93,8 +97,8 @@ def cutmix(images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor
         in_box.append((place >= (middle - reach)[:, None]) & (place < (middle + reach)[:, None]))
     down, across = in_box
     share = 1 - down.double().mean(1) * across.double().mean(1)
-    box = (down[:, None, :, None] & across[:, None, None, :]).to(images.device)
-    return torch.where(box, other, own), _mixed_labels(labels, share.float().to(images.device))
+    box = to_device(down[:, None, :, None] & across[:, None, None, :], images.device)
+    return torch.where(box, other, own), _mixed_labels(labels, to_device(share.float(), images.device))
 
 
 MIXES: dict[str, Callable[[Tensor, Tensor, Draws], tuple[Tensor, Tensor]]] = {"mixup": mixup, "cutmix": cutmix}
@@ -130,7 +134,7 @@ def equalize(images: Tensor, levels: Tensor) -> Tensor:
     n, channels, height, width = images.shape
     offsets = N_LEVELS * torch.arange(n * channels, device=images.device, dtype=torch.int32)
     keys = (images.reshape(-1, height * width) + offsets[:, None]).flatten()
-    counts = torch.bincount(keys, minlength=N_LEVELS * n * channels).view(-1, N_LEVELS)
+    counts = count_keys(keys, N_LEVELS * n * channels).view(-1, N_LEVELS)
     largest = images.reshape(-1, height * width).amax(1, keepdim=True).long()
     step = (height * width - counts.gather(1, largest)) // (N_LEVELS - 1)
     below = counts.cumsum(1) - counts

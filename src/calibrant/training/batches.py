@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from calibrant._arrays import to_device
 from calibrant._paths import first_line
 from calibrant._signals import STOP_SIGNALS, blocked_signals
 from calibrant.data import ImageFiles
@@ -61,7 +62,7 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flipped: Tensor, padding: int
     """Images, uint8 (n, c, h, w), cropped at ``offsets`` (n, 2) of the zero-padded ones, and mirrored where flipped."""
     n, channels, height, width = images.shape
     device = images.device
-    offsets, flipped = offsets.to(device), flipped.to(device)
+    offsets, flipped = to_device(offsets, device), to_device(flipped, device)
     across = torch.arange(width, device=device).expand(n, width)
     across = offsets[:, 1:] + torch.where(flipped[:, None], width - 1 - across, across)
     down = offsets[:, :1] + torch.arange(height, device=device)
@@ -86,7 +87,7 @@ def default_workers(processes: int = 1) -> int:
 def read_batches(images: Tensor | ImageFiles, rows: Sequence[Tensor], workers: int) -> Iterator[Tensor]:
     """The images of each batch of rows; image files are decoded ahead by worker processes."""
     if isinstance(images, Tensor):
-        yield from (images[batch.to(images.device)] for batch in rows)
+        yield from (images[to_device(batch, images.device)] for batch in rows)
         return
     # without its own generator the loader draws from torch's, and dropout depends on the number of workers
     generator = torch.Generator()

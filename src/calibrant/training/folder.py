@@ -16,7 +16,7 @@ from calibrant._digests import dump_record, parse_record
 from calibrant._files import atomic_write, check_folder, hold_lock, make_folder, read_error
 from calibrant._parquet import check_bytes
 from calibrant.data.verify import is_published
-from calibrant.errors import InvalidInputError, NoDataError
+from calibrant.errors import InvalidInputError
 from calibrant.models import read_tensors
 from calibrant.runs import REMOVE_IT, RunFolder, remedy
 from calibrant.training.settings import MODEL_CODE, Settings, validate_settings
@@ -77,8 +77,7 @@ def check_same_settings(run: RunFolder, settings: Settings) -> None:
 
 def read_run_settings(run: RunFolder) -> Settings:
     """The settings of the run in the folder."""
-    if not run.config.is_file():
-        raise NoDataError(f"{run.path} is not the folder of a run: it has no config.json")
+    run.check_config()
     values = {name: value for name, value in read_json(run.config).items() if name != MODEL_CODE}
     return validate_settings(values, f"{run.config}: ")
 

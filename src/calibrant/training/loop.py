@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from calibrant._arrays import to_device
 from calibrant._checks import check_integer
 from calibrant._signals import StopRequest
 from calibrant.corruptions import Draws
@@ -141,8 +142,8 @@ class TrainingLoop:
         if augment in MIXES:
             left = [torch.cat([rows, plan.partners[rows]]) for rows in left]
         for rows, read in zip(left, read_batches(self.images, left, self.workers), strict=True):
-            images = plan.augment(read.to(fabric.device), rows, padding)
-            labels = self.labels[rows.to(fabric.device)]
+            images = plan.augment(to_device(read, fabric.device), rows, padding)
+            labels = self.labels[to_device(rows, fabric.device)]
             if augment is not None:
                 draws = Draws.of(rows.tolist(), settings.seed, state.epoch, augment, device=torch.device("cpu"))
                 if augment == "augmix":
@@ -179,7 +180,8 @@ class TrainingLoop:
             classes = labels.argmax(1) if labels.is_floating_point() else labels
             sums += torch.stack([loss.detach() * len(labels), (logits.argmax(1) == classes).sum()])
         if settings.clip is not None:
-            fabric.clip_gradients(self.model, optimizer, max_norm=settings.clip)
+            # without its own check, which waits for the device at every step: the next loss shows what is not finite
+            fabric.clip_gradients(self.model, optimizer, max_norm=settings.clip, error_if_nonfinite=False)
         optimizer.step()
         self._average()
         return sums
@@ -199,7 +201,7 @@ class TrainingLoop:
     def _log_progress(self, step: int, sums: list[Tensor]) -> None:
         """Add the steps since the last log to the state, save if it is time, stop if requested."""
         state, fabric = self.state, self.fabric
-        asked = torch.tensor([[float(self.request.asked), 0.0]], device=fabric.device)
+        asked = to_device(torch.tensor([[float(self.request.asked), 0.0]]), fabric.device)
         gathered = fabric.all_reduce(torch.cat([torch.stack(sums), asked]), reduce_op="sum")
         assert isinstance(gathered, Tensor)
         *steps, (stop, _) = gathered.tolist()

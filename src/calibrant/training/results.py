@@ -13,7 +13,8 @@ from calibrant.data import DataSet
 from calibrant.metrics import score
 from calibrant.metrics.jackknife import jackknife, jackknife_groups
 from calibrant.predictions import Predictions
-from calibrant.runs import RAW, ROWS, UNSHIFTED, RunFolder, RunKey
+from calibrant.run_tables import ROWS
+from calibrant.runs import RAW, UNSHIFTED, RunFolder, RunKey
 
 CLUSTERS = ("patient", "location")  # columns of WILDS: images of one patient or camera are not independent
 
