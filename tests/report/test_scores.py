@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -183,6 +184,14 @@ def test_significance_is_that_of_the_paired_t_test(pairs: list[tuple[int, int]])
         return
     p_value = stats.ttest_rel(b, a).pvalue
     assert significantly_better(score_of(*a), score_of(*b)) == (p_value < 0.05 and differences.mean() > 0)
+
+
+def test_standard_errors_are_those_of_exact_arithmetic() -> None:
+    random = np.random.default_rng(0)
+    for spread in (1e-12, 1e-3, 1.0, 1e200):
+        values = (0.3 + spread * random.normal(size=5)).tolist()
+        assert mean_and_standard_error(values)[1] == pytest.approx(statistics.stdev(values) / math.sqrt(5), rel=1e-14)
+    assert mean_and_standard_error([0.1] * 7)[1] == 0.0
 
 
 def row_scores(values: np.ndarray) -> Score:

@@ -139,7 +139,7 @@ def legend(lines: tuple[Style, ...], width: int, *, points: bool = True, columns
     ]
     x_scale = alt.Scale(domain=[0, width], nice=False, zero=False)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[n_rows - 0.5, -0.5], nice=False, zero=False), axis=None)
-    base = alt.Chart().encode(y=y, color=colour(lines), description="line:N")
+    base = alt.Chart().encode(y=y, color=colour(lines), description=alt.Description("line:N"))
     rules = base.mark_rule(strokeWidth=1.5).encode(
         x=alt.X("x:Q", scale=x_scale, axis=None), x2=alt.X2("x_end:Q"), strokeDash=dash(lines)
     )

@@ -264,14 +264,14 @@ def _mark_epochs(records: Sequence[ChartRecord], describe: Callable[[ChartRecord
 
 def _marked_points(base: alt.Chart) -> alt.Chart:
     points = base.mark_point(filled=True, size=18, opacity=1).transform_filter("datum.marked")
-    chart: alt.Chart = points.encode(description="description:N")
+    chart: alt.Chart = points.encode(description=alt.Description("description:N"))
     return chart
 
 
 def _epoch_base(lines: Sequence[Style]) -> alt.Chart:
     axis = alt.Axis(tickMinStep=1, tickCount=6, format="d", grid=False)
     x = alt.X("epoch:Q", title="Epoch", axis=axis, scale=alt.Scale(nice=False, zero=False, padding=6))
-    return alt.Chart().encode(x=x, color=charts.colour(lines), description="line:N")
+    return alt.Chart().encode(x=x, color=charts.colour(lines), description=alt.Description("line:N"))
 
 
 def _moment_panels(moments: Sequence[ChartRecord]) -> list[str]:

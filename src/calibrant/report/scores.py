@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev, variance
+from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,8 +167,11 @@ def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float | Non
     >>> mean_and_standard_error([1.0, 2.0, 3.0, 4.0, 5.0]), mean_and_standard_error([2.0])
     ((3.0, 0.7071067811865476), (2.0, None))
     """
-    known = len(values) > 1 and all(map(math.isfinite, values))
-    return fmean(values), stdev(values) / math.sqrt(len(values)) if known else None
+    n = len(values)
+    if n < 2 or not all(map(math.isfinite, values)):
+        return fmean(values), None
+    offsets = [value - values[0] for value in values]  # equal values have no error, whatever their mean is rounded to
+    return fmean(values), math.dist(offsets, [fmean(offsets)] * n) / math.sqrt(n * (n - 1))
 
 
 def mean_band(values: Sequence[float]) -> ChartRecord:

@@ -1,7 +1,8 @@
 """The figures of an experiment by name. Each is a module: `prepare` computes records, `draw` makes a chart of them."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +28,7 @@ from calibrant.report.figures import (
     severity,
 )
 from calibrant.report.paper import table_scores
-from calibrant.report.scores import shared_tests
+from calibrant.report.scores import ScoreKey, shared_tests
 from calibrant.report.style import loss_label
 
 ALL = "all"
@@ -137,38 +138,64 @@ def make_figure(
         InvalidInputError: The figure does not have an option.
     """
     check_choice("figure", name, FIGURES)
-    figure = FIGURES[name]
     for option in options:
-        if option not in figure.options:
+        if option not in FIGURES[name].options:
             raise InvalidInputError(f"the figure {name} has no option {option}")
+    return _draw(name, None if folder is None else _Tables(open_experiment(folder)), images, options)
+
+
+class _Tables:
+    """The tables of an experiment, each read once for all figures."""
+
+    def __init__(self, folder: ExperimentFolder) -> None:
+        self.folder = folder
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        return self.folder.read_rows()
+
+    @cached_property
+    def curves(self) -> pa.Table:
+        return self.folder.read_curves()
+
+    @cached_property
+    def shared_rows(self) -> tuple[pa.Table, list[str]]:
+        return shared_tests(self.rows)
+
+    @cached_property
+    def at_chance(self) -> list[ScoreKey]:
+        """The scores without a calibrator of which a run is at chance."""
+        rows, _ = self.shared_rows
+        found = table_scores(rows, ("ece",), shifted=bool(pc.any(rows["shifted"]).as_py()))
+        return [key for key, score in found.items() if score.at_chance and key.calibrator == RAW]
+
+
+def _draw(name: str, tables: _Tables | None, images: ImageSource | None, options: Mapping[str, Any]) -> ChartSpec:
+    figure = FIGURES[name]
     chart: ChartSpec
     if figure.input == "nothing":
         chart = figure.module.draw(figure.module.prepare())
         return chart
-    if folder is None:
+    if tables is None:
         raise InvalidInputError(f"the figure {name} needs the folder of an experiment")
-    folder = open_experiment(folder)
     if figure.input == "images":
         if images is None:
             raise NoDataError(f"cannot draw {name}: no images given")
-        chart = figure.module.draw(figure.module.prepare(images(folder.read_rows(), **options)))
+        chart = figure.module.draw(figure.module.prepare(images(tables.rows, **options)))
         return chart
     if figure.input == "rows":
-        table = folder.read_rows()
+        shared, notes = tables.shared_rows
     else:
-        table = _filter_calibrator(folder.read_curves(), options.get("calibrator", RAW))
-    shared, notes = shared_tests(table)
+        shared, notes = shared_tests(_filter_calibrator(tables.curves, options.get("calibrator", RAW)))
     chart = figure.module.draw(figure.module.prepare(shared, **options))
-    return with_notes(chart, [*notes, *_chance_notes(folder, options)])
+    return with_notes(chart, [*notes, *_chance_notes(tables.at_chance, options)])
 
 
-def _chance_notes(folder: ExperimentFolder, options: Mapping[str, Any]) -> list[str]:
+def _chance_notes(at_chance: Iterable[ScoreKey], options: Mapping[str, Any]) -> list[str]:
     """A note per data set on the losses of a figure of which a run is at chance: a constant prediction can be good."""
-    rows, _ = shared_tests(folder.read_rows())
     found: dict[str, list[str]] = {}
-    for key, score in table_scores(rows, ("ece",), shifted=bool(pc.any(rows["shifted"]).as_py())).items():
-        drawn = key.data in (options.get("data") or [key.data]) and key.loss in (options.get("losses") or [key.loss])
-        if score.at_chance and drawn and key.calibrator == RAW:
+    for key in at_chance:
+        if key.data in (options.get("data") or [key.data]) and key.loss in (options.get("losses") or [key.loss]):
             found.setdefault(key.data, []).append(loss_label(key.loss, key.variant, key.label_smoothing))
     return [f"{data}: a run is at chance, so not to be compared: {', '.join(names)}." for data, names in found.items()]
 
@@ -209,6 +236,7 @@ def make_figures(
         UnknownNameError: A figure is unknown.
     """
     check_figures(names)
+    tables = _Tables(open_experiment(folder))
     made: dict[str, ChartSpec] = {}
     reasons: dict[str, str] = {}
     for name, figure in FIGURES.items():
@@ -216,7 +244,7 @@ def make_figures(
             progress(name)
             known = {option: value for option, value in options.items() if option in figure.options}
             try:
-                made[name] = make_figure(name, folder, images=images, **known)
+                made[name] = _draw(name, tables, images, known)
             except CalibrantError as error:
                 reasons[name] = str(error)
     return made, reasons

@@ -51,10 +51,10 @@ def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: in
         x=alt.X("norm:Q", title="Mean feature norm", scale=x_scale, axis=alt.Axis(tickCount=6)),
         y=alt.Y("ece:Q", title="ECE", scale=y_scale, axis=alt.Axis(format=PERCENT_FORMAT, tickCount=6)),
         color=charts.colour(lines),
-        description="description:N",
+        description=alt.Description("description:N"),
     )
     line = base.mark_line(strokeWidth=1.2).encode(
-        order=alt.Order("shift_level:Q"), strokeDash=charts.dash(lines), description="line:N"
+        order=alt.Order("shift_level:Q"), strokeDash=charts.dash(lines), description=alt.Description("line:N")
     )
     discs = base.mark_point(shape="circle", fill="white", fillOpacity=1, opacity=1, size=105, strokeWidth=1.2)
     numbers = base.mark_text(fontSize=FONT_SIZE, fontWeight="bold", baseline="middle", dy=0.5).encode(

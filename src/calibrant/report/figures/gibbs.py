@@ -63,7 +63,9 @@ def _lines(rows: list[ChartRecord], lines: Sequence[Style], *, y_title: str | No
         color=charts.colour(lines),
     )
     return charts.layer_charts(
-        base.mark_line(strokeWidth=1.3).encode(strokeDash=charts.dash(lines), description="line:N"),
-        base.mark_point(filled=True, size=24, opacity=1).encode(shape=charts.shape(lines), description="description:N"),
+        base.mark_line(strokeWidth=1.3).encode(strokeDash=charts.dash(lines), description=alt.Description("line:N")),
+        base.mark_point(filled=True, size=24, opacity=1).encode(
+            shape=charts.shape(lines), description=alt.Description("description:N")
+        ),
         rows=rows,
     )

@@ -44,7 +44,7 @@ def _panel(cells: list[ChartRecord], title: str) -> charts.Chart:
     base = alt.Chart().encode(
         x=alt.X("line:N", sort=losses, title=None, axis=x_axis),
         y=alt.Y("corruption:N", sort=corruptions, title=None, axis=y_axis),
-        description="description:N",
+        description=alt.Description("description:N"),
     )
     blue = alt.Color("mean:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=None)
     squares = base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=blue)

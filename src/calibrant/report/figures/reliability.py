@@ -103,7 +103,9 @@ def _accuracies(lines: alt.Color) -> alt.LayerChart:
 def _bars(y: alt.Y, *, labels: bool) -> alt.Chart:
     x = charts.confidence_axis("low", labels=labels)
     bars = alt.Chart().mark_bar(stroke="white", strokeWidth=0.4)
-    chart: alt.Chart = bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), description="description:N")
+    chart: alt.Chart = bars.encode(
+        x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), description=alt.Description("description:N")
+    )
     return chart
 
 

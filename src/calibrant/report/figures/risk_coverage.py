@@ -36,7 +36,7 @@ def _panel(lines: list[Style], records: list[ChartRecord], title: str, width: in
             y=alt.Y("error:Q", title="Error", axis=axis, scale=alt.Scale(zero=True)),
             color=colour(lines),
             strokeDash=dash(lines),
-            description="line:N",
+            description=alt.Description("line:N"),
         )
         .properties(width=width, height=200, title=title)
     )

@@ -58,7 +58,7 @@ def draw(records: list[ChartRecord]) -> ChartSpec:
             x=alt.X("column:N", sort=columns, title=None, axis=alt.Axis(orient="top", labelAngle=-40, **plain)),
             y=alt.Y("row:N", sort=rows, title=None, axis=alt.Axis(minExtent=names, **plain)),
             url=alt.Url("url:N"),
-            description="description:N",
+            description=alt.Description("description:N"),
         )
     )
     view = alt.ViewConfig(stroke=None)

@@ -109,7 +109,7 @@ def severity_panel(
             scale=alt.Scale(nice=False, padding=6),
         ),
         color=charts.colour(lines),
-        description="line:N",
+        description=alt.Description("line:N"),
     )
     axis = alt.Axis(format=PERCENT_FORMAT if in_percent else "~r", tickCount=5)
     scale = alt.Scale(zero=True, nice=top is None, domainMax=top or alt.Undefined)
@@ -117,7 +117,7 @@ def severity_panel(
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2=alt.Y2("high:Q"))
     line = base.mark_line(strokeWidth=1.5).encode(y=y, strokeDash=charts.dash(lines))
     point = base.mark_point(filled=True, size=26, opacity=1).encode(
-        y=y, shape=charts.shape(lines), description="description:N"
+        y=y, shape=charts.shape(lines), description=alt.Description("description:N")
     )
     chart = charts.layer_charts(band, line, point, rows=rows).properties(width=width, height=height)
     return chart.properties(title=title) if title else chart
