@@ -1,5 +1,6 @@
 """Names from a fixed list: a check that suggests the nearest known name, without torch."""
 
+import sys
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
@@ -142,6 +143,24 @@ TABLES = ("1", "2", "appendix")
 # What conditions of --fail-if may name, on estimates and on prediction sets.
 ESTIMATED = ("accuracy", "confidence", "gap", "ece", "ece_after", "temperature")
 SET_SCORES = ("coverage", "mean_size", "empty", "single", "worst_class", "worst_group")
+
+
+# Tables to which users add entries of their own, and the packages that have them.
+EXTENSIBLE = {
+    "CALIBRATORS": "calibrant.calibrators",
+    "CORRUPTIONS": "calibrant.corruptions",
+    "DATASETS": "calibrant.data.table",
+    "LOSSES": "calibrant.losses",
+    "METRICS": "calibrant.metrics",
+    "MODELS": "calibrant.models",
+    "OOD_SCORES": "calibrant.ood",
+}
+
+
+def known_names(table: str) -> tuple[str, ...]:
+    """The keys of a table, with those that users added, for which they had to import it."""
+    package = sys.modules.get(EXTENSIBLE[table])
+    return tuple(getattr(package, table, globals()[table]))
 
 
 def check_choice(argument: str, value: str, known: Iterable[str]) -> str:

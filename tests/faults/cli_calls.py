@@ -34,7 +34,7 @@ from made.folder import write_folder
 from made.predictions import example
 from made.rows import Experiment
 
-MAX_SECONDS = 20  # a call takes a tenth of a second; the machine may be busy
+MAX_SECONDS = 120  # a call takes a tenth of a second; the machine may be busy
 MAX_BYTES = 2 * 2**30  # of memory that a call may add; Vega reserves far more addresses than that
 TINY = "--data digits --model mlp --epochs 1 --shifts none --device cpu"
 # A call of each verb that works, in the folder that `_inputs` makes.

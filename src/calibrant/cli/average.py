@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._names import CALIBRATORS, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Output, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, status
@@ -60,7 +60,7 @@ def average(
     if compare_calibrator is not None and (calibrators or allow_same_rows):
         raise InvalidInputError("--calibrators and --allow-same-rows are for --output")
     if compare_calibrator is not None:
-        check_choice("calibrator", compare_calibrator, CALIBRATORS)
+        check_choice("calibrator", compare_calibrator, known_names("CALIBRATORS"))
     check_exists(*paths, *calibrators, columns.columns)
     from calibrant._files import check_output
     from calibrant.calibrators import load_calibrator

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._names import CALIBRATORS, METRICS, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
@@ -65,9 +65,9 @@ def compare_calibrators(
         Print JSON, with full precision, instead of a table.
     """
     for name in calibrators:
-        check_choice("calibrator", name, CALIBRATORS)
+        check_choice("calibrator", name, known_names("CALIBRATORS"))
     for name in metrics:
-        check_choice("metric", name, METRICS)
+        check_choice("metric", name, known_names("METRICS"))
     check_exists(validation, test, *reference, columns.columns)
     from calibrant._checks import check_level
     from calibrant.calibrators import compare_calibrators as compare

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from calibrant._names import CORRUPTIONS, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_source
 from calibrant.cli.options import File, Integer, Output, Switch
 from calibrant.cli.output import counting_bar, status
@@ -65,7 +65,7 @@ def corrupt(
         An image to draw the contact sheet of.
     """
     if name is not None:
-        check_choice("corruption", name, CORRUPTIONS)
+        check_choice("corruption", name, known_names("CORRUPTIONS"))
     if source is not None and layout == "folder":
         check_source(source)
     import torch

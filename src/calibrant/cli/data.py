@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from calibrant._names import CORRUPTED_TESTS, DATASETS, check_choice
+from calibrant._names import CORRUPTED_TESTS, check_choice, known_names
 from calibrant.cli.examples import epilogue
 from calibrant.cli.options import File, Json, Switch
 from calibrant.cli.output import counting_bar, print_json, print_tables, progress_bar
@@ -57,7 +57,7 @@ def fetch(name: Name, /, *, root: Root = None, keep: Switch = False) -> None:
     keep
         Keep the archives, in the folder archives, after they were unpacked.
     """
-    check_choice("data", name, (*DATASETS, *CORRUPTED_TESTS))
+    check_choice("data", name, (*known_names("DATASETS"), *CORRUPTED_TESTS))
     from calibrant._files import data_folder
     from calibrant.data.fetch import fetch as fetch_data
     from calibrant.data.table import find_info
@@ -89,7 +89,7 @@ def check(name: Name, /, *, root: Root = None, deep: Switch = False, as_json: As
     deep
         Decode every image.
     """
-    check_choice("data", name, (*DATASETS, *CORRUPTED_TESTS))
+    check_choice("data", name, (*known_names("DATASETS"), *CORRUPTED_TESTS))
     from calibrant._files import data_folder
     from calibrant.data.verify import check_data
 

@@ -1,6 +1,6 @@
 """`calibrant detect`: how well scores of predictions tell rows of other data from those of known data."""
 
-from calibrant._names import OOD_SCORES, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Json, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
@@ -48,7 +48,7 @@ def detect(
         Print JSON with full precision instead of a table.
     """
     for name in method:
-        check_choice("OOD score", name, OOD_SCORES)
+        check_choice("OOD score", name, known_names("OOD_SCORES"))
     check_exists(inside, outside, *reference, columns.columns)
     from calibrant.ood import compare_ood_scores
     from calibrant.ood.results import check_scores_output

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
-from calibrant._names import CALIBRATORS, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import print_json, print_tables, status
@@ -87,7 +87,7 @@ def fit(
     """
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
-    check_choice("calibrator", calibrator, CALIBRATORS)
+    check_choice("calibrator", calibrator, known_names("CALIBRATORS"))
     check_exists(*paths, *options.get("target", ()), *options.get("reference", ()), features, columns.columns)
     from calibrant._files import check_output
     from calibrant.calibrators.table import calibrator_class

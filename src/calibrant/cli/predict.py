@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from calibrant._names import DATASETS, check_choice
+from calibrant._names import check_choice, known_names
 from calibrant.cli.extras import needs_extras
 from calibrant.cli.options import File, Integer, Json, Output, Switch, Words
 from calibrant.cli.output import counting_bar, print_json
@@ -59,7 +59,7 @@ def predict(
         if not is_own:
             RunFolder(Path(source)).check_config()
         elif data is not None:
-            check_choice("data", data, DATASETS)
+            check_choice("data", data, known_names("DATASETS"))
         from calibrant.training.predicting import predict_model, predict_run
 
     names = tuple(name for word in views for name in word.split(","))

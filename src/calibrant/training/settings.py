@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant._files import data_folder, read_toml
-from calibrant._names import DATASETS, LOSSES, MODELS, check_choice, suggestion
+from calibrant._names import check_choice, known_names, suggestion
 from calibrant.errors import InvalidInputError, UnknownNameError
 from calibrant.runs import RunKey
 from calibrant.training.recipes import RECIPES, SMALL_RECIPE
@@ -218,10 +218,10 @@ def run_key(settings: Settings, variant: str = "") -> RunKey:
 
 def check_settings(settings: Settings) -> None:
     """Raises: UnknownNameError for an unknown data set, model, loss or option; InvalidInputError for its value."""
-    check_choice("data", settings.data, DATASETS)
+    check_choice("data", settings.data, known_names("DATASETS"))
     if ":" not in settings.model and not settings.model.endswith(".py"):
-        check_choice("model", settings.model, MODELS)
-    check_choice("loss", settings.loss, LOSSES)
+        check_choice("model", settings.model, known_names("MODELS"))
+    check_choice("loss", settings.loss, known_names("LOSSES"))
     import torch
 
     from calibrant.models import check_model
