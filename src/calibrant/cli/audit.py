@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from calibrant._conditions import parse_condition
-from calibrant._names import METRICS, check_choice, known_names
+from calibrant._names import check_choice, known_names
 from calibrant._paths import check_exists
 from calibrant.cli.options import AS_NAMED, ColumnFlags, File, Files, Integer, Json, Switch, Words
 from calibrant.cli.output import print_json, progress_bar
@@ -79,7 +79,7 @@ def audit(
     if not paths:
         raise InvalidInputError("give at least one file, folder or glob of predictions")
     for text in fail_if:
-        parse_condition(text, METRICS)
+        parse_condition(text, known_names("METRICS"))
     for name in metrics:
         check_choice("metric", name, known_names("METRICS"))
     check_exists(*paths, *compare, columns.columns)
