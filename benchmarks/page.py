@@ -70,9 +70,9 @@ rest of an audit is its metrics, and the hashes of the ids.""",
 ORDER = [*TEXTS, "solver", "augment"]  # others follow
 
 HIGHLIGHTS = {  # of the benchmark "peers", in README
-    ("temperature, (5,000, 10)", "scikit-learn"): "{} of scikit-learn's for a temperature",
-    ("ECE alone, from probabilities, (50,000, 10)", "torchmetrics"): "{} of torchmetrics' for the ECE",
-    ("LAC sets, from logits, (50,000, 10)", "mapie"): "{} of MAPIE's for LAC prediction sets",
+    ("temperature, (5,000, 10)", "scikit-learn"): "{} of what scikit-learn takes for a temperature",
+    ("ECE alone, from probabilities, (50,000, 10)", "torchmetrics"): "{} of torchmetrics for the ECE",
+    ("LAC sets, from logits, (50,000, 10)", "mapie"): "{} of MAPIE for LAC prediction sets",
 }
 
 Machine = dict[str, Any]
@@ -170,7 +170,7 @@ def line(machines: list[Machine]) -> str:
         for ratio in first["benchmarks"]["peers"]["ratios"]
     }
     phrases = ", ".join(phrase.format(found[key]) for key, phrase in HIGHLIGHTS.items() if key in found)
-    return f"{LINE}: calibrant takes {phrases} (CPU time, {title(first)}); `make bench` measures it on your machine."
+    return f"{LINE}: in CPU time, calibrant takes {phrases} ({title(first)}); `make bench` measures it on your machine."
 
 
 def main() -> None:

@@ -1,5 +1,10 @@
 """The names that commands check before torch is imported are the keys of the tables."""
 
+import sys
+from importlib import import_module
+
+import pytest
+
 from calibrant import _names
 from calibrant.calibrators import CALIBRATORS
 from calibrant.corruptions import CORRUPTIONS
@@ -29,3 +34,12 @@ def test_the_names_are_the_keys_of_the_tables() -> None:
     assert tuple(SELECTORS) == _names.SELECTORS
     assert tuple(SET_METHODS) == _names.SET_METHODS
     assert tuple(TABLES) == _names.TABLES
+
+
+@pytest.mark.parametrize("table", _names.EXTENSIBLE)
+def test_entries_that_users_added_are_known(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = getattr(import_module(_names.EXTENSIBLE[table]), table)
+    monkeypatch.setitem(entries, "mine", next(iter(entries.values())))
+    assert _names.known_names(table) == (*getattr(_names, table), "mine")
+    monkeypatch.delitem(sys.modules, _names.EXTENSIBLE[table])  # as before it is imported
+    assert _names.known_names(table) == getattr(_names, table)

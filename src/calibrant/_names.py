@@ -143,8 +143,6 @@ TABLES = ("1", "2", "appendix")
 # What conditions of --fail-if may name, on estimates and on prediction sets.
 ESTIMATED = ("accuracy", "confidence", "gap", "ece", "ece_after", "temperature")
 SET_SCORES = ("coverage", "mean_size", "empty", "single", "worst_class", "worst_group")
-
-
 # Tables to which users add entries of their own, and the packages that have them.
 EXTENSIBLE = {
     "CALIBRATORS": "calibrant.calibrators",

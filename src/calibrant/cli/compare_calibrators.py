@@ -101,7 +101,7 @@ def compare_calibrators(
     if as_json:
         print_json([row.to_dict() for row in found])
         return
-    from calibrant.metrics.table import METRICS as TABLE
+    from calibrant.metrics.table import METRICS
 
     notes = [f"{row.calibrator}: {row.failure}" for row in found if row.failure is not None]
     overall = [row for row in found if row.overall and row.failure is None]
@@ -114,7 +114,7 @@ def compare_calibrators(
     if groups:
         order = list(dict.fromkeys(row.group for row in groups))
         groups.sort(key=lambda row: order.index(row.group))
-        with_interval = {name: TABLE[name].floor is not None for name in metrics}  # all would be too wide to read
+        with_interval = {name: METRICS[name].floor is not None for name in metrics}  # all would be too wide to read
         tables.append(Table(f"by {by}", *comparison_table(groups, by, with_interval, level)))
     print_tables(*tables)
 

@@ -1,7 +1,8 @@
 """Data sets, read from the files of their official layout, with splits that do not change."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibrant._lazy import on_first_use
 
 if TYPE_CHECKING:
     from calibrant.data.arrays import ArrayData
@@ -38,30 +39,27 @@ __all__ = [
     "validation_rows",
 ]
 
-_HOMES = {
-    "ArrayData": "arrays",
-    "DATASETS": "table",
-    "DataSet": "base",
-    "DatasetInfo": "sources",
-    "ImageFiles": "image_files",
-    "ImageFolder": "folder",
-    "Split": "base",
-    "TinyImageNet": "tiny_imagenet",
-    "WildsData": "wilds",
-    "class_prior": "splits",
-    "corruption_shifts": "base",
-    "open_dataset": "table",
-    "read_cifar": "cifar",
-    "read_fashion_mnist_mini": "embedded",
-    "read_idx": "idx",
-    "read_image": "image_files",
-    "read_mnist_files": "idx",
-    "validation_rows": "splits",
-}
-
-
-def __getattr__(name: str) -> object:
-    # on first use: the list of data sets must not wait for torch
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# on first use: the list of data sets must not wait for torch
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "ArrayData": "arrays",
+        "DATASETS": "table",
+        "DataSet": "base",
+        "DatasetInfo": "sources",
+        "ImageFiles": "image_files",
+        "ImageFolder": "folder",
+        "Split": "base",
+        "TinyImageNet": "tiny_imagenet",
+        "WildsData": "wilds",
+        "class_prior": "splits",
+        "corruption_shifts": "base",
+        "open_dataset": "table",
+        "read_cifar": "cifar",
+        "read_fashion_mnist_mini": "embedded",
+        "read_idx": "idx",
+        "read_image": "image_files",
+        "read_mnist_files": "idx",
+        "validation_rows": "splits",
+    },
+)

@@ -1,7 +1,8 @@
 """Experiments: losses × seeds × data sets from one file, on this machine or a cluster, and their results."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibrant._lazy import on_first_use
 
 if TYPE_CHECKING:
     from calibrant.experiments.config import Experiment, read_experiment
@@ -10,17 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Experiment", "ExperimentFolder", "RunKey", "read_experiment", "run_experiment"]
 
-_HOMES = {
-    "Experiment": "config",
-    "ExperimentFolder": "folder",
-    "RunKey": "folder",
-    "read_experiment": "config",
-    "run_experiment": "run",
-}
-
-
-def __getattr__(name: str) -> object:
-    # on first use: tables and figures need the folder alone, and neither torch nor the training code
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# on first use: tables and figures need the folder alone, and neither torch nor the training code
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "Experiment": "config",
+        "ExperimentFolder": "folder",
+        "RunKey": "folder",
+        "read_experiment": "config",
+        "run_experiment": "run",
+    },
+)

@@ -1,7 +1,8 @@
 """Tables, figures and pages of audits, estimates, monitors and experiments."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibrant._lazy import on_first_use
 
 if TYPE_CHECKING:
     from calibrant.report.claims import make_claims
@@ -12,17 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["make_claims", "make_combinations", "make_table", "render", "write_experiment"]
 
-_HOMES = {
-    "make_claims": "claims",
-    "make_combinations": "combinations",
-    "make_table": "paper",
-    "render": "formats",
-    "write_experiment": "experiment",
-}
-
-
-def __getattr__(name: str) -> object:
-    # loaded on first use: numbers and tables of text need neither torch nor altair
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# loaded on first use: numbers and tables of text need neither torch nor altair
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "make_claims": "claims",
+        "make_combinations": "combinations",
+        "make_table": "paper",
+        "render": "formats",
+        "write_experiment": "experiment",
+    },
+)
